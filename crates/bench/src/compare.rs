@@ -3,9 +3,9 @@
 use crate::console::failure::Failure;
 use crate::console::print::{line, to_errors, wrapped};
 use crate::output::{html, ratio_plot, table};
-use crate::runner::measurement::{self, Row};
 use crate::runner::plan::{self, Plan, Plans, Selection};
 use crate::runner::rounds::{self, ChildRuns, Limits};
+use crate::runner::row::{self, Row};
 use crate::runner::time_shares::TimeShares;
 use crate::workloads::{Effort, Workload};
 use clap::Args;
@@ -151,7 +151,7 @@ fn lacks_memory(workload: &Workload, quick: bool) -> Option<String> {
 }
 
 fn measure(plan: &Plan, limits: Limits, runner: &ChildRuns) -> Vec<Row> {
-    measurement::rows(&plan.cases, &rounds::run(plan, limits, runner))
+    row::rows(&plan.cases, &rounds::run(plan, limits, runner))
 }
 
 fn json(row: &Row) -> Result<String, Failure> {

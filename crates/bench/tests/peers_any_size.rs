@@ -1,14 +1,12 @@
-//! What every allocator of objects of any size that belong to no task must do, and every global one.
+//! What every allocator of objects of any size that belong to no task must do, and every global
+//! one.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::{Barrier, mpsc};
 use std::thread;
 
-use bench::peers::{
-    About, AnySize, AnySizeVisitor, FreedBy, Global, GlobalVisitor, global_calls, known,
-    with_any_size, with_global,
-};
+use bench::peers::{About, AnySize, FreedBy, Global, Service, Visitor, global_calls, known, with};
 
 const OBJECTS: usize = 3_000;
 
@@ -58,12 +56,12 @@ fn fill<A: AnySize>(own: &A) -> Vec<Object> {
     objects
 }
 
-fn for_each_any_size<V: AnySizeVisitor + Copy>(claim: V, serves: impl Fn(FreedBy) -> bool) {
+fn for_each_any_size<V: Visitor + Copy>(claim: V, serves: impl Fn(FreedBy) -> bool) {
     let rows = known().iter().filter(|about| about.lasting.is_some_and(&serves));
     let mut served = 0;
     for about in rows {
         eprintln!("{}", about.name);
-        with_any_size(about.name, claim).unwrap();
+        with(about.name, claim).unwrap();
         served += 1;
     }
     assert!(served > 0);
@@ -74,10 +72,12 @@ fn objects_are_apart_and_keep_what_was_written_while_others_come_and_go() {
     #[derive(Clone, Copy)]
     struct Claim;
 
-    impl AnySizeVisitor for Claim {
+    impl Visitor for Claim {
         type Output = ();
 
-        fn visit<A: AnySize>(self, _: &'static About) {
+        const SERVICE: Service = Service::AnySize;
+
+        fn any_size<A: AnySize>(self, _: &'static About) {
             // The thread may leave it and come back.
             for _ in 0..2 {
                 let own = A::start();
@@ -107,10 +107,12 @@ fn each_thread_has_its_own_objects() {
     #[derive(Clone, Copy)]
     struct Claim;
 
-    impl AnySizeVisitor for Claim {
+    impl Visitor for Claim {
         type Output = ();
 
-        fn visit<A: AnySize>(self, _: &'static About) {
+        const SERVICE: Service = Service::AnySize;
+
+        fn any_size<A: AnySize>(self, _: &'static About) {
             let barrier = Barrier::new(3);
             thread::scope(|scope| {
                 for _ in 0..3 {
@@ -138,10 +140,12 @@ fn another_thread_frees_objects_where_they_say_so() {
     #[derive(Clone, Copy)]
     struct Claim;
 
-    impl AnySizeVisitor for Claim {
+    impl Visitor for Claim {
         type Output = ();
 
-        fn visit<A: AnySize>(self, _: &'static About) {
+        const SERVICE: Service = Service::AnySize;
+
+        fn any_size<A: AnySize>(self, _: &'static About) {
             let barrier = Barrier::new(2);
             let (to_left, from_right) = mpsc::channel();
             let (to_right, from_left) = mpsc::channel();
@@ -154,7 +158,8 @@ fn another_thread_frees_objects_where_they_say_so() {
                             into.send(fill(&own)).unwrap();
                             for object in from.recv().unwrap() {
                                 object.check();
-                                // SAFETY: live, of this layout, not used after; its thread waits below.
+                                // SAFETY: live, of this layout, not used after; its thread waits
+                                // below.
                                 unsafe { own.free_elsewhere(object.at, object.layout) };
                             }
                         }
@@ -178,7 +183,8 @@ fn the_calls_of_a_global_allocator_do_what_global_alloc_asks() {
                 // These threads have entered nothing.
                 scope.spawn(|| {
                     let fresh = |block| NonNull::new(block).expect("there is memory");
-                    // SAFETY: no size is zero; all blocks are live, have their layouts, and are freed once.
+                    // SAFETY: no size is zero; all blocks are live, have their layouts, and are
+                    // freed once.
                     unsafe {
                         for number in 0..OBJECTS {
                             let layout = layout(number);
@@ -210,10 +216,12 @@ fn the_calls_of_a_global_allocator_do_what_global_alloc_asks() {
 fn a_request_is_served_once_and_answered() {
     struct Claim;
 
-    impl GlobalVisitor for Claim {
+    impl Visitor for Claim {
         type Output = i32;
 
-        fn visit<G: Global>(self, _: &'static About) -> i32 {
+        const SERVICE: Service = Service::Global;
+
+        fn global<G: Global>(self, _: &'static About) -> i32 {
             let allocator = G::start();
             let mut served = 0;
             let answer = allocator.request(|| {
@@ -225,6 +233,6 @@ fn a_request_is_served_once_and_answered() {
     }
 
     for about in known().iter().filter(|about| about.global) {
-        assert_eq!(with_global(about.name, Claim).unwrap(), 42, "{}", about.name);
+        assert_eq!(with(about.name, Claim).unwrap(), 42, "{}", about.name);
     }
 }

@@ -5,7 +5,7 @@
 use std::alloc::Layout;
 use std::fs;
 
-use bench::peers::{About, Allocator, Task, Visitor, known, with};
+use bench::peers::{About, Allocator, Service, Task, Visitor, known, with};
 
 fn about(name: &str) -> &'static About {
     known().iter().find(|about| about.name == name).unwrap()
@@ -17,7 +17,9 @@ struct Use;
 impl Visitor for Use {
     type Output = ();
 
-    fn visit<A: Allocator>(self, _: &'static About) {
+    const SERVICE: Service = Service::Tasks;
+
+    fn tasks<A: Allocator>(self, _: &'static About) {
         let mut allocator = A::start();
         let task = allocator.begin();
         let layout = Layout::new::<u64>();
@@ -28,8 +30,8 @@ impl Visitor for Use {
 
 #[test]
 fn snmalloc_says_whether_it_was_built_with_its_assertions() {
-    // The text that a failed assertion of snmalloc's prints, backwards, so that it is in this program
-    // only if snmalloc brings it.
+    // The text that a failed assertion of snmalloc's prints, backwards, so that it is in this
+    // program only if snmalloc brings it.
     let text: Vec<u8> = " }{ no }{ ni }{ :liaf tressa".bytes().rev().collect();
     with("snmalloc", Use).unwrap();
     let program = fs::read("/proc/self/exe").unwrap();

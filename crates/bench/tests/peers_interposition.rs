@@ -1,5 +1,5 @@
-//! No peer takes the place of the C library's malloc or of C++'s `operator new`, although this program
-//! links all of them.
+//! No peer takes the place of the C library's malloc or of C++'s `operator new`, although this
+//! program links all of them.
 
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
@@ -8,8 +8,8 @@ use std::ffi::{CStr, CString, c_void};
 use std::ptr::NonNull;
 
 use bench::peers::{
-    About, Allocator, FixedSize, FixedSizeLocal, FixedSizeVisitor, OBJECT, Task, Visitor,
-    global_calls, known, with, with_fixed_size,
+    About, Allocator, FixedSize, FixedSizeLocal, OBJECT, Service, Task, Visitor, global_calls,
+    known, with,
 };
 
 /// The object file that holds an address, as the dynamic linker knows it.
@@ -38,7 +38,7 @@ fn use_all_peers() {
             with(about.name, Allocate { objects: 10 }).unwrap();
         }
         if about.fixed_size.is_some() {
-            with_fixed_size(about.name, AllocateFixedSize { objects: 10 }).unwrap();
+            with(about.name, AllocateFixedSize { objects: 10 }).unwrap();
         }
         if let Some((_, calls)) = global_calls(about.name.as_bytes()) {
             let layout = Layout::new::<u64>();
@@ -101,7 +101,8 @@ fn operator_new_is_the_cpp_librarys() {
     assert_eq!(called, [resolve("_Znwm"), resolve("_ZdlPv")]);
 }
 
-/// By how much the C library's malloc says to have more in use while a task holds `objects` of 64 bytes.
+/// By how much the C library's malloc says to have more in use while a task holds `objects` of 64
+/// bytes.
 struct Allocate {
     objects: usize,
 }
@@ -109,7 +110,9 @@ struct Allocate {
 impl Visitor for Allocate {
     type Output = usize;
 
-    fn visit<A: Allocator>(self, _: &'static About) -> usize {
+    const SERVICE: Service = Service::Tasks;
+
+    fn tasks<A: Allocator>(self, _: &'static About) -> usize {
         let layout = Layout::new::<[u64; 8]>();
         let mut blocks: Vec<NonNull<u8>> = Vec::with_capacity(self.objects);
         let mut allocator = A::start();
@@ -137,10 +140,12 @@ struct AllocateFixedSize {
     objects: usize,
 }
 
-impl FixedSizeVisitor for AllocateFixedSize {
+impl Visitor for AllocateFixedSize {
     type Output = usize;
 
-    fn visit<A: FixedSize>(self, _: &'static About) -> usize {
+    const SERVICE: Service = Service::FixedSize;
+
+    fn fixed_size<A: FixedSize>(self, _: &'static About) -> usize {
         let mut objects = Vec::with_capacity(self.objects);
         let before = in_use();
         let allocator = A::new(OBJECT);
@@ -185,7 +190,7 @@ fn what_a_peer_gives_out_does_not_come_from_the_c_library_unless_the_row_is_buil
         let fixed_size = about
             .fixed_size
             .is_some()
-            .then(|| with_fixed_size(about.name, AllocateFixedSize { objects: OBJECTS }).unwrap());
+            .then(|| with(about.name, AllocateFixedSize { objects: OBJECTS }).unwrap());
         for more in [tasks, fixed_size].into_iter().flatten() {
             // Other tests of this file run at the same time and allocate little.
             if on_the_c_library {

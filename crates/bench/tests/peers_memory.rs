@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Barrier;
 use std::thread;
 
-use bench::peers::{About, Allocator, TYPED_ARENA_SIZES, Task, Visitor, known, with};
+use bench::peers::{About, Allocator, Service, TYPED_ARENA_SIZES, Task, Visitor, known, with};
 
 const THREADS: usize = 4;
 const TASKS: usize = 3;
@@ -59,7 +59,8 @@ impl Object {
         // SAFETY: the object is live, and its bytes were written.
         let bytes = unsafe { NonNull::slice_from_raw_parts(self.at, self.layout.size()).as_ref() };
         let Some((first, rest)) = bytes.split_first() else { return };
-        // All are the mark, by comparing with itself one on: fast in a build without optimisation too.
+        // All are the mark, by comparing with itself one on: fast in a build without optimisation
+        // too.
         let all_the_same = *rest == bytes[..rest.len()];
         assert!(*first == self.mark && all_the_same, "{:?} was overwritten", self.layout);
     }
@@ -100,7 +101,8 @@ fn assert_apart(objects: &[Object]) {
     }
 }
 
-/// One piece of work: allocate, free some, allocate more, grow some, and free as the allocator does.
+/// One piece of work: allocate, free some, allocate more, grow some, and free as the allocator
+/// does.
 fn work<T: Task>(task: &T, about: &About, sequence: &mut Sequence) {
     let mut objects = Vec::new();
     for i in 0..OBJECTS {
@@ -149,7 +151,9 @@ fn objects_are_distinct_aligned_and_keep_what_was_written() {
     impl Visitor for Claim {
         type Output = ();
 
-        fn visit<A: Allocator>(self, about: &'static About) {
+        const SERVICE: Service = Service::Tasks;
+
+        fn tasks<A: Allocator>(self, about: &'static About) {
             let barrier = Barrier::new(THREADS);
             thread::scope(|scope| {
                 for i in 0..THREADS {
@@ -178,7 +182,9 @@ fn an_object_can_grow_from_one_byte_to_a_mebibyte() {
     impl Visitor for Claim {
         type Output = ();
 
-        fn visit<A: Allocator>(self, about: &'static About) {
+        const SERVICE: Service = Service::Tasks;
+
+        fn tasks<A: Allocator>(self, about: &'static About) {
             if !about.any_size {
                 return;
             }
@@ -213,7 +219,9 @@ fn growing_by_nothing_keeps_the_bytes() {
     impl Visitor for Claim {
         type Output = ();
 
-        fn visit<A: Allocator>(self, _: &'static About) {
+        const SERVICE: Service = Service::Tasks;
+
+        fn tasks<A: Allocator>(self, _: &'static About) {
             let mut allocator = A::start();
             let task = allocator.begin();
             let mut object = Object::new(&task, Layout::new::<[u64; 5]>(), 7);
@@ -233,7 +241,9 @@ fn an_object_of_no_bytes_can_be_grown_and_freed() {
     impl Visitor for Claim {
         type Output = ();
 
-        fn visit<A: Allocator>(self, about: &'static About) {
+        const SERVICE: Service = Service::Tasks;
+
+        fn tasks<A: Allocator>(self, about: &'static About) {
             if !about.any_size {
                 return;
             }
@@ -261,7 +271,9 @@ fn a_thread_may_come_back_to_an_allocator() {
     impl Visitor for Claim {
         type Output = ();
 
-        fn visit<A: Allocator>(self, about: &'static About) {
+        const SERVICE: Service = Service::Tasks;
+
+        fn tasks<A: Allocator>(self, about: &'static About) {
             for seed in 1..4 {
                 work(&A::start().begin(), about, &mut Sequence(seed));
             }
@@ -279,7 +291,9 @@ fn a_forgotten_task_leaves_the_next_one_whole() {
     impl Visitor for Claim {
         type Output = ();
 
-        fn visit<A: Allocator>(self, about: &'static About) {
+        const SERVICE: Service = Service::Tasks;
+
+        fn tasks<A: Allocator>(self, about: &'static About) {
             let mut allocator = A::start();
             let task = allocator.begin();
             let kept: Vec<_> =
@@ -301,7 +315,9 @@ fn typed_arena_says_which_sizes_it_serves() {
     impl Visitor for Claim {
         type Output = ();
 
-        fn visit<A: Allocator>(self, _: &'static About) {
+        const SERVICE: Service = Service::Tasks;
+
+        fn tasks<A: Allocator>(self, _: &'static About) {
             A::start().begin().alloc(Layout::new::<[u64; 6]>());
         }
     }
@@ -316,7 +332,9 @@ fn an_arena_says_that_it_frees_together() {
     impl Visitor for FreedTogether {
         type Output = bool;
 
-        fn visit<A: Allocator>(self, _: &'static About) -> bool {
+        const SERVICE: Service = Service::Tasks;
+
+        fn tasks<A: Allocator>(self, _: &'static About) -> bool {
             <A::Task<'_> as Task>::FREED_TOGETHER
         }
     }

@@ -3,52 +3,45 @@
 use std::error::Error;
 
 use bench::peers::{
-    About, Allocator, AnySize, AnySizeVisitor, FixedSize, FixedSizeVisitor, FreedBy, Global,
-    GlobalVisitor, Kind, Placement, PlacementVisitor, Visitor, about, global_calls, known, missing,
-    with, with_any_size, with_fixed_size, with_global, with_placement,
+    About, Allocator, AnySize, FixedSize, FreedBy, Global, Kind, Placement, Service,
+    UnknownAllocator, Visitor, about, global_calls, known, missing, with,
 };
 
-/// The name that a visitor was shown.
-struct Name;
+/// Shows a visitor for each service the allocator called `name`, and returns the name that it was
+/// shown.
+macro_rules! shown {
+    ($name:expr, $asked:expr, $($service:ident by $visit:ident<$served:ident>),+) => {
+        match $asked {
+            $(Service::$service => {
+                struct Shown;
 
-impl Visitor for Name {
-    type Output = &'static str;
+                impl Visitor for Shown {
+                    type Output = &'static str;
 
-    fn visit<A: Allocator>(self, about: &'static About) -> &'static str {
-        about.name
-    }
+                    const SERVICE: Service = Service::$service;
+
+                    fn $visit<A: $served>(self, about: &'static About) -> &'static str {
+                        about.name
+                    }
+                }
+
+                with($name, Shown)
+            })+
+        }
+    };
 }
 
-impl FixedSizeVisitor for Name {
-    type Output = &'static str;
-
-    fn visit<A: FixedSize>(self, about: &'static About) -> &'static str {
-        about.name
-    }
-}
-
-impl AnySizeVisitor for Name {
-    type Output = &'static str;
-
-    fn visit<A: AnySize>(self, about: &'static About) -> &'static str {
-        about.name
-    }
-}
-
-impl GlobalVisitor for Name {
-    type Output = &'static str;
-
-    fn visit<G: Global>(self, about: &'static About) -> &'static str {
-        about.name
-    }
-}
-
-impl PlacementVisitor for Name {
-    type Output = &'static str;
-
-    fn visit<P: Placement>(self, about: &'static About) -> &'static str {
-        about.name
-    }
+/// The name that a visitor for `service` was shown.
+fn name_of(name: &str, service: Service) -> Result<&'static str, UnknownAllocator> {
+    shown!(
+        name,
+        service,
+        Tasks by tasks<Allocator>,
+        FixedSize by fixed_size<FixedSize>,
+        AnySize by any_size<AnySize>,
+        Global by global<Global>,
+        Placement by placement<Placement>
+    )
 }
 
 const OURS: &[&str] = &[
@@ -98,14 +91,17 @@ fn the_names_are_those_of_the_measuring_contract() {
 fn each_name_leads_to_its_own_allocator() {
     for entry in known() {
         assert_eq!(about(entry.name).unwrap().name, entry.name);
-        assert_eq!(with(entry.name, Name).ok(), entry.tasks.then_some(entry.name));
-        assert_eq!(with_fixed_size(entry.name, Name).ok(), entry.fixed_size.map(|_| entry.name));
-        assert_eq!(with_any_size(entry.name, Name).ok(), entry.lasting.map(|_| entry.name));
-        assert_eq!(with_global(entry.name, Name).ok(), entry.global.then_some(entry.name));
+        assert_eq!(name_of(entry.name, Service::Tasks).ok(), entry.tasks.then_some(entry.name));
+        assert_eq!(
+            name_of(entry.name, Service::FixedSize).ok(),
+            entry.fixed_size.map(|_| entry.name)
+        );
+        assert_eq!(name_of(entry.name, Service::AnySize).ok(), entry.lasting.map(|_| entry.name));
+        assert_eq!(name_of(entry.name, Service::Global).ok(), entry.global.then_some(entry.name));
         let calls = global_calls(entry.name.as_bytes()).map(|(name, _)| name);
         assert_eq!(calls, entry.global.then_some(entry.name));
         let placement = (entry.kind == Kind::Placement).then_some(entry.name);
-        assert_eq!(with_placement(entry.name, Name).ok(), placement);
+        assert_eq!(name_of(entry.name, Service::Placement).ok(), placement);
     }
 }
 
@@ -136,30 +132,30 @@ fn mallocs_free_anywhere_and_can_be_a_programs_global_allocator_and_nobody_else_
 
 #[test]
 fn an_allocator_that_does_other_work_says_so_and_names_those_that_do_this() {
-    let text = with("slab", Name).unwrap_err().to_string();
+    let text = name_of("slab", Service::Tasks).unwrap_err().to_string();
     assert!(text.contains("'slab' serves objects of one size only; available: "), "{text}");
     assert!(text.contains(" bumpalo,") && !text.contains("sharded"), "{text}");
-    let text = with_fixed_size("bumpalo", Name).unwrap_err().to_string();
+    let text = name_of("bumpalo", Service::FixedSize).unwrap_err().to_string();
     assert!(text.contains("'bumpalo' outlives its task; available: "), "{text}");
     assert!(text.contains(" slab,") && !text.contains(" bumpalo,"), "{text}");
-    let text = with_fixed_size("allotment-pool", Name).unwrap_err().to_string();
+    let text = name_of("allotment-pool", Service::FixedSize).unwrap_err().to_string();
     assert!(text.contains("'allotment-pool' is private to each thread; available: "), "{text}");
-    let text = with_any_size("bumpalo", Name).unwrap_err().to_string();
+    let text = name_of("bumpalo", Service::AnySize).unwrap_err().to_string();
     assert!(text.contains("no object of the allocator 'bumpalo' outlives its task"), "{text}");
-    let text = with_any_size("slab", Name).unwrap_err().to_string();
+    let text = name_of("slab", Service::AnySize).unwrap_err().to_string();
     assert!(text.contains("'slab' serves objects of one size only; available: "), "{text}");
-    let text = with_global("bumpalo", Name).unwrap_err().to_string();
+    let text = name_of("bumpalo", Service::Global).unwrap_err().to_string();
     assert!(
         text.contains("'bumpalo' can't be a program's global allocator; available: "),
         "{text}"
     );
     assert!(!text.contains(" slab"), "{text}");
-    let text = with_placement("slab", Name).unwrap_err().to_string();
+    let text = name_of("slab", Service::Placement).unwrap_err().to_string();
     assert!(
         text.contains("'slab' is an allocator, not a placement; available: malloc-built,"),
         "{text}"
     );
-    let text = with_fixed_size("compact-copy", Name).unwrap_err().to_string();
+    let text = name_of("compact-copy", Service::FixedSize).unwrap_err().to_string();
     assert!(
         text.contains("'compact-copy' is a placement, not an allocator; available: "),
         "{text}"
@@ -190,7 +186,7 @@ fn an_unknown_name_is_answered_with_the_known_ones() {
 #[test]
 fn names_are_exact() {
     for name in ["", "Glibc", "glibc ", "bump"] {
-        assert!(with(name, Name).is_err(), "{name:?}");
+        assert!(name_of(name, Service::Tasks).is_err(), "{name:?}");
         assert!(global_calls(name.as_bytes()).is_none(), "{name:?}");
     }
 }
@@ -201,7 +197,7 @@ fn a_name_that_was_compiled_out_is_answered_with_the_feature_that_brings_it() {
     let slow = if cfg!(feature = "all-peers") { &[] } else { SLOW_PEERS };
     let expected = fast.iter().map(|name| (*name, "fast-peers"));
     for (name, feature) in expected.chain(slow.iter().map(|name| (*name, "all-peers"))) {
-        let unknown = with(name, Name).unwrap_err();
+        let unknown = name_of(name, Service::Tasks).unwrap_err();
         assert!(unknown.left_out());
         let text = unknown.to_string();
         assert!(text.contains(name) && text.contains(&format!("--features {feature}")), "{text}");
@@ -224,8 +220,8 @@ fn boost_pool_is_there_or_says_how_it_comes() {
     }
 }
 
-/// An origin such as `snmalloc 0.7, from snmalloc-sys 0.7.6` or `bumpalo 3.20.3` ends in the crate and
-/// its version.
+/// An origin such as `snmalloc 0.7, from snmalloc-sys 0.7.6` or `bumpalo 3.20.3` ends in the crate
+/// and its version.
 #[test]
 fn the_origins_name_the_versions_that_are_built() {
     let lock = include_str!("../../../Cargo.lock");
@@ -244,7 +240,8 @@ fn the_origins_name_the_versions_that_are_built() {
         assert!(locked, "{}: Cargo.lock has no {name} {version}", about.name);
         crates += 1;
     }
-    // All but glibc, ours and their variants, the placements, the two of the C++ library and Boost's.
+    // All but glibc, ours and their variants, the placements, the two of the C++ library and
+    // Boost's.
     let boost = usize::from(about("boost-pool").is_ok());
     let without = 10 + PLACEMENTS.len() + boost + if cfg!(feature = "fast-peers") { 2 } else { 0 };
     assert_eq!(crates, known().len() - without);

@@ -4,7 +4,7 @@ use super::findings::{Allocator, Category, Findings, Group};
 use super::rules::LEAST_ALLOCATOR_SHARE;
 use super::words;
 use bench::console::print::{HEADING, NOTE, WIDTH, styled, wrapped};
-use bench::console::table::{Line, Stand, render};
+use bench::console::table::{Emphasis, Line, render};
 
 /// The most characters of a name in the table.
 const NAME: usize = 25;
@@ -158,7 +158,8 @@ fn line(group: &Group) -> Line {
     };
     let gain = group.verdict.gain.map_or_else(|| "-".to_owned(), |gain| words::percent(gain.share));
     let gain = if gain.starts_with("less") { "<0.1 %".to_owned() } else { gain };
-    let stand = if group.verdict.category == Category::LeaveIt { Stand::Plain } else { Stand::Own };
+    let emphasis =
+        if group.verdict.category == Category::LeaveIt { Emphasis::Plain } else { Emphasis::Own };
     let cells = vec![
         shortened(&group.title),
         group.sites.len().to_string(),
@@ -170,7 +171,7 @@ fn line(group: &Group) -> Line {
         gain,
         advice(group),
     ];
-    (stand, cells)
+    (emphasis, cells)
 }
 
 /// A size in few characters.

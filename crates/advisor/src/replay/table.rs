@@ -3,7 +3,7 @@
 use crate::analyse::findings::{Findings, Group, ReplayRow, Verdict};
 use bench::console::failure::Failure;
 use bench::console::print::{NOTE, styled, wrapped};
-use bench::console::table::{self, Line, Stand, figure, grouped, mebibytes, time};
+use bench::console::table::{self, Emphasis, Line, figure, grouped, mebibytes, time};
 use serde::Serialize;
 
 /// The results as one JSON object.
@@ -34,10 +34,10 @@ pub fn table(findings: &Findings) -> String {
     let head = ["", "CPU time", "of glibc's", "saves", "peak MiB", "of glibc's", "faults"];
     let best = replay.rows.iter().skip(1).min_by_key(|row| row.time_ns).map(|row| &row.name);
     let line = |row: &ReplayRow| -> Line {
-        let stand = match best {
-            Some(best) if *best == row.name => Stand::Best,
-            _ if !row.groups.is_empty() => Stand::Own,
-            _ => Stand::Plain,
+        let emphasis = match best {
+            Some(best) if *best == row.name => Emphasis::Best,
+            _ if !row.groups.is_empty() => Emphasis::Own,
+            _ => Emphasis::Plain,
         };
         let ms = |ns: u64| time(Some(ns as f64 / 1e6));
         let cells = vec![
@@ -49,7 +49,7 @@ pub fn table(findings: &Findings) -> String {
             figure(row.memory_ratio),
             row.minor_faults.map_or_else(|| "-".to_owned(), grouped),
         ];
-        (stand, cells)
+        (emphasis, cells)
     };
     let lines: Vec<Line> = replay.rows.iter().map(line).collect();
     let mut text = format!(

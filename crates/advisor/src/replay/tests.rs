@@ -14,7 +14,7 @@ use super::sequence::{NO_GROUP, STEP_BYTES, Sequence};
 use super::survey::survey;
 use super::worker::{Job, Prepared, REST, Round, Who};
 use crate::analyse::findings::{Allocator, Program, Replay};
-use bench::peers::{About, Global, GlobalVisitor};
+use bench::peers::{About, Global, Service, Visitor};
 use common::{Stream, container, file};
 use std::collections::HashMap;
 use std::fs::File;
@@ -182,10 +182,12 @@ fn prepared(sequence: Sequence, steps: &File, who: Who, check: bool) -> Prepared
 /// Runs one as a child would, in this process.
 struct Run<'p>(&'p Prepared);
 
-impl GlobalVisitor for Run<'_> {
+impl Visitor for Run<'_> {
     type Output = Round;
 
-    fn visit<G: Global>(self, _: &'static About) -> Round {
+    const SERVICE: Service = Service::Global;
+
+    fn global<G: Global>(self, _: &'static About) -> Round {
         match &self.0.who {
             Who::Plan(routes) => self.0.replay(&Plan::<G>::new(routes.clone())),
             Who::Without(_) => self.0.replay(&Without::<G>::new()),
@@ -195,7 +197,7 @@ impl GlobalVisitor for Run<'_> {
 }
 
 fn round(prepared: &Prepared) -> Round {
-    bench::peers::with_global(REST, Run(prepared)).unwrap()
+    bench::peers::with(REST, Run(prepared)).unwrap()
 }
 
 fn plans() -> Vec<Who> {

@@ -8,7 +8,7 @@ use super::plan::{self, Plan, Route};
 use super::sequence::{Piece, STEP_BYTES, Sequence, Window, read_shapes, read_words};
 use bench::console::failure::Failure;
 use bench::console::print;
-use bench::peers::{About, Global, GlobalVisitor};
+use bench::peers::{About, Global, Service, Visitor};
 use bench::runner::child_process;
 use bench::runner::resources;
 use serde::{Deserialize, Serialize};
@@ -77,11 +77,11 @@ pub fn run() -> Result<(), Failure> {
     let prepared = Prepared::new(job).map_err(|error| failed(&error))?;
     let round = match prepared.who.clone() {
         Who::Null => prepared.replay(&Null),
-        Who::Malloc(name) => bench::peers::with_global(&name, ForMalloc(&prepared))
+        Who::Malloc(name) => bench::peers::with(&name, ForMalloc(&prepared))
             .map_err(|error| Failure::Usage(error.to_string()))?,
-        Who::Plan(routes) => bench::peers::with_global(REST, ForPlan(&prepared, routes))
+        Who::Plan(routes) => bench::peers::with(REST, ForPlan(&prepared, routes))
             .map_err(|error| Failure::Usage(error.to_string()))?,
-        Who::Without(_) => bench::peers::with_global(REST, ForRest(&prepared))
+        Who::Without(_) => bench::peers::with(REST, ForRest(&prepared))
             .map_err(|error| Failure::Usage(error.to_string()))?,
     };
     let text = serde_json::to_string(&round).map_err(|error| failed(&error))?;
@@ -90,30 +90,36 @@ pub fn run() -> Result<(), Failure> {
 
 struct ForMalloc<'p>(&'p Prepared);
 
-impl GlobalVisitor for ForMalloc<'_> {
+impl Visitor for ForMalloc<'_> {
     type Output = Round;
 
-    fn visit<G: Global>(self, _: &'static About) -> Round {
+    const SERVICE: Service = Service::Global;
+
+    fn global<G: Global>(self, _: &'static About) -> Round {
         self.0.replay(&Malloc::<G>::new())
     }
 }
 
 struct ForPlan<'p>(&'p Prepared, Vec<Route>);
 
-impl GlobalVisitor for ForPlan<'_> {
+impl Visitor for ForPlan<'_> {
     type Output = Round;
 
-    fn visit<G: Global>(self, _: &'static About) -> Round {
+    const SERVICE: Service = Service::Global;
+
+    fn global<G: Global>(self, _: &'static About) -> Round {
         self.0.replay(&Plan::<G>::new(self.1))
     }
 }
 
 struct ForRest<'p>(&'p Prepared);
 
-impl GlobalVisitor for ForRest<'_> {
+impl Visitor for ForRest<'_> {
     type Output = Round;
 
-    fn visit<G: Global>(self, _: &'static About) -> Round {
+    const SERVICE: Service = Service::Global;
+
+    fn global<G: Global>(self, _: &'static About) -> Round {
         self.0.replay(&Without::<G>::new())
     }
 }

@@ -5,7 +5,7 @@ use comfy_table::{CellAlignment, Table, TableStyle};
 
 /// How a row stands out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stand {
+pub enum Emphasis {
     /// It does not stand out.
     Plain,
     /// It is the project's own row.
@@ -15,7 +15,7 @@ pub enum Stand {
 }
 
 /// One row: how it stands out, and its cells.
-pub type Line = (Stand, Vec<String>);
+pub type Line = (Emphasis, Vec<String>);
 
 /// The mark before the best row, which shows without colour too.
 const MARK: &str = "»";
@@ -26,8 +26,8 @@ pub fn render(head: &[&str], lines: &[Line]) -> String {
     let rule = comfy_table::LineStyle::none().fill('─').junction('─');
     table.load_style(TableStyle::new().header_separator(rule));
     table.set_header(std::iter::once("").chain(head.iter().copied()));
-    for (stand, cells) in lines {
-        let mark = if *stand == Stand::Best { MARK } else { "" };
+    for (emphasis, cells) in lines {
+        let mark = if *emphasis == Emphasis::Best { MARK } else { "" };
         table.add_row(std::iter::once(mark).chain(cells.iter().map(String::as_str)));
     }
     for (index, column) in table.column_iter_mut().enumerate() {
@@ -40,11 +40,11 @@ pub fn render(head: &[&str], lines: &[Line]) -> String {
     let mut text = String::new();
     for (index, line) in table.lines().enumerate() {
         let line = line.trim_end();
-        let stand = index.checked_sub(2).and_then(|index| lines.get(index)).map(|line| line.0);
-        text += &match (index, stand) {
+        let emphasis = index.checked_sub(2).and_then(|index| lines.get(index)).map(|line| line.0);
+        text += &match (index, emphasis) {
             (0, _) => styled(HEADING, line),
-            (_, Some(Stand::Best)) => styled(BEST, line),
-            (_, Some(Stand::Own)) => styled(OWN, line),
+            (_, Some(Emphasis::Best)) => styled(BEST, line),
+            (_, Some(Emphasis::Own)) => styled(OWN, line),
             _ => line.to_owned(),
         };
         text.push('\n');
@@ -115,9 +115,10 @@ mod tests {
 
     #[test]
     fn the_best_row_is_marked_and_figures_stand_to_the_right() {
-        let row =
-            |stand, name: &str, figure: &str| (stand, vec![name.to_owned(), figure.to_owned()]);
-        let lines = [row(Stand::Own, "ours", "10"), row(Stand::Best, "theirs", "9")];
+        let row = |emphasis, name: &str, figure: &str| {
+            (emphasis, vec![name.to_owned(), figure.to_owned()])
+        };
+        let lines = [row(Emphasis::Own, "ours", "10"), row(Emphasis::Best, "theirs", "9")];
         let text = anstream::adapter::strip_str(&render(&["allocator", "ns"], &lines)).to_string();
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[0], "   allocator  ns");

@@ -1,13 +1,13 @@
 //! `--html`: plots and tables in one self-contained file.
 
-use super::details::Details;
+use super::columns;
 use super::plot::{Drawn, LINE_COLOUR, OWN_COLOUR, escaped};
 use super::size_plot::Sizes;
-use super::table::rows_are;
 use crate::console::failure::Failure;
-use crate::console::table::{figure, mebibytes};
-use crate::runner::measurement::Row;
-use crate::workloads::{Setting, Workload};
+use crate::console::table::figure;
+use crate::runner::row::Row;
+use crate::workloads::measurement::{NS_PER_OP, NS_PER_OP_MAX, NS_PER_OP_MIN, Scale};
+use crate::workloads::{Column, Workload};
 use plotters::coord::ranged1d::SegmentValue;
 use plotters::prelude::*;
 use std::fs::File;
@@ -48,25 +48,21 @@ pub fn page(all: &[(&Workload, Vec<Row>)]) -> Drawn<String> {
         }
         page +=
             &format!("<h2>{}</h2>\n<p>{}</p>\n", escaped(workload.name), escaped(workload.meaning));
-        for rows in rows.chunk_by(|one, next| setting(one) == setting(next)) {
+        for rows in rows.chunk_by(|one, next| one.setting == next.setting) {
             let rounds = rows.iter().map(|row| row.rounds).max().unwrap_or(0);
             page += &format!(
                 "<section>\n<h3>{}</h3>\n<p>Nanoseconds per {}: median of {rounds} rounds. The thin line \
                  spans minimum to maximum.</p>\n",
-                escaped(&setting(&rows[0]).to_string()),
+                escaped(&rows[0].setting.to_string()),
                 escaped(workload.unit),
             );
             page += &plot(rows)?;
-            page += &table(workload, rows);
+            page += &tables(workload, rows);
             page += "</section>\n";
         }
     }
     page += "</main>\n</body>\n</html>\n";
     Ok(page)
-}
-
-fn setting(row: &Row) -> Setting {
-    Setting { threads: row.threads, callers: row.callers }
 }
 
 const BAR_HEIGHT: u32 = 26;
@@ -77,7 +73,9 @@ const SPREAD_COLOUR: RGBColor = RGBColor(0xd0, 0x7a, 0x1f);
 fn plot(rows: &[Row]) -> Drawn<String> {
     let bars: Vec<(&Row, f64, f64, f64)> = rows
         .iter()
-        .filter_map(|row| Some((row, row.ns_per_op?, row.ns_per_op_min?, row.ns_per_op_max?)))
+        .filter_map(|row| {
+            Some((row, row.get(&NS_PER_OP)?, row.get(&NS_PER_OP_MIN)?, row.get(&NS_PER_OP_MAX)?))
+        })
         .collect();
     if bars.is_empty() {
         return Ok("<p>No run succeeded.</p>\n".to_owned());
@@ -118,7 +116,7 @@ fn plot(rows: &[Row]) -> Drawn<String> {
             } else {
                 SegmentValue::Last
             };
-            let colour = if row.allocator == row.own { OWN_COLOUR } else { PEER_COLOUR };
+            let colour = if row.is_own() { OWN_COLOUR } else { PEER_COLOUR };
             let mut bar = Rectangle::new(
                 [(0.0, SegmentValue::Exact(place)), (*median, above)],
                 colour.filled(),
@@ -142,56 +140,41 @@ fn plot(rows: &[Row]) -> Drawn<String> {
     Ok(svg)
 }
 
-fn table(workload: &Workload, rows: &[Row]) -> String {
-    let mut text = format!(
-        "<table>\n<thead><tr><th>{}</th><th>ns/{}</th><th>min</th><th>max</th><th>ratio</th>\
-         <th>peak MiB</th><th>end MiB</th><th>faults</th><th>calls</th><th>policy</th></tr></thead>\n\
-         <tbody>\n",
-        rows_are(workload),
-        escaped(workload.unit),
-    );
+fn tables(workload: &Workload, rows: &[Row]) -> String {
+    let time = columns::time_and_memory(workload);
+    let mut text = table(columns::names(workload), &time, Some("policy"), rows);
+    if let Some(details) = workload.details() {
+        text += &table(&details.names, &details.columns, None, rows);
+    }
+    text
+}
+
+/// A table of these columns, and of the release policies if their heading is given.
+fn table(names: &str, columns: &[Column], policy: Option<&str>, rows: &[Row]) -> String {
+    let mut text = "<table>\n<thead><tr>".to_owned();
+    let headings = columns.iter().map(|column| match (column.scale, policy) {
+        // Memory beside figures of other kinds.
+        (Scale::Bytes, Some(_)) => format!("{} MiB", column.heading),
+        _ => column.heading.clone(),
+    });
+    let policy_heading = policy.map(str::to_owned);
+    for heading in std::iter::once(names.to_owned()).chain(headings).chain(policy_heading) {
+        text += &format!("<th>{}</th>", escaped(&heading));
+    }
+    text += "</tr></thead>\n<tbody>\n";
     for row in rows {
-        let class = match (row.best, row.allocator == row.own) {
+        let class = match (row.best, row.is_own()) {
             (true, _) => " class=\"best\"",
             (_, true) => " class=\"own\"",
             _ => "",
         };
-        let time = match &row.error {
-            Some(error) => escaped(error),
-            None => figure(row.ns_per_op),
-        };
-        let cells = [
-            time,
-            figure(row.ns_per_op_min),
-            figure(row.ns_per_op_max),
-            row.ratio_to_own.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
-            mebibytes(row.peak_net()),
-            mebibytes(row.end_net()),
-            figure(row.faults()),
-            figure(row.calls()),
-            escaped(row.policy),
-        ];
         text += &format!("<tr{class}><th>{}</th>", escaped(row.allocator));
-        for cell in cells {
-            text += &format!("<td>{cell}</td>");
+        let mut cells: Vec<String> = columns::cells(columns, row).collect();
+        if let Some(error) = &row.error {
+            cells[0].clone_from(error);
         }
-        text += "</tr>\n";
-    }
-    text + "</tbody>\n</table>\n" + &details(workload, rows)
-}
-
-/// The second table, if the workload has one.
-fn details(workload: &Workload, rows: &[Row]) -> String {
-    let Some(details) = Details::of(workload) else { return String::new() };
-    let mut text = "<table>\n<thead><tr>".to_owned();
-    for name in &details.head {
-        text += &format!("<th>{}</th>", escaped(name));
-    }
-    text += "</tr></thead>\n<tbody>\n";
-    for row in rows {
-        text += &format!("<tr><th>{}</th>", escaped(row.allocator));
-        for cell in details.cells(row) {
-            text += &format!("<td>{}</td>", escaped(&cell));
+        for cell in cells.iter().map(String::as_str).chain(policy.map(|_| row.policy)) {
+            text += &format!("<td>{}</td>", escaped(cell));
         }
         text += "</tr>\n";
     }
@@ -234,9 +217,9 @@ reply or request in the steady state, or of the whole measured part for other wo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runner::measurement;
     use crate::runner::plan::{Selection, plans};
     use crate::runner::rounds::CaseResults;
+    use crate::runner::row;
 
     #[test]
     fn the_page_needs_no_other_file_and_shows_every_row() {
@@ -248,12 +231,12 @@ mod tests {
         let plan = plans(&selection).unwrap().plans.remove(0);
         let found: Vec<CaseResults> = (1..=4)
             .map(|ns| CaseResults {
-                reports: vec![Some(measurement::tests::report(f64::from(ns)))],
+                reports: vec![Some(row::tests::report(f64::from(ns)))],
                 failure: (ns == 4).then(|| "ended by <signal>".to_owned()),
                 ..CaseResults::default()
             })
             .collect();
-        let rows = measurement::rows(&plan.cases, &found);
+        let rows = row::rows(&plan.cases, &found);
         let text = page(&[(plan.workload, rows)]).unwrap();
         assert_eq!(text.matches("<svg").count(), 2);
         assert_eq!(text.matches("<tr").count(), 2 + 4);
@@ -272,13 +255,10 @@ mod tests {
         };
         let plan = plans(&selection).unwrap().plans.remove(0);
         let found = [
-            CaseResults {
-                reports: vec![Some(measurement::tests::report(1.0))],
-                ..CaseResults::default()
-            },
+            CaseResults { reports: vec![Some(row::tests::report(1.0))], ..CaseResults::default() },
             CaseResults { failure: Some("gone".to_owned()), ..CaseResults::default() },
         ];
-        let text = page(&[(plan.workload, measurement::rows(&plan.cases, &found))]).unwrap();
+        let text = page(&[(plan.workload, row::rows(&plan.cases, &found))]).unwrap();
         assert_eq!(text.matches("<table").count(), 2);
         assert_eq!(text.matches("<tr").count(), 2 * (1 + 2));
         assert!(text.contains("<th>all freed</th>"));

@@ -1,13 +1,13 @@
 //! Measurements for the reader. Lowest first:
 //!
-//! - [`details`]: the second table of some workloads.
+//! - [`columns`]: the columns of the tables, and their figures as text.
 //! - [`table`]: tables on the terminal.
 //! - [`plot`]: what the plots share.
 //! - [`ratio_plot`]: all workloads in one plot, as SVG.
 //! - [`size_plot`]: a plot over the sizes of a workload.
 //! - [`html`]: all plots and tables in one page.
 
-pub mod details;
+pub mod columns;
 pub mod html;
 pub mod plot;
 pub mod ratio_plot;

@@ -2,8 +2,9 @@
 //! project's own row, so one axis serves nanoseconds and microseconds.
 
 use super::plot::{Drawn, LINE_COLOUR, OWN_COLOUR};
-use crate::runner::measurement::Row;
+use crate::runner::row::Row;
 use crate::workloads::Workload;
+use crate::workloads::measurement::RATIO_TO_OWN;
 use plotters::coord::ranged1d::SegmentValue;
 use plotters::prelude::*;
 
@@ -105,16 +106,13 @@ pub fn overview(all: &[(&Workload, Vec<Row>)]) -> Drawn<String> {
 fn groups(all: &[(&Workload, Vec<Row>)]) -> Vec<Group> {
     let mut groups = Vec::new();
     for (workload, rows) in all {
-        for rows in
-            rows.chunk_by(|one, next| one.threads == next.threads && one.callers == next.callers)
-        {
-            let is_ours =
-                |row: &&Row| row.allocator == row.own || row.allocator.starts_with("allotment-");
+        for rows in rows.chunk_by(|one, next| one.setting == next.setting) {
+            let is_ours = |row: &&Row| row.is_own() || row.allocator.starts_with("allotment-");
             let peers = rows.iter().filter(|row| !is_ours(row));
             let peers: Vec<_> =
-                peers.filter_map(|row| Some((row.allocator, row.ratio_to_own?))).collect();
+                peers.filter_map(|row| Some((row.allocator, row.get(&RATIO_TO_OWN)?))).collect();
             if let (Some(first), false) = (rows.first(), peers.is_empty()) {
-                let threads = first.threads;
+                let threads = first.setting.threads;
                 let s = if threads == 1 { "" } else { "s" };
                 let name = format!("{}, {threads} thread{s}", workload.name);
                 groups.push(Group { name, own: first.own, peers });

@@ -2,8 +2,9 @@
 
 use super::plot::{Drawn, LINE_COLOUR, OWN_COLOUR, escaped};
 use crate::console::table::figure;
-use crate::runner::measurement::Row;
+use crate::runner::row::Row;
 use crate::workloads::Workload;
+use crate::workloads::measurement::NS_PER_OP;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -46,12 +47,12 @@ impl<'r> Sizes<'r> {
         let mut lines: Vec<Line> = Vec::new();
         for (exponent, rows) in &self.rows {
             for row in *rows {
-                let Some(ns) = row.ns_per_op else { continue };
+                let Some(ns) = row.get(&NS_PER_OP) else { continue };
                 let point = (f64::from(*exponent), ns);
                 match lines.iter_mut().find(|line| line.name == row.allocator) {
                     Some(line) => line.points.push(point),
                     None => {
-                        let own = row.allocator == row.own;
+                        let own = row.is_own();
                         lines.push(Line { name: row.allocator, own, points: vec![point] });
                     }
                 }
@@ -208,9 +209,9 @@ fn power_of_two(exponent: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runner::measurement;
     use crate::runner::plan::{Selection, plans};
     use crate::runner::rounds::CaseResults;
+    use crate::runner::row;
 
     fn measured(workloads: &[&str], allocators: &[&str]) -> Vec<(&'static Workload, Vec<Row>)> {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
@@ -221,14 +222,14 @@ mod tests {
         };
         let plans = plans(&selection).unwrap().plans;
         let found = |index| CaseResults {
-            reports: vec![Some(measurement::tests::report(f64::from(10 + index)))],
+            reports: vec![Some(row::tests::report(f64::from(10 + index)))],
             ..CaseResults::default()
         };
         plans
             .iter()
             .map(|plan| {
                 let found: Vec<_> = (0..plan.cases.len() as u32).map(found).collect();
-                (plan.workload, measurement::rows(&plan.cases, &found))
+                (plan.workload, row::rows(&plan.cases, &found))
             })
             .collect()
     }

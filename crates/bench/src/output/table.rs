@@ -1,36 +1,30 @@
 //! Prints rows as tables.
 
-use super::details::Details;
+use super::columns;
 use crate::console::failure::Failure;
 use crate::console::print::{HEADING, NOTE, line, styled, wrapped};
-use crate::console::table::{Line, Stand, figure, mebibytes, render, time};
-use crate::runner::measurement::Row;
+use crate::console::table::{Emphasis, Line, figure, render};
 use crate::runner::plan::Plan;
-use crate::workloads::{Setting, Workload};
+use crate::runner::row::Row;
+use crate::workloads::measurement::{
+    MMAP_CALLS, NS_PER_OP, QUERIES, RATIO_TO_BEST_PEER, SYSTEM_CALLS,
+};
+use crate::workloads::{Column, Workload};
 
 /// Prints a table for each setting of a workload.
 pub fn print(plan: &Plan, rows: &[Row]) -> Result<(), Failure> {
     let workload = plan.workload;
-    for rows in rows.chunk_by(|one, next| setting(one) == setting(next)) {
+    for rows in rows.chunk_by(|one, next| one.setting == next.setting) {
         let rounds = rows.iter().map(|row| row.rounds).max().unwrap_or(0);
         let rounds = format!("{rounds} round{}", if rounds == 1 { "" } else { "s" });
-        let title = styled(HEADING, format!("{}, {}", workload.name, setting(&rows[0])));
+        let title = styled(HEADING, format!("{}, {}", workload.name, rows[0].setting));
         line(format!("{title} · {rounds}"))?;
         line(styled(NOTE, workload.meaning))?;
         line("")?;
-        line(speed(workload, rows))?;
+        line(table(columns::names(workload), &columns::time_and_memory(workload), rows))?;
         line("")?;
-        if rows[0].callers.is_some() {
-            line(responses(rows))?;
-            line("")?;
-        }
-        if let Some(details) = Details::of(workload) {
-            let head: Vec<&str> = details.head.iter().map(String::as_str).collect();
-            let lines = rows.iter().map(|row| {
-                let name = std::iter::once(row.allocator.to_owned());
-                (stand(row), name.chain(details.cells(row)).collect())
-            });
-            line(render(&head, &lines.collect::<Vec<Line>>()))?;
+        if let Some(details) = workload.details() {
+            line(table(&details.names, &details.columns, rows))?;
             line("")?;
         }
         if let Some(text) = beside_the_best_peer(workload, rows) {
@@ -49,7 +43,7 @@ pub fn print(plan: &Plan, rows: &[Row]) -> Result<(), Failure> {
 /// A line that compares the project's own row with the fastest of its peers.
 fn beside_the_best_peer(workload: &Workload, rows: &[Row]) -> Option<String> {
     let own = rows.iter().find(|row| row.allocator == workload.own())?;
-    let ratio = own.ratio_to_best_peer?;
+    let ratio = own.get(&RATIO_TO_BEST_PEER)?;
     Some(format!("{} takes {ratio:.2}x the time of {}.", own.allocator, own.best_peer?))
 }
 
@@ -57,8 +51,8 @@ fn beside_the_best_peer(workload: &Workload, rows: &[Row]) -> Option<String> {
 pub fn programs(all: &[(&Workload, Vec<Row>)]) -> Result<(), Failure> {
     let mut programs: Vec<(&str, f64)> = all
         .iter()
-        .filter(|(workload, _)| workload.counts_all_calls())
-        .filter_map(|(workload, rows)| Some((workload.name, rows.first()?.ns_per_op?)))
+        .filter(|(workload, _)| workload.measures(&SYSTEM_CALLS))
+        .filter_map(|(workload, rows)| Some((workload.name, rows.first()?.get(&NS_PER_OP)?)))
         .collect();
     programs.sort_by(|(_, one), (_, other)| other.total_cmp(one));
     for (index, (name, ns)) in programs.iter().enumerate().skip(1) {
@@ -83,7 +77,7 @@ pub fn legend(rows: &[&Row]) -> Result<(), Failure> {
         own.join(" or ")
     );
     let (with_tasks, without): (Vec<&&Row>, Vec<&&Row>) =
-        rows.iter().partition(|row| row.queries.is_some());
+        rows.iter().partition(|row| row.get(&QUERIES).is_some());
     text += match (with_tasks.is_empty(), without.is_empty()) {
         (false, true) => {
             " per query, reply or request in the steady state, after each thread's first two."
@@ -96,7 +90,7 @@ pub fn legend(rows: &[&Row]) -> Result<(), Failure> {
              of the measured part, with calls counted in a traced run that does less work."
         }
     };
-    if rows.iter().all(|row| row.mmap_calls.is_none()) {
+    if rows.iter().all(|row| row.get(&MMAP_CALLS).is_none()) {
         text += " No calls were counted: tracing is not permitted here, or there was no time left for it.";
     }
     line(styled(NOTE, wrapped(&text)))?;
@@ -112,66 +106,27 @@ pub fn legend(rows: &[&Row]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn setting(row: &Row) -> Setting {
-    Setting { threads: row.threads, callers: row.callers }
-}
-
-/// The heading of the column with the names of a workload's rows.
-pub fn rows_are(workload: &Workload) -> &'static str {
-    if workload.variants().is_empty() { "allocator" } else { "variant" }
-}
-
-fn stand(row: &Row) -> Stand {
-    match (row.best, row.allocator == row.own) {
-        (true, _) => Stand::Best,
-        (_, true) => Stand::Own,
-        _ => Stand::Plain,
+fn emphasis(row: &Row) -> Emphasis {
+    match (row.best, row.is_own()) {
+        (true, _) => Emphasis::Best,
+        (_, true) => Emphasis::Own,
+        _ => Emphasis::Plain,
     }
 }
 
-fn speed(workload: &Workload, rows: &[Row]) -> String {
-    let ns = format!("ns/{}", workload.unit);
-    let head = [rows_are(workload), &ns, "min", "max", "ratio", "peak", "end", "faults", "calls"];
+/// A table of these columns. The time of a row that failed is `failed`.
+fn table(names: &str, columns: &[Column], rows: &[Row]) -> String {
+    let head: Vec<&str> =
+        std::iter::once(names).chain(columns.iter().map(|one| one.heading.as_str())).collect();
     let lines: Vec<Line> = rows
         .iter()
         .map(|row| {
-            let cells = vec![
-                row.allocator.to_owned(),
-                row.error.as_ref().map_or_else(|| figure(row.ns_per_op), |_| "failed".to_owned()),
-                figure(row.ns_per_op_min),
-                figure(row.ns_per_op_max),
-                row.ratio_to_own.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
-                mebibytes(row.peak_net()),
-                mebibytes(row.end_net()),
-                figure(row.faults()),
-                figure(row.calls()),
-            ];
-            (stand(row), cells)
-        })
-        .collect();
-    render(&head, &lines)
-}
-
-/// Transactions and response times, and the part of the time spent in the allocator.
-fn responses(rows: &[Row]) -> String {
-    let head =
-        ["allocator", "transactions", "time", "rate", "avg response", "min", "max", "in allocator"];
-    let lines: Vec<Line> = rows
-        .iter()
-        .map(|row| {
-            let cells = vec![
-                row.allocator.to_owned(),
-                row.queries.map_or_else(|| "-".to_owned(), |queries| queries.to_string()),
-                time(row.seconds.map(|seconds| seconds * 1e3)),
-                row.queries_per_second
-                    .map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}/s")),
-                time(row.response_ms_avg),
-                time(row.response_ms_min),
-                time(row.response_ms_max),
-                row.alloc_share
-                    .map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0)),
-            ];
-            (stand(row), cells)
+            let name = std::iter::once(row.allocator.to_owned());
+            let mut cells: Vec<String> = name.chain(columns::cells(columns, row)).collect();
+            if row.error.is_some() {
+                cells[1] = "failed".to_owned();
+            }
+            (emphasis(row), cells)
         })
         .collect();
     render(&head, &lines)

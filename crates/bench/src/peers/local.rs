@@ -16,7 +16,7 @@ use std::ptr::NonNull;
 
 use allotment::{LocalPool, PoolGlobalAlloc, PoolRef, Reap};
 
-use crate::peers::registry::Listed;
+use crate::peers::about::Listed;
 use crate::peers::{About, Allocator, AnySize, FreedBy, Global, GlobalCalls, Kind, Task};
 
 const ORIGIN: &str = "allotment, this workspace's library";

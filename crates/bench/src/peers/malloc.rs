@@ -1,8 +1,8 @@
 //! General-purpose allocators: they create nothing for a task, and free each object separately.
 //!
 //! Each file below implements [`Heap`] with calls into one of them. [`Malloc`] turns a heap into an
-//! [`Allocator`] and an [`AnySize`], `HeapObjects` into a [`FixedSize`](crate::peers::FixedSize), and
-//! [`HeapAsGlobal`] into a [`Global`].
+//! [`Allocator`] and an [`AnySize`], `HeapObjects` into a [`FixedSize`](crate::peers::FixedSize),
+//! and [`HeapAsGlobal`] into a [`Global`].
 //!
 //! # Invariants of this file and those below
 //!
@@ -20,7 +20,7 @@ use std::marker::PhantomData;
 use std::mem;
 use std::ptr::NonNull;
 
-use crate::peers::registry::Listed;
+use crate::peers::about::Listed;
 use crate::peers::{About, Allocator, AnySize, Global, GlobalCalls, Task};
 
 pub(crate) mod libc;

@@ -17,11 +17,15 @@
 //!
 //! A [`Placement`] is not an allocator, but a way to place the nodes of a tree in memory.
 //!
+//! # Files, lowest first
+//!
+//! `about` says what a row is. `malloc`, `arena`, `fixed_size`, `local` and `placement` hold the
+//! rows. `registry` lists them, and finds one by its name.
+//!
 //! # The rows
 //!
-//! [`known`] lists the rows. [`with`] runs a [`Visitor`] with the allocator of a given name;
-//! [`with_fixed_size`] runs a [`FixedSizeVisitor`], [`with_any_size`] an [`AnySizeVisitor`],
-//! [`with_global`] a [`GlobalVisitor`], and [`with_placement`] a [`PlacementVisitor`].
+//! [`known`] lists the rows. [`with`] runs a [`Visitor`] with the allocator of a given name. A
+//! visitor says which [`Service`] it needs: one of the traits above.
 //!
 //! | row | what it is | caveat |
 //! |---|---|---|
@@ -69,6 +73,7 @@
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
+mod about;
 mod arena;
 mod fixed_size;
 mod local;
@@ -76,14 +81,11 @@ mod malloc;
 mod placement;
 mod registry;
 
+pub use about::{About, FixedSizeAbout, FreedBy, Kind, Service};
 pub use arena::typed_arena::SIZES as TYPED_ARENA_SIZES;
 pub use fixed_size::{FixedSize, FixedSizeLocal, OBJECT};
 pub use placement::Placement;
-pub use registry::{
-    About, AnySizeVisitor, FixedSizeAbout, FixedSizeVisitor, FreedBy, GlobalVisitor, Kind,
-    PlacementVisitor, UnknownAllocator, Visitor, about, global_calls, known, missing, with,
-    with_any_size, with_fixed_size, with_global, with_placement,
-};
+pub use registry::{UnknownAllocator, Visitor, about, global_calls, known, missing, with};
 
 /// One allocator as one worker thread sees it.
 pub trait Allocator: Sized + 'static {

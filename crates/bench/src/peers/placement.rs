@@ -3,11 +3,11 @@
 
 use std::alloc::Layout;
 
+use crate::peers::about::Listed;
 use crate::peers::fixed_size::FixedSize;
 use crate::peers::fixed_size::heap::HeapObjects;
 use crate::peers::fixed_size::own_list::{List, ListInOrder};
 use crate::peers::malloc::libc::Calls;
-use crate::peers::registry::Listed;
 use crate::peers::{About, Kind};
 
 /// How the nodes of a structure are placed in memory before it is walked.

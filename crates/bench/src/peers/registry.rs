@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::peers::about::{About, Kind, Listed, Service};
 use crate::peers::arena::{bump_scope, bumpalo, own, typed_arena};
 use crate::peers::fixed_size::heap::HeapObjects;
 use crate::peers::fixed_size::{own as our_slab, own_list, sharded_slab, slab};
@@ -22,178 +23,47 @@ use crate::peers::malloc::tcmalloc::Tcmalloc;
 #[cfg(feature = "fast-peers")]
 use crate::peers::malloc::{mimalloc::Mimalloc, rpmalloc::Rpmalloc, snmalloc::Snmalloc};
 
-/// One row of the tables: an allocator and what it can do.
-#[derive(Clone, Copy, Debug)]
-pub struct About {
-    /// The row's name, as given to `--allocators` and printed in every table.
-    pub name: &'static str,
-    /// How its objects are freed, and whether they have several sizes.
-    pub kind: Kind,
-    /// When it releases memory, as configured here, in words.
-    pub policy: &'static str,
-    /// What it is and where it comes from, with the version if there is one.
-    pub origin: &'static str,
-    /// Whether it is one of Allotment's own, as it ships.
-    pub ours: bool,
-    /// Whether it serves tasks, so that [`with`] finds it.
-    pub tasks: bool,
-    /// Whether its tasks serve every layout and grow objects. If not, they serve only
-    /// [`TYPED_ARENA_SIZES`](crate::peers::TYPED_ARENA_SIZES), and panic on other sizes and on growth.
-    pub any_size: bool,
-    /// Whether a task reuses the memory of objects that it frees one by one. If not, all objects of
-    /// a task take memory until the task ends.
-    pub frees_within_tasks: bool,
-    /// Which threads may free its objects of any size that belong to no task, which
-    /// [`with_any_size`] needs. `None` if it has no such objects.
-    pub lasting: Option<FreedBy>,
-    /// Whether it can be a program's global allocator, so that [`with_global`] finds it.
-    pub global: bool,
-    /// Its service for objects of one size, which [`with_fixed_size`] needs. `None` if none of its
-    /// objects outlive their task, or if it is private to each thread.
-    pub fixed_size: Option<FixedSizeAbout>,
-    /// Whether each data structure gets an allocator of its own, instead of one for the whole
-    /// program. Such a row is only of use in workloads with many structures.
-    pub one_for_each_structure: bool,
-    /// Environment variables, with their values, that the measuring process must have been
-    /// *started* with for the allocator to run at its best. They do not affect other rows.
-    pub environment: &'static [(&'static str, &'static str)],
-    /// What keeps the allocator from its best in this process, and the remedy; `None` if nothing
-    /// does. Call it in the process that measures.
-    pub handicap: fn() -> Option<&'static str>,
-}
-
-/// Which threads may free an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FreedBy {
-    /// The thread that allocated it.
-    ItsThread,
-    /// Any thread.
-    AnyThread,
-}
-
-/// What an allocator of objects of one size can do beyond 64-byte objects on one thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FixedSizeAbout {
-    /// Whether several threads may use it at the same time, and each may free what another
-    /// allocated.
-    pub several_threads: bool,
-    /// Whether it serves every layout. If not, it serves only [`OBJECT`](crate::peers::OBJECT), and panics
-    /// on other layouts.
-    pub every_layout: bool,
-}
-
-impl About {
-    /// A peer with the usual properties of its kind.
-    pub(crate) const fn peer(
-        kind: Kind,
-        name: &'static str,
-        origin: &'static str,
-        policy: &'static str,
-    ) -> Self {
-        let (tasks, fixed_size) = match kind {
-            Kind::Malloc => (true, true),
-            Kind::Arena | Kind::Pool => (true, false),
-            Kind::FixedSize => (false, true),
-            Kind::Placement => (false, false),
-        };
-        let malloc = matches!(kind, Kind::Malloc);
-        let all = FixedSizeAbout { several_threads: true, every_layout: true };
-        Self {
-            name,
-            kind,
-            policy,
-            origin,
-            ours: false,
-            tasks,
-            any_size: tasks,
-            frees_within_tasks: malloc,
-            lasting: if malloc { Some(FreedBy::AnyThread) } else { None },
-            global: malloc,
-            fixed_size: if fixed_size { Some(all) } else { None },
-            one_for_each_structure: false,
-            environment: &[],
-            handicap: || None,
-        }
-    }
-
-    /// The same row with this service for objects of one size.
-    pub(crate) const fn serving(self, fixed_size: FixedSizeAbout) -> Self {
-        Self { fixed_size: Some(fixed_size), ..self }
-    }
-}
-
-/// How an allocator's objects are freed, and whether they have several sizes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// One by one; any size.
-    Malloc,
-    /// One by one; any size; each thread has a pool of its own.
-    Pool,
-    /// All together, when their task ends.
-    Arena,
-    /// One by one; all of one size.
-    FixedSize,
-    /// Not an allocator, but a way to place the nodes of a structure in memory. [`with_placement`]
-    /// finds it.
-    Placement,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Malloc => "malloc",
-            Self::Pool => "pool",
-            Self::Arena => "arena",
-            Self::FixedSize => "fixed size",
-            Self::Placement => "placement",
-        })
-    }
-}
-
 /// Work to do with an allocator whose name is known at run time. The compiler knows its type, so
 /// the work is compiled for each allocator.
-pub trait Visitor {
+///
+/// A visitor implements the method of its [`SERVICE`](Self::SERVICE); [`with`] calls no other.
+pub trait Visitor: Sized {
     /// The result of the work.
     type Output;
 
-    /// Does the work with the allocator `A`.
-    fn visit<A: Allocator>(self, about: &'static About) -> Self::Output;
-}
+    /// The service that the work needs.
+    const SERVICE: Service;
 
-/// Like [`Visitor`], for allocators of objects of one size.
-pub trait FixedSizeVisitor {
-    /// The result of the work.
-    type Output;
+    /// Does the work with the allocator `A`, which serves tasks.
+    fn tasks<A: Allocator>(self, about: &'static About) -> Self::Output {
+        not_implemented(Self::SERVICE, about)
+    }
 
-    /// Does the work with the allocator `A`.
-    fn visit<A: FixedSize>(self, about: &'static About) -> Self::Output;
-}
+    /// Does the work with the allocator `A`, which serves objects of one size.
+    fn fixed_size<A: FixedSize>(self, about: &'static About) -> Self::Output {
+        not_implemented(Self::SERVICE, about)
+    }
 
-/// Like [`Visitor`], for allocators of objects of any size that outlive tasks.
-pub trait AnySizeVisitor {
-    /// The result of the work.
-    type Output;
+    /// Does the work with the allocator `A`, which serves objects of any size.
+    fn any_size<A: AnySize>(self, about: &'static About) -> Self::Output {
+        not_implemented(Self::SERVICE, about)
+    }
 
-    /// Does the work with the allocator `A`.
-    fn visit<A: AnySize>(self, about: &'static About) -> Self::Output;
-}
-
-/// Like [`Visitor`], for allocators that can be a program's global allocator.
-pub trait GlobalVisitor {
-    /// The result of the work.
-    type Output;
-
-    /// Does the work with the allocator `G`.
-    fn visit<G: Global>(self, about: &'static About) -> Self::Output;
-}
-
-/// Like [`Visitor`], for placements.
-pub trait PlacementVisitor {
-    /// The result of the work.
-    type Output;
+    /// Does the work with the allocator `G`, which serves this program. The caller must have made
+    /// it the global allocator of this program, with [`global_calls`].
+    fn global<G: Global>(self, about: &'static About) -> Self::Output {
+        not_implemented(Self::SERVICE, about)
+    }
 
     /// Does the work with the placement `P`.
-    fn visit<P: Placement>(self, about: &'static About) -> Self::Output;
+    fn placement<P: Placement>(self, about: &'static About) -> Self::Output {
+        not_implemented(Self::SERVICE, about)
+    }
+}
+
+#[cold]
+fn not_implemented(service: Service, about: &About) -> ! {
+    unreachable!("the visitor of {} has no work for {service:?}", about.name)
 }
 
 /// The error if this build has no allocator of that name, or if that allocator does not do this
@@ -201,31 +71,8 @@ pub trait PlacementVisitor {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownAllocator {
     name: String,
-    work: Work,
-}
-
-/// The work that an allocator is needed for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Work {
-    Any,
-    Tasks,
-    FixedSize,
-    AnySize,
-    Global,
-    Placement,
-}
-
-impl Work {
-    fn done_by(self, about: &About) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Tasks => about.tasks,
-            Self::FixedSize => about.fixed_size.is_some(),
-            Self::AnySize => about.lasting.is_some(),
-            Self::Global => about.global,
-            Self::Placement => about.kind == Kind::Placement,
-        }
-    }
+    /// The service that was asked for; `None` if any allocator would do.
+    service: Option<Service>,
 }
 
 impl UnknownAllocator {
@@ -247,28 +94,30 @@ impl fmt::Display for UnknownAllocator {
             write!(f, "the allocator '{name}' is not in this build: {}", why_left_out(name))?;
         } else {
             let kind = known().iter().find(|about| about.name == name).map(|about| about.kind);
-            match (self.work, kind) {
-                (_, None) | (Work::Any, _) => write!(f, "unknown allocator '{name}'")?,
+            match (self.service, kind) {
+                (_, None) | (None, _) => write!(f, "unknown allocator '{name}'")?,
                 (_, Some(Kind::Placement)) => {
                     write!(f, "'{name}' is a placement, not an allocator")?;
                 }
-                (Work::Placement, _) => write!(f, "'{name}' is an allocator, not a placement")?,
-                (Work::Global, _) => {
+                (Some(Service::Placement), _) => {
+                    write!(f, "'{name}' is an allocator, not a placement")?
+                }
+                (Some(Service::Global), _) => {
                     write!(f, "the allocator '{name}' can't be a program's global allocator")?;
                 }
-                (Work::Tasks, _) | (Work::AnySize, Some(Kind::FixedSize)) => {
+                (Some(Service::Tasks), _) | (Some(Service::AnySize), Some(Kind::FixedSize)) => {
                     write!(f, "the allocator '{name}' serves objects of one size only")?;
                 }
-                (Work::FixedSize, Some(Kind::Pool)) => {
+                (Some(Service::FixedSize), Some(Kind::Pool)) => {
                     write!(f, "the allocator '{name}' is private to each thread")?;
                 }
-                (Work::FixedSize | Work::AnySize, _) => {
+                (Some(Service::FixedSize | Service::AnySize), _) => {
                     write!(f, "no object of the allocator '{name}' outlives its task")?;
                 }
             }
         }
         f.write_str("; available: ")?;
-        for (i, about) in known().iter().filter(|about| self.work.done_by(about)).enumerate() {
+        for (i, about) in known().iter().filter(|about| serves(about, self.service)).enumerate() {
             let separator = if i == 0 { "" } else { ", " };
             write!(f, "{separator}{}", about.name)?;
         }
@@ -301,13 +150,8 @@ fn why_left_out(name: &str) -> &'static str {
 
 impl std::error::Error for UnknownAllocator {}
 
-/// An allocator with an entry in the table.
-pub(crate) trait Listed {
-    const ABOUT: About;
-}
-
-/// Makes, from one line for each allocator: the entry in [`known`]; the arms of [`with`] and of its
-/// relatives; and, in builds whose `cfg` excludes the allocator, the entry in `LEFT_OUT`. The type
+/// Makes, from one line for each allocator: the entry in [`known`]; the arms of [`with`]; and, in
+/// builds whose `cfg` excludes the allocator, the entry in `LEFT_OUT`. The type
 /// after the name has the entry's text. The types after it serve tasks, objects of one size,
 /// objects of any size that belong to no task, and a whole program, or are a placement.
 macro_rules! registry {
@@ -336,64 +180,30 @@ macro_rules! registry {
             assert!(matches!(about.kind, Kind::Placement) == named!($($placement)?));
         }; )+
 
-        /// Runs `visitor` with the allocator called `name`.
+        /// Runs `visitor` with the allocator or placement called `name`.
         ///
         /// # Errors
-        /// [`UnknownAllocator`] if this build has no allocator of that name, or if it serves no tasks.
+        /// [`UnknownAllocator`] if this build has no allocator of that name, or if it does not have
+        /// the visitor's service.
         pub fn with<V: Visitor>(name: &str, visitor: V) -> Result<V::Output, UnknownAllocator> {
-            let about = find(name, Work::Tasks)?;
-            $( $(#[cfg($($present)+)])? {
-                $( if name == $name { return Ok(visitor.visit::<$tasks>(about)); } )?
-            } )+
-            unreachable!("every entry of the table has an arm")
-        }
-
-        /// Runs `visitor` with the allocator called `name`, for objects of one size.
-        ///
-        /// # Errors
-        /// [`UnknownAllocator`] if this build has no allocator of that name, or if it does not
-        /// serve objects of one size ([`About::fixed_size`]).
-        pub fn with_fixed_size<V: FixedSizeVisitor>(
-            name: &str,
-            visitor: V,
-        ) -> Result<V::Output, UnknownAllocator> {
-            let about = find(name, Work::FixedSize)?;
-            $( $(#[cfg($($present)+)])? {
-                $( if name == $name { return Ok(visitor.visit::<$fixed_size>(about)); } )?
-            } )+
-            unreachable!("every entry of the table has an arm")
-        }
-
-        /// Runs `visitor` with the allocator called `name`, for objects of any size that belong to
-        /// no task.
-        ///
-        /// # Errors
-        /// [`UnknownAllocator`] if this build has no allocator of that name, or if it has no
-        /// objects of any size that outlive their task.
-        pub fn with_any_size<V: AnySizeVisitor>(
-            name: &str,
-            visitor: V,
-        ) -> Result<V::Output, UnknownAllocator> {
-            let about = find(name, Work::AnySize)?;
-            $( $(#[cfg($($present)+)])? {
-                $( if name == $name { return Ok(visitor.visit::<$any_size>(about)); } )?
-            } )+
-            unreachable!("every entry of the table has an arm")
-        }
-
-        /// Runs `visitor` with the allocator called `name`, as a program's global allocator. The
-        /// caller must have made it the global allocator of this program, with [`global_calls`].
-        ///
-        /// # Errors
-        /// [`UnknownAllocator`] if this build has no allocator of that name, or if it can't be global.
-        pub fn with_global<V: GlobalVisitor>(
-            name: &str,
-            visitor: V,
-        ) -> Result<V::Output, UnknownAllocator> {
-            let about = find(name, Work::Global)?;
-            $( $(#[cfg($($present)+)])? {
-                $( if name == $name { return Ok(visitor.visit::<$global>(about)); } )?
-            } )+
+            let about = find(name, Some(V::SERVICE))?;
+            match V::SERVICE {
+                Service::Tasks => { $( $(#[cfg($($present)+)])? {
+                    $( if name == $name { return Ok(visitor.tasks::<$tasks>(about)); } )?
+                } )+ }
+                Service::FixedSize => { $( $(#[cfg($($present)+)])? {
+                    $( if name == $name { return Ok(visitor.fixed_size::<$fixed_size>(about)); } )?
+                } )+ }
+                Service::AnySize => { $( $(#[cfg($($present)+)])? {
+                    $( if name == $name { return Ok(visitor.any_size::<$any_size>(about)); } )?
+                } )+ }
+                Service::Global => { $( $(#[cfg($($present)+)])? {
+                    $( if name == $name { return Ok(visitor.global::<$global>(about)); } )?
+                } )+ }
+                Service::Placement => { $( $(#[cfg($($present)+)])? {
+                    $( if name == $name { return Ok(visitor.placement::<$placement>(about)); } )?
+                } )+ }
+            }
             unreachable!("every entry of the table has an arm")
         }
 
@@ -408,21 +218,6 @@ macro_rules! registry {
             } )+
             None
         }
-
-        /// Runs `visitor` with the placement called `name`.
-        ///
-        /// # Errors
-        /// [`UnknownAllocator`] if there is no placement of that name.
-        pub fn with_placement<V: PlacementVisitor>(
-            name: &str,
-            visitor: V,
-        ) -> Result<V::Output, UnknownAllocator> {
-            let about = find(name, Work::Placement)?;
-            $( $(#[cfg($($present)+)])? {
-                $( if name == $name { return Ok(visitor.visit::<$placement>(about)); } )?
-            } )+
-            unreachable!("every entry of the table has an arm")
-        }
     };
 }
 
@@ -436,11 +231,15 @@ macro_rules! named {
     };
 }
 
-fn find(name: &str, work: Work) -> Result<&'static About, UnknownAllocator> {
+fn serves(about: &About, service: Option<Service>) -> bool {
+    service.is_none_or(|service| service.is_of(about))
+}
+
+fn find(name: &str, service: Option<Service>) -> Result<&'static About, UnknownAllocator> {
     KNOWN
         .iter()
-        .find(|about| about.name == name && work.done_by(about))
-        .ok_or_else(|| UnknownAllocator { name: name.to_owned(), work })
+        .find(|about| about.name == name && serves(about, service))
+        .ok_or_else(|| UnknownAllocator { name: name.to_owned(), service })
 }
 
 registry! {
@@ -496,7 +295,7 @@ registry! {
 /// # Errors
 /// [`UnknownAllocator`] if this build has no allocator of that name.
 pub fn about(name: &str) -> Result<&'static About, UnknownAllocator> {
-    find(name, Work::Any)
+    find(name, None)
 }
 
 /// Every allocator of this build, in the order of the tables: mallocs, arenas and pools, then

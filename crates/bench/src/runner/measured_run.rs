@@ -1,11 +1,13 @@
 //! `allot child`: one measured run in a process of its own. It prints one line of JSON.
 
 use crate::console::failure::Failure;
-use crate::runner::responses::{ResponseReport, milliseconds};
 use crate::runner::system_calls::{self, Counts, Traced, marks::Mark};
 use crate::runner::{child_process, resources};
-use crate::workloads::fixed_size::Seconds;
-use crate::workloads::{Effort, Load, Observer, Outcome, Setting, Workload};
+use crate::workloads::measurement::{
+    BASE_RSS_BYTES, END_RSS_BYTES, MINOR_FAULTS, OPS, PEAK_RSS_BYTES, RSS_STEPS, SYSTEM_CALLS,
+    USER_NS_PER_OP,
+};
+use crate::workloads::{Effort, Load, Measurement, Observer, Setting, Workload};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::sync::Mutex;
@@ -60,89 +62,19 @@ impl ChildArguments {
     }
 }
 
-/// The results of a timed run.
+/// The answer of a timed or traced run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    pub ops: u64,
-    /// `None` for a workload without tasks.
-    pub tasks: Option<u64>,
-    pub wall_seconds: f64,
-    pub ns_per_op: f64,
-    /// User time of all threads in the measured part, for each operation, if the workload reports
-    /// it.
-    pub user_ns_per_op: Option<f64>,
-    pub memory: MemoryReport,
-    pub live_bytes: Option<u64>,
-    pub steady_tasks: u64,
-    pub steady_faults_per_task: Option<f64>,
-    pub responses: Option<ResponseReport>,
-    pub seconds: Option<SecondsReport>,
-    /// Nanoseconds for each visited node.
-    pub walk_ns: Option<f64>,
-    /// Lock acquisitions for each operation, by the guarded object.
-    pub locks: Option<Vec<(String, f64)>>,
+    /// What the workload measured of itself, and what its process measured.
+    pub measurement: Measurement,
     /// What kept the allocator from its best in this process.
     pub handicap: Option<String>,
-}
-
-/// The memory and page faults of a run.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct MemoryReport {
-    pub base_rss_bytes: Option<u64>,
-    pub peak_rss_bytes: Option<u64>,
-    pub end_rss_bytes: Option<u64>,
-    pub minor_faults: Option<u64>,
-    /// Resident bytes beyond the base, after each step of the work that was reached.
-    pub steps: Vec<(String, Option<u64>)>,
-}
-
-/// Times of ordinary seconds and of a reservation, in milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct SecondsReport {
-    /// `None` if the allocator can't reserve memory, or was not asked to.
-    pub reserve_ms: Option<f64>,
-    pub average_ms: f64,
-    pub worst_ms: f64,
-}
-
-impl From<Seconds> for SecondsReport {
-    fn from(seconds: Seconds) -> Self {
-        Self {
-            reserve_ms: seconds.reserve.map(milliseconds),
-            average_ms: milliseconds(seconds.average),
-            worst_ms: milliseconds(seconds.worst),
-        }
-    }
 }
 
 impl Report {
     /// What a traced child printed, if it was a run of a workload.
     pub fn of_traced(counts: &Counts) -> Option<Self> {
         serde_json::from_str(&counts.printed).ok()
-    }
-
-    fn new(allocator: &str, outcome: &Outcome, gauge: Gauge, user_time: bool) -> Self {
-        let (memory, user) = gauge.into_report();
-        let user = user.filter(|_| user_time);
-        let about = crate::peers::about(allocator).ok();
-        Self {
-            ops: outcome.ops,
-            tasks: outcome.tasks,
-            wall_seconds: outcome.wall.as_secs_f64(),
-            ns_per_op: outcome.ns_per_op(),
-            user_ns_per_op: user.map(|user| user.as_nanos() as f64 / outcome.ops as f64),
-            memory,
-            live_bytes: outcome.live_bytes,
-            steady_tasks: outcome.steady.tasks,
-            steady_faults_per_task: outcome.steady.faults_per_task(),
-            responses: outcome.responses.map(ResponseReport::from),
-            seconds: outcome.seconds.map(SecondsReport::from),
-            walk_ns: outcome.walk,
-            locks: outcome.locks.map(|locks| {
-                locks.by_guarded().map(|(guarded, count)| (guarded.to_owned(), count)).to_vec()
-            }),
-            handicap: about.and_then(|about| (about.handicap)()).map(str::to_owned),
-        }
     }
 }
 
@@ -163,23 +95,36 @@ pub fn run(arguments: &ChildArguments) -> Result<(), Failure> {
         let share = load.share(&arguments.allocator).map_err(|error| usage(&error))?;
         serde_json::to_string(&share)
     } else {
-        let calls = if load.workload.counts_all_calls() { Traced::All } else { Traced::Memory };
+        let calls =
+            if load.workload.measures(&SYSTEM_CALLS) { Traced::All } else { Traced::Memory };
         let gauge = Gauge::new((arguments.pass == Pass::Traced).then_some(calls));
         let outcome = load.measure(&arguments.allocator, &gauge).map_err(|error| usage(&error))?;
-        let user_time = load.workload.has_user_time();
-        serde_json::to_string(&Report::new(&arguments.allocator, &outcome, gauge, user_time))
+        let measurement = gauge.add_to(outcome, load.workload);
+        let about = crate::peers::about(&arguments.allocator).ok();
+        let handicap = about.and_then(|about| (about.handicap)()).map(str::to_owned);
+        serde_json::to_string(&Report { measurement, handicap })
     };
     let printed = printed.map_err(|error| Failure::Failed(error.to_string()))?;
     crate::console::print::line(printed)
 }
 
-/// Reads memory, page faults and user time at the observed moments, and sets marks for the tracer.
+/// Measures the process at the observed moments: memory, page faults and user time. Sets marks for
+/// the tracer.
 #[derive(Debug)]
 pub struct Gauge {
     traced: bool,
-    report: Mutex<MemoryReport>,
-    /// User time: first at the start of the measured part, then what the measured part took.
-    user: Mutex<Option<Duration>>,
+    figures: Mutex<Measurement>,
+    /// At the start of the measured part.
+    start: Mutex<Start>,
+    /// The user time of the measured part.
+    user_time: Mutex<Option<Duration>>,
+}
+
+/// What has been used when the measured part begins.
+#[derive(Debug, Default)]
+struct Start {
+    minor_faults: Option<u64>,
+    user_time: Option<Duration>,
 }
 
 impl Gauge {
@@ -188,13 +133,24 @@ impl Gauge {
         if let Some(calls) = calls {
             system_calls::let_tracer_in(calls);
         }
-        Self { traced: calls.is_some(), report: Mutex::default(), user: Mutex::default() }
+        Self {
+            traced: calls.is_some(),
+            figures: Mutex::default(),
+            start: Mutex::default(),
+            user_time: Mutex::default(),
+        }
     }
 
-    /// The memory figures and the user time.
-    pub fn into_report(self) -> (MemoryReport, Option<Duration>) {
-        let user = self.user.into_inner().unwrap_or_default();
-        (self.report.into_inner().unwrap_or_default(), user)
+    /// What `workload` has measured of itself, with the figures of the process.
+    pub fn add_to(self, mut measured: Measurement, workload: &Workload) -> Measurement {
+        measured.extend(self.figures.into_inner().unwrap_or_default());
+        if workload.measures(&USER_NS_PER_OP) {
+            let user_time = self.user_time.into_inner().unwrap_or_default();
+            let ns = user_time.map(|time| time.as_nanos() as f64);
+            let per_op = ns.zip(measured.get(&OPS)).map(|(ns, ops)| ns / ops);
+            measured.set(&USER_NS_PER_OP, per_op);
+        }
+        measured
     }
 
     fn mark(&self, mark: Mark) {
@@ -203,9 +159,9 @@ impl Gauge {
         }
     }
 
-    fn note(&self, note: impl FnOnce(&mut MemoryReport)) {
-        if let Ok(mut report) = self.report.lock() {
-            note(&mut report);
+    fn note(&self, note: impl FnOnce(&mut Measurement)) {
+        if let Ok(mut figures) = self.figures.lock() {
+            note(&mut figures);
         }
     }
 }
@@ -213,15 +169,16 @@ impl Gauge {
 impl Observer for Gauge {
     fn ready(&self) {
         resources::map_programs();
-        self.note(|report| report.base_rss_bytes = resources::resident());
+        let resident = resources::resident();
+        self.note(|figures| figures.set(&BASE_RSS_BYTES, resident.map(whole)));
         resources::forget_peak();
     }
 
     fn begin(&self) {
         // Page faults are read last here, and first in `end`: reading files causes page faults too.
-        self.note(|report| report.minor_faults = resources::minor_faults());
-        if let Ok(mut user) = self.user.lock() {
-            *user = resources::user_time();
+        if let Ok(mut start) = self.start.lock() {
+            start.user_time = resources::user_time();
+            start.minor_faults = resources::minor_faults();
         }
         self.mark(Mark::Begin);
     }
@@ -236,25 +193,31 @@ impl Observer for Gauge {
 
     fn end(&self) {
         self.mark(Mark::End);
-        if let Ok(mut user) = self.user.lock() {
-            *user = resources::user_time()
-                .zip(*user)
-                .map(|(after, before)| after.saturating_sub(before));
-        }
         let faults = resources::minor_faults();
-        self.note(|report| {
-            report.minor_faults =
-                faults.zip(report.minor_faults).map(|(after, before)| after.saturating_sub(before));
-            report.peak_rss_bytes = resources::peak_resident();
-            report.end_rss_bytes = resources::resident();
+        let user_time = resources::user_time();
+        let Ok(start) = self.start.lock() else { return };
+        let faults = faults.zip(start.minor_faults);
+        let faults = faults.map(|(after, before)| whole(after.saturating_sub(before)));
+        let user_time = user_time.zip(start.user_time);
+        if let Ok(mut spent) = self.user_time.lock() {
+            *spent = user_time.map(|(after, before)| after.saturating_sub(before));
+        }
+        self.note(|figures| {
+            figures.set(&MINOR_FAULTS, faults);
+            figures.set(&PEAK_RSS_BYTES, resources::peak_resident().map(whole));
+            figures.set(&END_RSS_BYTES, resources::resident().map(whole));
         });
     }
 
     fn step(&self, name: &'static str) {
-        let now = resources::resident();
-        self.note(|report| {
-            let net = now.zip(report.base_rss_bytes).map(|(now, base)| now.saturating_sub(base));
-            report.steps.push((name.to_owned(), net));
+        let now = resources::resident().map(whole);
+        self.note(|figures| {
+            let net = now.zip(figures.get(&BASE_RSS_BYTES));
+            figures.set_label(&RSS_STEPS, name, net.map(|(now, base)| (now - base).max(0.0)));
         });
     }
+}
+
+fn whole(number: u64) -> f64 {
+    number as f64
 }

@@ -4,25 +4,23 @@
 //!
 //! - [`child_process`]: starting children of the same executable, and their answers.
 //! - [`resources`]: the memory and page faults of the calling process.
-//! - [`responses`]: response times, as a child answers them.
 //! - `system_calls`: counting the system calls of a child, with ptrace.
 //! - `measured_run`: one measured run, in the child.
 //! - `plan`: what is run, and in which order.
 //! - `rounds`: every case of a plan once, then once more.
-//! - `measurement`: a case's figures over all rounds.
+//! - `row`: a case's figures over all rounds, compared with those of other cases.
 //! - `time_shares`: the time that each workload of a family gets.
 
 pub mod child_process;
 #[cfg(feature = "catalogue")]
 pub(crate) mod measured_run;
 #[cfg(feature = "catalogue")]
-pub(crate) mod measurement;
-#[cfg(feature = "catalogue")]
 pub(crate) mod plan;
 pub mod resources;
-pub mod responses;
 #[cfg(feature = "catalogue")]
 pub(crate) mod rounds;
+#[cfg(feature = "catalogue")]
+pub(crate) mod row;
 #[cfg(feature = "catalogue")]
 pub(crate) mod system_calls;
 #[cfg(feature = "catalogue")]

@@ -6,6 +6,7 @@ use crate::console::progress::Progress;
 use crate::runner::child_process::{self, ChildFailure};
 use crate::runner::measured_run::{Pass, Report};
 use crate::runner::system_calls::{Answer, Counts};
+use crate::workloads::measurement::ALLOC_SHARE;
 use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -96,8 +97,8 @@ impl Runner for ChildRuns {
 pub fn run(plan: &Plan, limits: Limits, runner: &impl Runner) -> Vec<CaseResults> {
     let began = Instant::now();
     let cases = &plan.cases;
-    let mut found: Vec<CaseResults> = cases.iter().map(|_| CaseResults::default()).collect();
-    let passes = limits.rounds + 1 + usize::from(plan.workload.has_share());
+    let mut results: Vec<CaseResults> = cases.iter().map(|_| CaseResults::default()).collect();
+    let passes = limits.rounds + 1 + usize::from(plan.workload.measures(&ALLOC_SHARE));
     let progress = Progress::new(passes * cases.len());
     let mut longest = Duration::ZERO;
     for round in 0..limits.rounds {
@@ -106,13 +107,13 @@ pub fn run(plan: &Plan, limits: Limits, runner: &impl Runner) -> Vec<CaseResults
             progress.fewer((limits.rounds - round) * cases.len());
             break;
         }
-        for (case, found) in cases.iter().zip(&mut found) {
+        for (case, results) in cases.iter().zip(&mut results) {
             progress.say(&format!("round {}: {case}", round + 1));
-            let report = match &found.failure {
+            let report = match &results.failure {
                 Some(_) => None,
-                None => found.take(runner.timed(case), case, &progress),
+                None => results.take(runner.timed(case), case, &progress),
             };
-            found.reports.push(report);
+            results.reports.push(report);
             progress.step();
         }
         longest = longest.max(round_began.elapsed());
@@ -120,13 +121,13 @@ pub fn run(plan: &Plan, limits: Limits, runner: &impl Runner) -> Vec<CaseResults
         // time.
         if round == 0 {
             let too_late = || limits.too_late(began, Duration::ZERO);
-            count_calls(cases, &mut found, runner, &progress, &too_late);
-            if plan.workload.has_share() {
-                find_shares(cases, &mut found, runner, &progress, &too_late);
+            count_calls(cases, &mut results, runner, &progress, &too_late);
+            if plan.workload.measures(&ALLOC_SHARE) {
+                find_shares(cases, &mut results, runner, &progress, &too_late);
             }
         }
     }
-    found
+    results
 }
 
 impl CaseResults {
@@ -150,14 +151,14 @@ impl CaseResults {
 /// Counts system calls. Nothing is timed here, so as many cases run at a time as there are cores.
 fn count_calls(
     cases: &[Case],
-    found: &mut [CaseResults],
+    results: &mut [CaseResults],
     runner: &impl Runner,
     progress: &Progress,
     too_late: &(impl Fn() -> bool + Sync),
 ) {
     let next = AtomicUsize::new(0);
     let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let found = Mutex::new(found);
+    let results = Mutex::new(results);
     std::thread::scope(|scope| {
         for _ in 0..workers.min(cases.len()) {
             scope.spawn(|| {
@@ -166,12 +167,13 @@ fn count_calls(
                     cases.get(index).map(|case| (index, case))
                 } {
                     progress.say(&format!("counting system calls: {case}"));
-                    let failed = found.lock().map_or(true, |found| found[index].failure.is_some());
+                    let failed =
+                        results.lock().map_or(true, |results| results[index].failure.is_some());
                     let result = (!failed && !too_late()).then(|| runner.traced(case));
-                    let Ok(mut found) = found.lock() else { return };
+                    let Ok(mut results) = results.lock() else { return };
                     let answer =
-                        result.and_then(|result| found[index].take(result, case, progress));
-                    found[index].counts = answer.and_then(Result::ok);
+                        result.and_then(|result| results[index].take(result, case, progress));
+                    results[index].counts = answer.and_then(Result::ok);
                     progress.step();
                 }
             });
@@ -182,16 +184,16 @@ fn count_calls(
 /// Measures the part of the time spent in the allocator, one case at a time.
 fn find_shares(
     cases: &[Case],
-    found: &mut [CaseResults],
+    results: &mut [CaseResults],
     runner: &impl Runner,
     progress: &Progress,
     too_late: &impl Fn() -> bool,
 ) {
-    for (case, found) in cases.iter().zip(found) {
+    for (case, results) in cases.iter().zip(results) {
         progress.say(&format!("measuring the time in the allocator: {case}"));
-        if found.failure.is_none() && !too_late() {
+        if results.failure.is_none() && !too_late() {
             let result = runner.share(case);
-            found.share = found.take(result, case, progress).flatten();
+            results.share = results.take(result, case, progress).flatten();
         }
         progress.step();
     }
@@ -227,7 +229,7 @@ mod tests {
                 return Err(ChildFailure::Signal(11, String::new()));
             }
             let count = self.note(name.to_owned());
-            Ok(crate::runner::measurement::tests::report(count as f64))
+            Ok(crate::runner::row::tests::report(count as f64))
         }
 
         fn traced(&self, case: &Case) -> Result<Result<Counts, String>, ChildFailure> {
@@ -256,10 +258,10 @@ mod tests {
         let names: Vec<_> = plan.cases.iter().map(|case| case.subject.name()).collect();
         let diary = Diary::default();
         let limits = Limits { rounds: 3, time: None };
-        let found = run(&plan, limits, &diary);
+        let results = run(&plan, limits, &diary);
         let expected: Vec<_> = [&names[..], &names[..], &["glibc"]].concat();
         assert_eq!(diary.timed(), expected);
-        let bumpalo = &found[names.iter().position(|name| *name == "bumpalo").unwrap()];
+        let bumpalo = &results[names.iter().position(|name| *name == "bumpalo").unwrap()];
         assert_eq!(bumpalo.failure.as_deref(), Some("ended by SIGSEGV"));
         assert_eq!(
             bumpalo.reports.iter().map(Option::is_some).collect::<Vec<_>>(),
@@ -270,16 +272,16 @@ mod tests {
     #[test]
     fn the_first_round_is_run_whatever_the_time() {
         let limits = Limits { rounds: 9, time: Some(Duration::ZERO) };
-        let found = run(&plan("grow"), limits, &Diary::default());
-        assert!(found.iter().all(|found| found.reports.len() == 1));
+        let results = run(&plan("grow"), limits, &Diary::default());
+        assert!(results.iter().all(|results| results.reports.len() == 1));
     }
 
     #[test]
     fn only_what_has_other_work_has_a_share() {
         let limits = Limits { rounds: 1, time: None };
         let share = |workload| {
-            let found = run(&plan(workload), limits, &Diary::default());
-            found[0].share
+            let results = run(&plan(workload), limits, &Diary::default());
+            results[0].share
         };
         assert_eq!((share("query"), share("query-alloc")), (Some(0.5), None));
         assert_eq!(share("handler"), Some(0.5));

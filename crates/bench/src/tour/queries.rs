@@ -3,12 +3,12 @@
 use super::snapshot;
 use crate::console::failure::Failure;
 use crate::runner::child_process::end_with_parent;
-use crate::runner::responses::ResponseReport;
 use crate::workloads::Unobserved;
 use crate::workloads::query::store::{DIMENSIONS, Store, VALUES};
-use crate::workloads::query::{Callers, Queries, Question};
+use crate::workloads::query::{Callers, Queries, Question, Responses};
 use serde::{Deserialize, Serialize};
 use std::io::Read;
+use std::time::Duration;
 
 /// The arguments of `queries`, which the tour starts.
 #[derive(Debug, Clone, clap::Args)]
@@ -64,6 +64,27 @@ impl QueriesArguments {
     }
 }
 
+/// Response times, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ResponseReport {
+    /// The mean.
+    pub average_ms: f64,
+    /// The shortest.
+    pub min_ms: f64,
+    /// The longest.
+    pub max_ms: f64,
+}
+
+impl From<Responses> for ResponseReport {
+    fn from(responses: Responses) -> Self {
+        Self {
+            average_ms: milliseconds(responses.average),
+            min_ms: milliseconds(responses.min),
+            max_ms: milliseconds(responses.max),
+        }
+    }
+}
+
 /// The results of the queries on one context.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct QueryReport {
@@ -116,4 +137,8 @@ pub fn answer(arguments: &QueriesArguments) -> Result<(), Failure> {
     }
     let printed = serde_json::to_string(&reports).map_err(|error| failed(error.to_string()))?;
     crate::console::print::line(printed)
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }

@@ -4,7 +4,7 @@ use super::{ARENA, Entry, MALLOC};
 use crate::console::failure::Failure;
 use crate::console::print::{HEADING, line, styled};
 use crate::console::statistics::{median, ratio};
-use crate::console::table::{Line, Stand, grouped, render, time};
+use crate::console::table::{Emphasis, Line, grouped, render, time};
 use crate::workloads::query::store::Store;
 use serde::Serialize;
 
@@ -100,7 +100,7 @@ pub fn print_machine(
                 time(figure.arena_ms),
                 saves.unwrap_or_else(|| "-".to_owned()),
             ];
-            (Stand::Plain, cells)
+            (Emphasis::Plain, cells)
         })
         .collect();
     line(render(&head, &lines))?;
@@ -158,12 +158,12 @@ pub fn print_full_size(title: &str, figures: &[FullSizeFigure]) -> Result<(), Fa
                 time(figure.response_ms_min),
                 time(figure.response_ms_max),
             ];
-            let stand = match (figure.best, figure.allocator == ARENA) {
-                (true, _) => Stand::Best,
-                (_, true) => Stand::Own,
-                _ => Stand::Plain,
+            let emphasis = match (figure.best, figure.allocator == ARENA) {
+                (true, _) => Emphasis::Best,
+                (_, true) => Emphasis::Own,
+                _ => Emphasis::Plain,
             };
-            (stand, cells)
+            (emphasis, cells)
         })
         .collect();
     line(render(&head, &lines))?;

@@ -204,14 +204,16 @@ impl<G: crate::peers::Global> Marked<G> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peers::{About, GlobalVisitor};
+    use crate::peers::{About, Service, Visitor};
 
     struct Begin;
 
-    impl GlobalVisitor for Begin {
+    impl Visitor for Begin {
         type Output = Marking;
 
-        fn visit<G: crate::peers::Global>(self, about: &'static About) -> Marking {
+        const SERVICE: Service = Service::Global;
+
+        fn global<G: crate::peers::Global>(self, about: &'static About) -> Marking {
             Marking::begin::<G>(about.name)
         }
     }
@@ -229,7 +231,7 @@ mod tests {
     fn blocks_move_between_marked_and_unmarked_calls() {
         let before = vec![1u8; 100];
         let mut grown: Vec<u8> = Vec::with_capacity(10);
-        let marking = crate::peers::with_global(in_use().unwrap(), Begin).unwrap();
+        let marking = crate::peers::with(in_use().unwrap(), Begin).unwrap();
         assert!(!ptr::eq(CURRENT.load(Ordering::Relaxed), chosen()));
         grown.extend(0..10);
         grown.reserve_exact(1000);

@@ -16,10 +16,10 @@
 //!    ended for all threads, and by then each thread has freed everything that was handed to it.
 
 use crate::peers::AnySize;
-use crate::workloads::catalogue::Effort;
-use crate::workloads::fixed_size::Figures;
+use crate::workloads::measurement::{LIVE_BYTES, Measurement};
 use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
+use crate::workloads::setting::Effort;
 use crate::workloads::sizes;
 use crate::workloads::thread_group::{self, Worker};
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -79,7 +79,7 @@ pub fn run<A: AnySize>(
     threads: usize,
     effort: Effort,
     observer: &dyn Observer,
-) -> Figures {
+) -> Measurement {
     rounds::<A>(remote, threads, number_of_rounds(threads, effort), observer)
 }
 
@@ -96,7 +96,7 @@ fn rounds<A: AnySize>(
     threads: usize,
     rounds: usize,
     observer: &dyn Observer,
-) -> Figures {
+) -> Measurement {
     assert!(!remote || threads > 1, "frees by other threads need at least two threads");
     let ends: Vec<_> = if remote { ring(threads) } else { Vec::new() };
     let results = thread_group::run(
@@ -130,13 +130,8 @@ fn rounds<A: AnySize>(
             (wall, unsafe { empty(&own, &state.places) })
         },
     );
-    Figures {
-        ops: (threads * rounds * DRAWS) as u64,
-        wall: results[0].0,
-        live_bytes: results.iter().map(|(_, bytes)| bytes).sum(),
-        seconds: None,
-        walk: None,
-    }
+    Measurement::timed((threads * rounds * DRAWS) as u64, results[0].0)
+        .with(&LIVE_BYTES, results.iter().map(|(_, bytes)| bytes).sum::<u64>() as f64)
 }
 
 impl WorkerState {
@@ -296,10 +291,10 @@ mod tests {
     fn each_operation_is_one_allocation_and_one_free_and_nothing_is_left() {
         for (remote, threads) in [(false, 1), (false, 3), (true, 2), (true, 3)] {
             let (figures, audit) = audited(|| rounds::<Audited>(remote, threads, 1, &Unobserved));
-            assert_eq!(figures.ops, (threads * DRAWS) as u64);
-            assert_eq!(audit.allocated, figures.ops + (threads * LIVE) as u64);
+            assert_eq!(figures.ops(), (threads * DRAWS) as u64);
+            assert_eq!(audit.allocated, figures.ops() + (threads * LIVE) as u64);
             assert_eq!(audit.freed, audit.allocated);
-            let handed = if remote { figures.ops / REMOTE as u64 } else { 0 };
+            let handed = if remote { figures.ops() / REMOTE as u64 } else { 0 };
             assert_eq!(audit.freed_elsewhere, handed);
         }
     }
@@ -309,7 +304,7 @@ mod tests {
         let (figures, audit) = audited(|| rounds::<Audited>(false, 1, 1, &Unobserved));
         assert_eq!(audit.most_live, LIVE as u64);
         // About 110 bytes for each object, at any time.
-        for bytes in [figures.live_bytes, audit.most_live_bytes] {
+        for bytes in [figures.live_bytes(), audit.most_live_bytes] {
             assert!((1_000_000..1_250_000).contains(&bytes), "{bytes}");
         }
         let (_, audit) = audited(|| rounds::<Audited>(true, 2, 1, &Unobserved));

@@ -1,15 +1,34 @@
 //! The workloads of the benchmark, generic over the allocator that serves them.
 //!
 //! A workload is a sequence of *tasks* (queries, replies, requests). For each task, a worker begins
-//! a [`crate::peers::Task`], allocates and uses its objects, and ends the task. If the allocator frees a
-//! task's objects together ([`crate::peers::Task::FREED_TOGETHER`]), ending the task is enough. Otherwise
-//! the workload first frees every object by walking its own structures, as a C program would. The
-//! sequence of operations comes from one seed and is the same for every allocator. Every object is
-//! written. The harness's own arrays are touched before the measured part.
+//! a [`crate::peers::Task`], allocates and uses its objects, and ends the task. If the allocator
+//! frees a task's objects together ([`crate::peers::Task::FREED_TOGETHER`]), ending the task is
+//! enough. Otherwise the workload first frees every object by walking its own structures, as a C
+//! program would. The sequence of operations comes from one seed and is the same for every
+//! allocator. Every object is written. The harness's own arrays are touched before the measured
+//! part.
 //!
 //! Some workloads have no tasks: their objects, of one size or of many, live until they are freed.
 //! One workload, `handler`, is ordinary code that allocates from its program's global allocator.
 //! Some workloads compare variants of their work ([`Variant`]) instead of allocators.
+//!
+//! # Files, lowest first
+//!
+//! - `random`, `clock`, `setting`, `observer`, `task_memory`, `sizes`: numbers, time, threads and
+//!   amounts, what a run reports, values in a task's memory, sizes of objects.
+//! - `task_threads`, `thread_group`: the threads of a run. Each has an allocator of its own and
+//!   tasks; or all share one, and work in phases.
+//! - `measurement`: the record of a run's figures, and the metrics.
+//! - `timed`, `sampled`, `global`: the allocator's part of the time; the program's allocator.
+//! - `query`, `objects`, `grow`, `scope`, `mixed`, `handler`, `trees`, `fixed_size`: workloads that
+//!   compare allocators.
+//! - `kind`, `workload`, `run_error`, `variant`: one entry of the list of workloads, why it can't
+//!   run, and the variants that some compare instead of allocators.
+//! - `published`, `locking`, `file_scan`, `c`: workloads that compare variants.
+//! - `catalogue`, `details`: the list, and what each workload measures.
+//! - `subject`, `support`, `run`: the rows of a workload, which of them can run it, and a run.
+//!
+//! # Steady state
 //!
 //! The *steady state* of a worker begins after its first [`WARM_UP`] tasks. By then, an allocator
 //! that keeps memory warm has warm memory. Steady-state figures count from there to each worker's
@@ -21,6 +40,8 @@ mod c;
 pub mod catalogue;
 pub mod clock;
 #[cfg(feature = "catalogue")]
+mod details;
+#[cfg(feature = "catalogue")]
 pub mod file_scan;
 #[cfg(feature = "catalogue")]
 pub mod fixed_size;
@@ -31,7 +52,11 @@ pub mod grow;
 #[cfg(feature = "catalogue")]
 mod handler;
 #[cfg(feature = "catalogue")]
+mod kind;
+#[cfg(feature = "catalogue")]
 pub mod locking;
+#[cfg(feature = "catalogue")]
+pub mod measurement;
 #[cfg(feature = "catalogue")]
 mod mixed;
 #[cfg(feature = "catalogue")]
@@ -44,9 +69,13 @@ pub mod random;
 #[cfg(feature = "catalogue")]
 pub mod run;
 #[cfg(feature = "catalogue")]
+mod run_error;
+#[cfg(feature = "catalogue")]
 mod sampled;
 #[cfg(feature = "catalogue")]
 mod scope;
+#[cfg(feature = "catalogue")]
+mod setting;
 #[cfg(feature = "catalogue")]
 mod sizes;
 #[cfg(feature = "catalogue")]
@@ -64,6 +93,8 @@ pub mod timed;
 mod trees;
 #[cfg(feature = "catalogue")]
 mod variant;
+#[cfg(feature = "catalogue")]
+mod workload;
 
 // The rows in C call it by its C names.
 #[cfg(all(feature = "catalogue", feature = "fast-peers"))]
@@ -74,16 +105,24 @@ use allotment_c as _;
 static GLOBAL: Global = Global;
 
 #[cfg(feature = "catalogue")]
-pub use catalogue::{Effort, Setting, Threads, UnknownWorkload, Workload, catalogue};
+pub use catalogue::{UnknownWorkload, catalogue};
+#[cfg(feature = "catalogue")]
+pub use details::{Column, Details};
 #[cfg(feature = "catalogue")]
 pub use global::Global;
+#[cfg(feature = "catalogue")]
+pub use measurement::Measurement;
 pub use observer::{Observer, Unobserved};
 #[cfg(feature = "catalogue")]
-pub use run::{Load, Outcome};
+pub use run_error::{RunError, UnknownRow, Unsupported};
 #[cfg(feature = "catalogue")]
-pub use subject::{Subject, UnknownRow};
+pub use setting::{Effort, Setting, Threads};
 #[cfg(feature = "catalogue")]
-pub use support::{RunError, Unsupported, can_run};
+pub use subject::Subject;
+#[cfg(feature = "catalogue")]
+pub use support::can_run;
 pub use task_threads::{Run, Steady, WARM_UP};
 #[cfg(feature = "catalogue")]
 pub use variant::Variant;
+#[cfg(feature = "catalogue")]
+pub use workload::{Load, Workload};

@@ -1,8 +1,8 @@
 //! `query-alloc` and `query-small`: only the objects of a query.
 
 use crate::peers::{Allocator, Task};
+use crate::workloads::measurement::{LIVE_BYTES, Measurement};
 use crate::workloads::observer::Observer;
-use crate::workloads::run::Outcome;
 use crate::workloads::task_threads::{self, Run, TaskCounter};
 use std::alloc::Layout;
 use std::hint::black_box;
@@ -40,14 +40,17 @@ pub fn run<A: Allocator>(
 }
 
 /// The outcome of `queries` queries on each worker.
-pub(crate) fn outcome(run: &Run<()>, threads: usize, dimensions: usize, queries: u64) -> Outcome {
+pub(crate) fn outcome(
+    run: &Run<()>,
+    threads: usize,
+    dimensions: usize,
+    queries: u64,
+) -> Measurement {
     let queries = queries * threads as u64;
-    Outcome {
-        tasks: Some(queries),
-        live_bytes: Some(threads as u64 * dimensions as u64 * BYTES_A_DIMENSION),
-        steady: run.steady,
-        ..Outcome::timed(queries * (dimensions * SIZES.len()) as u64, run.wall)
-    }
+    let live_bytes = threads as u64 * dimensions as u64 * BYTES_A_DIMENSION;
+    Measurement::timed(queries * (dimensions * SIZES.len()) as u64, run.wall)
+        .with_tasks(queries, run.steady)
+        .with(&LIVE_BYTES, live_bytes as f64)
 }
 
 /// An array for the objects' addresses, every page of it written.

@@ -4,12 +4,13 @@
 //! releases it. No thread writes during the measured part, as in a server whose configuration stays
 //! for days.
 
-use crate::workloads::catalogue::Effort;
+use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
-use crate::workloads::run::{Load, Outcome};
-use crate::workloads::support::RunError;
+use crate::workloads::run_error::RunError;
+use crate::workloads::setting::Effort;
 use crate::workloads::thread_group;
 use crate::workloads::variant::{TAKES_NO_MEMORY, Variant};
+use crate::workloads::workload::Load;
 use allotment::{Published, ReadOnly, Sealed};
 use arc_swap::ArcSwap;
 use std::hint::black_box;
@@ -153,7 +154,7 @@ impl Shared for Published<Sealed<SealedConfiguration<'static>>> {
     }
 }
 
-fn run<S: Shared>(load: &Load, observer: &dyn Observer) -> Result<Outcome, RunError> {
+fn run<S: Shared>(load: &Load, observer: &dyn Observer) -> Result<Measurement, RunError> {
     let threads = load.setting.threads;
     let reads = reads(threads, load.effort);
     let shared = S::new();
@@ -163,7 +164,7 @@ fn run<S: Shared>(load: &Load, observer: &dyn Observer) -> Result<Outcome, RunEr
         |_| (),
         |worker, ()| worker.measured(|| read_often(&shared, reads)),
     );
-    Ok(Outcome::timed(reads * threads as u64, walls[0]))
+    Ok(Measurement::timed(reads * threads as u64, walls[0]))
 }
 
 /// The number of reads of each thread.

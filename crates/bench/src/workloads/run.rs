@@ -1,93 +1,31 @@
 //! One run of one workload with one allocator.
 
-use crate::peers::{
-    About, Allocator, AnySize, AnySizeVisitor, Global, GlobalVisitor, Placement, PlacementVisitor,
-    Visitor,
+use crate::peers::{About, Allocator, AnySize, Global, Placement, Service, Visitor};
+use crate::workloads::fixed_size::Shape;
+use crate::workloads::kind::Kind;
+use crate::workloads::measurement::{
+    ALLOC_SHARE, LIVE_BYTES, Measurement, RESPONSE_MS_AVG, RESPONSE_MS_MAX, RESPONSE_MS_MIN,
+    milliseconds,
 };
-use crate::workloads::catalogue::{Effort, Kind, Setting, Workload};
-use crate::workloads::fixed_size::{Figures, Seconds, Shape};
-use crate::workloads::locking::Locks;
 use crate::workloads::observer::Observer;
 use crate::workloads::query::store::{CHARTS, DIMENSIONS, SYNTHETIC_CONTEXT, Store, VALUES};
 use crate::workloads::query::{Callers, Queries, Question, Responses};
+use crate::workloads::run_error::RunError;
 use crate::workloads::subject::Subject;
-use crate::workloads::support::{RunError, can_run};
-use crate::workloads::task_threads::{Run, Steady};
+use crate::workloads::support::can_run;
+use crate::workloads::task_threads::Run;
 use crate::workloads::trees::copy;
+use crate::workloads::workload::Load;
 use crate::workloads::{global, grow, handler, mixed, objects, scope};
 use std::time::Duration;
 
-/// What to run.
-#[derive(Debug, Clone, Copy)]
-pub struct Load {
-    /// The workload to run.
-    pub workload: &'static Workload,
-    /// The numbers of threads and callers.
-    pub setting: Setting,
-    /// The amount of work.
-    pub effort: Effort,
-}
-
-/// The results of a run.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Outcome {
-    /// Operations of all threads.
-    pub ops: u64,
-    /// Tasks of all threads; `None` for a workload without tasks.
-    pub tasks: Option<u64>,
-    /// The time from the common start until the last thread finishes.
-    pub wall: Duration,
-    /// The most bytes that live objects of all threads request at a time; in `churn` and `mixed`,
-    /// at the end.
-    pub live_bytes: Option<u64>,
-    /// The figures of the steady state.
-    pub steady: Steady,
-    /// Response times, if there are callers.
-    pub responses: Option<Responses>,
-    /// Times of ordinary seconds and of a reservation, if the workload has them.
-    pub seconds: Option<Seconds>,
-    /// Nanoseconds for each visited node, if trees are walked in addition.
-    pub walk: Option<f64>,
-    /// Lock acquisitions for each operation, if they are counted.
-    pub locks: Option<Locks>,
-}
-
-impl Outcome {
-    /// An outcome with only a number of operations and their time.
-    pub(crate) fn timed(ops: u64, wall: Duration) -> Self {
-        Self {
-            ops,
-            tasks: None,
-            wall,
-            live_bytes: None,
-            steady: Steady::default(),
-            responses: None,
-            seconds: None,
-            walk: None,
-            locks: None,
-        }
-    }
-
-    /// Nanoseconds for one operation: wall time divided by the operations of all threads.
-    pub fn ns_per_op(&self) -> f64 {
-        self.wall.as_nanos() as f64 / self.ops as f64
-    }
-}
-
-impl From<Figures> for Outcome {
-    fn from(figures: Figures) -> Self {
-        Self {
-            live_bytes: Some(figures.live_bytes),
-            seconds: figures.seconds,
-            walk: figures.walk,
-            ..Self::timed(figures.ops, figures.wall)
-        }
-    }
-}
-
 impl Load {
     /// Runs it with the allocator or the variant called `allocator`.
-    pub fn measure(&self, allocator: &str, observer: &dyn Observer) -> Result<Outcome, RunError> {
+    pub fn measure(
+        &self,
+        allocator: &str,
+        observer: &dyn Observer,
+    ) -> Result<Measurement, RunError> {
         if let Subject::Variant(variant) = self.check(allocator)? {
             return (variant.run)(self, observer);
         }
@@ -97,25 +35,24 @@ impl Load {
             Kind::Query => {
                 let (store, questions) = full_size();
                 let outcome = self.queries(&store, &questions).measure(allocator, observer)?;
-                return Ok(Outcome {
-                    tasks: Some(tasks),
-                    steady: outcome.steady,
-                    responses: outcome.responses,
-                    ..Outcome::timed(outcome.dimensions, outcome.wall)
-                });
+                let ms =
+                    |of: fn(Responses) -> Duration| outcome.responses.map(of).map(milliseconds);
+                return Ok(Measurement::timed(outcome.dimensions, outcome.wall)
+                    .with_tasks(tasks, outcome.steady)
+                    .with(&RESPONSE_MS_AVG, ms(|responses| responses.average))
+                    .with(&RESPONSE_MS_MIN, ms(|responses| responses.min))
+                    .with(&RESPONSE_MS_MAX, ms(|responses| responses.max)));
             }
             Kind::FixedSize(shape) => {
-                return Ok(shape.measure(allocator, threads, self.effort, observer)?.into());
+                return Ok(shape.measure(allocator, threads, self.effort, observer)?);
             }
             Kind::TreeCopy { exponent } => {
                 let amount = copy::Amount::of(exponent, self.effort);
-                return Ok(
-                    crate::peers::with_placement(allocator, TreeCopy { amount, observer })?.into()
-                );
+                return Ok(crate::peers::with(allocator, TreeCopy { amount, observer })?);
             }
             Kind::Mixed { remote } => {
                 let mixed = Mixed { remote, load: self, observer };
-                return Ok(crate::peers::with_any_size(allocator, mixed)?.into());
+                return Ok(crate::peers::with(allocator, mixed)?);
             }
             Kind::Objects { dimensions } => return self.objects(dimensions, allocator, observer),
             Kind::Grow => (grow::REPLY_BYTES as u64, Some(grow::REPLY_BYTES as u64)),
@@ -131,17 +68,15 @@ impl Load {
             }
         };
         let run = if self.workload.kind == Kind::Handler {
-            crate::peers::with_global(allocator, Serve { threads, requests: tasks, observer })?
+            crate::peers::with(allocator, Serve { threads, requests: tasks, observer })?
         } else {
             crate::peers::with(allocator, Alike { load: self, tasks, observer })?
         };
         let tasks = tasks * threads as u64;
-        Ok(Outcome {
-            tasks: Some(tasks),
-            live_bytes: live_a_thread.map(|bytes| threads as u64 * bytes),
-            steady: run.steady,
-            ..Outcome::timed(tasks * ops_a_task, run.wall)
-        })
+        let live_bytes = live_a_thread.map(|bytes: u64| (threads as u64 * bytes) as f64);
+        Ok(Measurement::timed(tasks * ops_a_task, run.wall)
+            .with_tasks(tasks, run.steady)
+            .with(&LIVE_BYTES, live_bytes))
     }
 
     /// Runs the objects of queries with the allocator called `allocator`.
@@ -150,7 +85,7 @@ impl Load {
         dimensions: usize,
         allocator: &str,
         observer: &dyn Observer,
-    ) -> Result<Outcome, RunError> {
+    ) -> Result<Measurement, RunError> {
         let threads = self.setting.threads;
         let tasks = self.workload.tasks(threads, self.effort);
         let run = crate::peers::with(allocator, Objects { threads, dimensions, tasks, observer })?;
@@ -162,8 +97,8 @@ impl Load {
         &self,
         allocator: &str,
         observer: &dyn Observer,
-    ) -> Result<Outcome, RunError> {
-        Ok(Shape::Pair.measure(allocator, self.setting.threads, self.effort, observer)?.into())
+    ) -> Result<Measurement, RunError> {
+        Ok(Shape::Pair.measure(allocator, self.setting.threads, self.effort, observer)?)
     }
 
     /// The part of the time that is spent in the allocator, from a separate run. `None` if the
@@ -171,12 +106,12 @@ impl Load {
     /// it.
     pub fn share(&self, allocator: &str) -> Result<Option<f64>, RunError> {
         self.check(allocator)?;
-        if !self.workload.has_share() {
+        if !self.workload.measures(&ALLOC_SHARE) {
             return Ok(None);
         }
         if self.workload.kind == Kind::Handler {
             let share = HandlersShare { threads: self.setting.threads, time: SHARE_TIME };
-            return Ok(crate::peers::with_global(allocator, share)?);
+            return Ok(crate::peers::with(allocator, share)?);
         }
         let (store, questions) = full_size();
         let mut queries = self.queries(&store, &questions);
@@ -239,7 +174,9 @@ struct Alike<'l> {
 impl Visitor for Alike<'_> {
     type Output = Run<()>;
 
-    fn visit<A: Allocator>(self, _: &'static About) -> Run<()> {
+    const SERVICE: Service = Service::Tasks;
+
+    fn tasks<A: Allocator>(self, _: &'static About) -> Run<()> {
         let threads = self.load.setting.threads;
         match self.load.workload.kind {
             Kind::Grow => grow::run::<A>(threads, self.tasks, self.observer),
@@ -274,7 +211,9 @@ struct Objects<'w> {
 impl Visitor for Objects<'_> {
     type Output = Run<()>;
 
-    fn visit<A: Allocator>(self, _: &'static About) -> Run<()> {
+    const SERVICE: Service = Service::Tasks;
+
+    fn tasks<A: Allocator>(self, _: &'static About) -> Run<()> {
         objects::run::<A>(self.threads, self.dimensions, self.tasks, self.observer)
     }
 }
@@ -286,10 +225,12 @@ struct Mixed<'l> {
     observer: &'l dyn Observer,
 }
 
-impl AnySizeVisitor for Mixed<'_> {
-    type Output = Figures;
+impl Visitor for Mixed<'_> {
+    type Output = Measurement;
 
-    fn visit<A: AnySize>(self, _: &'static About) -> Figures {
+    const SERVICE: Service = Service::AnySize;
+
+    fn any_size<A: AnySize>(self, _: &'static About) -> Measurement {
         mixed::run::<A>(self.remote, self.load.setting.threads, self.load.effort, self.observer)
     }
 }
@@ -301,10 +242,12 @@ struct Serve<'w> {
     observer: &'w dyn Observer,
 }
 
-impl GlobalVisitor for Serve<'_> {
+impl Visitor for Serve<'_> {
     type Output = Run<()>;
 
-    fn visit<G: Global>(self, _: &'static About) -> Run<()> {
+    const SERVICE: Service = Service::Global;
+
+    fn global<G: Global>(self, _: &'static About) -> Run<()> {
         handler::run::<G>(self.threads, self.requests, self.observer)
     }
 }
@@ -318,10 +261,12 @@ struct HandlersShare {
 /// About 24,000 samples. A share of a tenth is then accurate to about 2 % of itself.
 const SHARE_TIME: Duration = Duration::from_millis(1200);
 
-impl GlobalVisitor for HandlersShare {
+impl Visitor for HandlersShare {
     type Output = Option<f64>;
 
-    fn visit<G: Global>(self, about: &'static About) -> Option<f64> {
+    const SERVICE: Service = Service::Global;
+
+    fn global<G: Global>(self, about: &'static About) -> Option<f64> {
         handler::share::<G>(about.name, self.threads, self.time)
     }
 }
@@ -332,10 +277,12 @@ struct TreeCopy<'w> {
     observer: &'w dyn Observer,
 }
 
-impl PlacementVisitor for TreeCopy<'_> {
-    type Output = Figures;
+impl Visitor for TreeCopy<'_> {
+    type Output = Measurement;
 
-    fn visit<P: Placement>(self, _: &'static About) -> Figures {
+    const SERVICE: Service = Service::Placement;
+
+    fn placement<P: Placement>(self, _: &'static About) -> Measurement {
         copy::run::<P>(self.amount, self.observer)
     }
 }
@@ -343,8 +290,11 @@ impl PlacementVisitor for TreeCopy<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workloads::measurement::{FAULTS_PER_QUERY, NS_PER_OP, QUERIES, STEADY_QUERIES};
     use crate::workloads::observer::Unobserved;
-    use crate::workloads::support::Unsupported;
+    use crate::workloads::run_error::Unsupported;
+    use crate::workloads::setting::Effort;
+    use crate::workloads::workload::Workload;
 
     fn load(name: &str, threads: usize) -> Load {
         let workload = Workload::named(name).unwrap();
@@ -354,11 +304,11 @@ mod tests {
     #[test]
     fn operations_and_live_bytes_are_those_of_all_threads() {
         let outcome = load("query-small", 2).measure("bumpalo-reset", &Unobserved).unwrap();
-        let tasks = outcome.tasks.unwrap();
-        assert_eq!(outcome.ops, tasks * 400);
-        assert_eq!(outcome.live_bytes, Some(2 * 100 * 320));
-        assert_eq!(outcome.steady.tasks, tasks - 2 * 2);
-        assert!(outcome.ns_per_op() > 0.0);
+        let tasks = outcome.count(&QUERIES);
+        assert_eq!(outcome.ops(), tasks * 400);
+        assert_eq!(outcome.live_bytes(), 2 * 100 * 320);
+        assert_eq!(outcome.count(&STEADY_QUERIES), tasks - 2 * 2);
+        assert!(outcome.get(&NS_PER_OP).unwrap() > 0.0);
     }
 
     #[test]
@@ -410,15 +360,21 @@ mod tests {
     #[test]
     fn objects_of_one_size_have_no_tasks() {
         let outcome = load("burst-free", 2).measure("sharded-slab", &Unobserved).unwrap();
-        assert_eq!((outcome.tasks, outcome.steady.faults_per_task()), (None, None));
-        assert_eq!((outcome.ops, outcome.live_bytes), (2_000_000, Some(2_000_000 * 64)));
+        assert_eq!((outcome.get(&QUERIES), outcome.get(&FAULTS_PER_QUERY)), (None, None));
+        assert_eq!(
+            (outcome.ops(), outcome.get(&LIVE_BYTES)),
+            (2_000_000, Some(2_000_000.0 * 64.0))
+        );
     }
 
     #[test]
     fn trees_are_walked_where_a_placement_has_laid_them() {
         let outcome = load("tree-copy-8", 1).measure("compact-copy", &Unobserved).unwrap();
-        assert_eq!((outcome.tasks, outcome.live_bytes), (None, Some(8 << 20)));
-        assert_eq!(outcome.ops, 4 << 20);
+        assert_eq!(
+            (outcome.get(&QUERIES), outcome.get(&LIVE_BYTES)),
+            (None, Some(f64::from(8 << 20)))
+        );
+        assert_eq!(outcome.ops(), 4 << 20);
     }
 
     #[test]
@@ -430,12 +386,12 @@ mod tests {
     fn objects_of_any_size_and_requests_are_counted() {
         let own = crate::peers::known()[0].name;
         let outcome = load("mixed-remote", 2).measure(own, &Unobserved).unwrap();
-        assert_eq!((outcome.tasks, outcome.ops % 20), (None, 0));
-        assert!(outcome.live_bytes.is_some_and(|bytes| bytes > 2_000_000));
+        assert_eq!((outcome.get(&QUERIES), outcome.ops() % 20), (None, 0));
+        assert!(outcome.get(&LIVE_BYTES).is_some_and(|bytes| bytes > 2e6));
         for name in ["scope", "scope-exit"] {
             let outcome = load(name, 2).measure(own, &Unobserved).unwrap();
-            assert_eq!((outcome.tasks, outcome.ops), (Some(4_000), 4_000 * 2_000));
-            assert_eq!(outcome.live_bytes, Some(2 * scope::live_bytes()));
+            assert_eq!((outcome.get(&QUERIES), outcome.ops()), (Some(4_000.0), 4_000 * 2_000));
+            assert_eq!(outcome.live_bytes(), 2 * scope::live_bytes());
         }
     }
 
@@ -451,7 +407,10 @@ mod tests {
     fn ordinary_code_runs_with_the_programs_own_allocator_alone() {
         let in_use = global::in_use().expect("the tests' global allocator");
         let outcome = load("handler", 1).measure(in_use, &Unobserved).unwrap();
-        assert_eq!((outcome.ops, outcome.tasks, outcome.live_bytes), (20_000, Some(20_000), None));
+        assert_eq!(
+            (outcome.ops(), outcome.get(&QUERIES), outcome.get(&LIVE_BYTES)),
+            (20_000, Some(20_000.0), None)
+        );
         let share = load("handler", 1).share(in_use).unwrap();
         assert!(share.is_none_or(|share| share > 0.0 && share < 0.9), "{share:?}");
         for about in

@@ -1,8 +1,10 @@
 //! The subject of a row: an allocator, or a variant of the work.
 
-use crate::peers::{About, UnknownAllocator};
-use crate::workloads::catalogue::{Workload, catalogue};
+use crate::peers::About;
+use crate::workloads::catalogue::catalogue;
+use crate::workloads::run_error::UnknownRow;
 use crate::workloads::variant::Variant;
+use crate::workloads::workload::Workload;
 use std::fmt;
 
 /// The subject of a row.
@@ -80,8 +82,8 @@ impl Subject {
     /// [`UnknownRow`] if there is none. It lists the rows of the workloads `asked_for`.
     pub fn named(name: &str, asked_for: &[&'static Workload]) -> Result<Self, UnknownRow> {
         let of = |variant: &&Variant| variant.name == name;
-        // A variant may have the name of the allocator that it uses. In its workload, the name means
-        // the variant.
+        // A variant may have the name of the allocator that it uses. In its workload, the name
+        // means the variant.
         if let Some(variant) = asked_for.iter().flat_map(|one| one.variants()).find(of) {
             return Ok(Self::Variant(variant));
         }
@@ -115,20 +117,6 @@ impl Workload {
     }
 }
 
-/// The error if there is no row of that name. Its text lists the rows of the requested workloads.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnknownRow {
-    unknown: UnknownAllocator,
-    with_variants: Vec<&'static Workload>,
-    with_allocators: bool,
-}
-
-impl From<UnknownAllocator> for UnknownRow {
-    fn from(unknown: UnknownAllocator) -> Self {
-        Self { unknown, with_variants: Vec::new(), with_allocators: true }
-    }
-}
-
 impl fmt::Display for UnknownRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.with_allocators {
@@ -142,8 +130,6 @@ impl fmt::Display for UnknownRow {
         Ok(())
     }
 }
-
-impl std::error::Error for UnknownRow {}
 
 /// `mutex, rwlock and arc-swap`.
 pub(crate) fn listed(variants: &[Variant]) -> String {

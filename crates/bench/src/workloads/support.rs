@@ -1,78 +1,15 @@
 //! Which rows can't run which workloads, and why.
 
-use crate::peers::{About, FreedBy, UnknownAllocator};
-use crate::workloads::catalogue::{Kind, Threads, Workload, catalogue};
+use crate::peers::{About, FreedBy};
+use crate::workloads::catalogue::catalogue;
 use crate::workloads::fixed_size::Shape;
 use crate::workloads::global;
-use crate::workloads::subject::{Subject, UnknownRow, listed};
+use crate::workloads::kind::Kind;
+use crate::workloads::run_error::{RunError, Unsupported};
+use crate::workloads::subject::{Subject, listed};
 use crate::workloads::variant::Variant;
-use std::{fmt, io};
-
-/// Why a run did not begin.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RunError {
-    /// There is no row of this name.
-    Unknown(UnknownRow),
-    /// The allocator can't run the workload, or the variant belongs to another workload.
-    Unsupported {
-        /// The allocator or the variant.
-        row: &'static str,
-        /// The workload.
-        workload: &'static str,
-        /// What the row lacks.
-        lacks: Unsupported,
-    },
-    /// The workload does not run with this number of threads.
-    Threads {
-        /// The workload.
-        workload: &'static str,
-        /// The numbers of threads that it needs.
-        needed: Threads,
-    },
-    /// The workload measures the program's global allocator, and that is another one.
-    Global {
-        /// The allocator.
-        allocator: &'static str,
-        /// The workload.
-        workload: &'static str,
-        /// The program's global allocator, if this crate knows it.
-        in_use: Option<&'static str>,
-    },
-    /// This build lacks what the row needs.
-    Missing {
-        /// The workload.
-        workload: &'static str,
-        /// How to get it.
-        what: &'static str,
-    },
-    /// The library that does the work reported an error.
-    Failed {
-        /// The workload.
-        workload: &'static str,
-        /// The library's message.
-        why: String,
-    },
-    /// The file to search could not be created or read.
-    File {
-        /// Why.
-        why: String,
-    },
-}
-
-impl RunError {
-    /// The refusal in a build without rows in C.
-    #[cfg(not(feature = "fast-peers"))]
-    pub(crate) fn without_c(workload: &Workload) -> Self {
-        Self::Missing {
-            workload: workload.name,
-            what: "build with the default features, or with --features fast-peers",
-        }
-    }
-
-    pub(crate) fn file(error: &io::Error) -> Self {
-        Self::File { why: error.to_string() }
-    }
-}
+use crate::workloads::workload::Workload;
+use std::fmt;
 
 impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -106,39 +43,6 @@ impl fmt::Display for RunError {
     }
 }
 
-/// What a workload needs and a row lacks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Unsupported {
-    /// Its objects have a fixed set of sizes.
-    AnySize,
-    /// Its objects are all of one size.
-    SeveralSizes,
-    /// Its objects are freed when their task ends.
-    OutlivingTasks,
-    /// Each thread has an allocator of its own, and the workload shares one.
-    Shared,
-    /// Its tasks don't reuse memory before they end.
-    FreesWithinTasks,
-    /// Only the allocating thread may free an object.
-    FreesElsewhere,
-    /// It can't be a program's global allocator.
-    Global,
-    /// It stores values of one size only.
-    EveryLayout,
-    /// It serves one thread only.
-    SeveralThreads,
-    /// There is one for each data structure, and the workload has at most one structure.
-    ManyStructures,
-    /// It is an allocator, and the workload compares placements.
-    Placement,
-    /// It is a placement.
-    Allocator,
-    /// The workload compares variants of its own.
-    Variants(&'static str),
-    /// It is a variant of another workload, the one named here.
-    VariantOf(&'static str),
-}
-
 impl Unsupported {
     /// Whether the reason is obvious from the kinds of row and workload. Such a reason is reported
     /// only if the row was requested by name.
@@ -168,20 +72,6 @@ impl fmt::Display for Unsupported {
             Self::Placement => "it is an allocator, and this workload compares layouts of a tree",
             Self::Allocator => "it is a layout of a tree, for tree-copy only",
         })
-    }
-}
-
-impl std::error::Error for RunError {}
-
-impl From<UnknownRow> for RunError {
-    fn from(unknown: UnknownRow) -> Self {
-        Self::Unknown(unknown)
-    }
-}
-
-impl From<UnknownAllocator> for RunError {
-    fn from(unknown: UnknownAllocator) -> Self {
-        Self::Unknown(unknown.into())
     }
 }
 

@@ -80,8 +80,8 @@ fn thread_faults() -> Option<u64> {
 /// Runs `work` on `threads` workers. Each has its own part `A` of an allocator.
 ///
 /// Each worker first calls `prepare` on its own thread, which makes and touches its data. Then the
-/// observer gets `ready`. Then each worker starts its allocator with `start`, and all begin at once.
-/// The workers outlive the measured part, so it includes no thread's end.
+/// observer gets `ready`. Then each worker starts its allocator with `start`, and all begin at
+/// once. The workers outlive the measured part, so it includes no thread's end.
 ///
 /// A single worker is the calling thread itself, and no thread is started: some mallocs are faster
 /// in a process with one thread.

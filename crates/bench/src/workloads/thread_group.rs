@@ -33,8 +33,8 @@ struct Times {
 /// Runs `work` on `threads` workers and returns the result of each.
 ///
 /// Each worker first calls `prepare` on its own thread, which makes and touches its data. Then the
-/// observer gets `ready`, and then all workers work. A single worker is the calling thread itself, and
-/// no thread is started: some mallocs are faster in a process with one thread.
+/// observer gets `ready`, and then all workers work. A single worker is the calling thread itself,
+/// and no thread is started: some mallocs are faster in a process with one thread.
 pub fn run<S, R: Send>(
     threads: usize,
     observer: &dyn Observer,

@@ -1,8 +1,9 @@
 //! Variants of a workload: the rows of workloads that don't compare allocators.
 
+use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
-use crate::workloads::run::{Load, Outcome};
-use crate::workloads::support::RunError;
+use crate::workloads::run_error::RunError;
+use crate::workloads::workload::Load;
 use std::fmt;
 
 /// One variant.
@@ -18,7 +19,7 @@ pub struct Variant {
     pub peer: bool,
     /// The row that its time is compared with, if that is not the workload's own row.
     pub own: Option<&'static str>,
-    pub(crate) run: fn(&Load, &dyn Observer) -> Result<Outcome, RunError>,
+    pub(crate) run: fn(&Load, &dyn Observer) -> Result<Measurement, RunError>,
 }
 
 impl fmt::Debug for Variant {
@@ -54,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_row_is_one_of_the_ways_and_no_peer_of_itself() {
+    fn the_own_row_is_one_of_the_variants_and_no_peer_of_itself() {
         for workload in catalogue().iter().filter(|workload| !workload.variants().is_empty()) {
             let own = workload.variants().iter().find(|variant| variant.name == workload.own());
             assert!(own.is_some_and(|own| !own.peer), "{}", workload.name);

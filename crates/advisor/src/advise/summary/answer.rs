@@ -9,7 +9,7 @@ use crate::analyse::findings::{
 use crate::analyse::table::{advice, name as name_of};
 use crate::analyse::words;
 use bench::console::print::{NOTE, WIDTH, styled, wrapped};
-use bench::console::table::{Line, Stand, figure, render};
+use bench::console::table::{Emphasis, Line, figure, render};
 
 /// The legend of the table's columns.
 pub const COLUMNS: &str = "   saves: share of CPU time; ceiling: the most to save; time, memory: of the replay, against glibc's";
@@ -160,12 +160,12 @@ pub fn rows(findings: &Findings, ranked: &[&Group]) -> String {
 fn table(findings: &Findings, ranked: &[&Group], name: usize) -> String {
     let line = |group: &&Group| -> Line {
         let outcome = group.verdict.replayed.as_ref();
-        let (stand, said) = match outcome {
-            _ if is_confirmed(group) && group.verdict.candidate => (Stand::Own, "no extra cost"),
-            _ if is_confirmed(group) => (Stand::Best, "confirmed"),
-            Some(outcome) if outcome.confirmed => (Stand::Plain, "malloc as good"),
-            Some(_) => (Stand::Plain, "not confirmed"),
-            None => (Stand::Plain, "not replayed"),
+        let (emphasis, said) = match outcome {
+            _ if is_confirmed(group) && group.verdict.candidate => (Emphasis::Own, "no extra cost"),
+            _ if is_confirmed(group) => (Emphasis::Best, "confirmed"),
+            Some(outcome) if outcome.confirmed => (Emphasis::Plain, "malloc as good"),
+            Some(_) => (Emphasis::Plain, "not confirmed"),
+            None => (Emphasis::Plain, "not replayed"),
         };
         let gain = |share: fn(&Gain) -> f64| {
             let text = group
@@ -185,7 +185,7 @@ fn table(findings: &Findings, ranked: &[&Group], name: usize) -> String {
             memory(findings, group.id),
             said.to_owned(),
         ];
-        (stand, cells)
+        (emphasis, cells)
     };
     let lines: Vec<Line> = ranked.iter().take(ROWS).map(line).collect();
     let heads = ["where", "advice", "blocks", "saves", "ceiling", "time", "memory", "replay"];

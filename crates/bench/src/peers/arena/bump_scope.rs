@@ -16,7 +16,7 @@ use ::bump_scope::Bump;
 use ::bump_scope::alloc::Allocator as _;
 use ::bump_scope::traits::BumpAllocatorTyped as _;
 
-use crate::peers::registry::Listed;
+use crate::peers::about::Listed;
 use crate::peers::{About, Allocator, Kind, Task};
 
 /// One for each thread.

@@ -16,7 +16,7 @@ use std::ptr::NonNull;
 use ::bumpalo::Bump;
 use allocator_api2::alloc::Allocator as _;
 
-use crate::peers::registry::Listed;
+use crate::peers::about::Listed;
 use crate::peers::{About, Allocator, Kind, Task};
 
 const ORIGIN: &str = "bumpalo 3.20.3";

@@ -18,9 +18,9 @@ use std::ptr::NonNull;
 
 use libmimalloc_sys as mi;
 
+use crate::peers::about::Listed;
 use crate::peers::malloc::mimalloc::ORIGIN;
 use crate::peers::malloc::plain;
-use crate::peers::registry::Listed;
 use crate::peers::{About, Allocator, Kind, Task};
 
 // From mimalloc 3's `mimalloc.h`. The crate links these functions, but does not declare all of

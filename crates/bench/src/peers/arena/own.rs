@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 
 use allotment::{Arena, Mmap, Release};
 
-use crate::peers::registry::Listed;
+use crate::peers::about::Listed;
 use crate::peers::{About, Allocator, Kind, Task};
 
 /// `allotment-arena`: a new arena for each task.

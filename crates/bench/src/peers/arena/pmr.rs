@@ -27,7 +27,7 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-use crate::peers::registry::Listed;
+use crate::peers::about::Listed;
 use crate::peers::{About, Allocator, AnySize, FreedBy, Kind, Task};
 
 /// Memory for a resource, as large as in `pmr.cpp`, which does not compile if that is too small.

@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 
 use ::typed_arena::Arena;
 
-use crate::peers::registry::Listed;
+use crate::peers::about::Listed;
 use crate::peers::{About, Allocator, Kind, Task};
 
 /// The object sizes in bytes that the row `typed-arena` serves, with alignments up to 8.

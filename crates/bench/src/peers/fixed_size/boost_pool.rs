@@ -15,7 +15,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use super::{Block, FixedSize, FixedSizeLocal, Loan, OneThread, check};
-use crate::peers::registry::{FixedSizeAbout, Listed};
+use crate::peers::about::{FixedSizeAbout, Listed};
 use crate::peers::{About, Kind};
 
 unsafe extern "C" {

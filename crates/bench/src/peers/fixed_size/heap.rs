@@ -1,7 +1,8 @@
 //! General-purpose allocators as allocators of objects of one layout, with the same direct calls as
 //! for tasks.
 //!
-//! The invariants are those of [`malloc`](crate::peers::malloc) and of [`fixed_size`](crate::peers::fixed_size).
+//! The invariants are those of [`malloc`](crate::peers::malloc) and of
+//! [`fixed_size`](crate::peers::fixed_size).
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::marker::PhantomData;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use allotment::{RawSlab, RawSlabHandle, Release};
 
 use super::{Block, FixedSize, FixedSizeLocal, check};
-use crate::peers::registry::Listed;
+use crate::peers::about::Listed;
 use crate::peers::{About, Kind};
 
 const ORIGIN: &str = "allotment, this workspace's library";

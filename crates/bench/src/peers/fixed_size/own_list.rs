@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use allotment::RawFreeList;
 
 use super::{Block, FixedSize, FixedSizeLocal, Loan, OneThread, check};
-use crate::peers::registry::{FixedSizeAbout, Listed};
+use crate::peers::about::{FixedSizeAbout, Listed};
 use crate::peers::{About, Kind};
 
 const ORIGIN: &str = "allotment, this workspace's library";

@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU64;
 use ::sharded_slab::Slab;
 
 use super::{FixedSize, FixedSizeLocal, check_object};
-use crate::peers::registry::{FixedSizeAbout, Listed};
+use crate::peers::about::{FixedSizeAbout, Listed};
 use crate::peers::{About, Kind};
 
 /// A value that may be written while it is shared.

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use ::slab::Slab;
 
 use super::{FixedSize, FixedSizeLocal, Loan, OneThread, check_object, keep};
-use crate::peers::registry::{FixedSizeAbout, Listed};
+use crate::peers::about::{FixedSizeAbout, Listed};
 use crate::peers::{About, Kind};
 
 type Value = [u64; 8];

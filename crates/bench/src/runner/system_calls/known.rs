@@ -10,8 +10,8 @@ const BEFORE: u64 = 3;
 /// The same in it.
 const STEADY: u64 = 2;
 
-/// Lets the tracer in; then, on each of `threads` threads, makes each counted call five times, two of
-/// them in the steady state. Before and after the measured part it makes some more.
+/// Lets the tracer in; then, on each of `threads` threads, makes each counted call five times, two
+/// of them in the steady state. Before and after the measured part it makes some more.
 pub fn make(threads: usize) {
     crate::runner::child_process::end_with_parent();
     super::let_tracer_in(super::Traced::Memory);

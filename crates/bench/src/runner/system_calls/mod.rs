@@ -1,9 +1,10 @@
 //! `allot trace -- ARGUMENTS`: runs `allot ARGUMENTS` and counts the system calls by which it gets
 //! and gives back memory; where the child lets it see them, all others too.
 //!
-//! The traced child asks to be traced, stops, and installs a filter ([`filter`]) that stops it again
-//! at each counted call and at each mark ([`marks`]). The tracer is a process of its own, so that it
-//! may wait for any child. Where tracing is not permitted (in many containers) the counts are null.
+//! The traced child asks to be traced, stops, and installs a filter ([`filter`]) that stops it
+//! again at each counted call and at each mark ([`marks`]). The tracer is a process of its own, so
+//! that it may wait for any child. Where tracing is not permitted (in many containers) the counts
+//! are null.
 
 mod filter;
 pub mod known;
@@ -31,7 +32,8 @@ use std::process::{Child, Stdio};
 pub struct Counts {
     /// Calls in the measured part, by name.
     pub calls: BTreeMap<String, u64>,
-    /// All other calls in the measured part; `None` where the child did not let the tracer see them.
+    /// All other calls in the measured part; `None` where the child did not let the tracer see
+    /// them.
     pub other_calls: Option<u64>,
     /// Of the calls by name, those that threads made in their steady state.
     pub steady_calls: u64,

@@ -11,21 +11,12 @@
 //! 3. SQLite is configured for the whole process: code that uses it holds
 //!    [`linked::ONE_AT_A_TIME`].
 
+use crate::workloads::kind::{Client, Kind};
+use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
-use crate::workloads::run::{Load, Outcome};
-use crate::workloads::support::RunError;
+use crate::workloads::run_error::RunError;
 use crate::workloads::variant::Variant;
-
-/// One of the libraries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Client {
-    /// A database in memory.
-    Sqlite,
-    /// A script.
-    Lua,
-    /// A document.
-    Expat,
-}
+use crate::workloads::workload::Load;
 
 const MALLOC: Variant = Variant {
     name: super::LIBC,
@@ -90,8 +81,11 @@ enum Allocator {
     Ours = 1,
 }
 
-fn run(load: &Load, allocator: Allocator, observer: &dyn Observer) -> Result<Outcome, RunError> {
-    use crate::workloads::catalogue::Kind;
+fn run(
+    load: &Load,
+    allocator: Allocator,
+    observer: &dyn Observer,
+) -> Result<Measurement, RunError> {
     let Kind::Client(client) = load.workload.kind else {
         unreachable!("the variants are clients'")
     };
@@ -100,22 +94,22 @@ fn run(load: &Load, allocator: Allocator, observer: &dyn Observer) -> Result<Out
 
 #[cfg(not(feature = "fast-peers"))]
 mod linked {
-    use super::{Allocator, Client, Load, Observer, Outcome, RunError};
+    use super::{Allocator, Client, Load, Measurement, Observer, RunError};
 
     pub(super) fn run(
         _: Client,
         load: &Load,
         _: Allocator,
         _: &dyn Observer,
-    ) -> Result<Outcome, RunError> {
+    ) -> Result<Measurement, RunError> {
         Err(RunError::without_c(load.workload))
     }
 }
 
 #[cfg(feature = "fast-peers")]
 mod linked {
-    use super::{Allocator, Client, Load, Observer, Outcome, RunError};
-    use crate::workloads::catalogue::Effort;
+    use super::{Allocator, Client, Load, Measurement, Observer, RunError};
+    use crate::workloads::setting::Effort;
     use crate::workloads::thread_group;
     use std::ffi::{CStr, c_char, c_uint, c_void};
     use std::ptr::NonNull;
@@ -199,7 +193,7 @@ mod linked {
         load: &Load,
         allocator: Allocator,
         observer: &dyn Observer,
-    ) -> Result<Outcome, RunError> {
+    ) -> Result<Measurement, RunError> {
         let program = program(client)
             .map_err(|what| RunError::Missing { workload: load.workload.name, what })?;
         let failed = |why: String| RunError::Failed { workload: load.workload.name, why };
@@ -221,7 +215,7 @@ mod linked {
                 unsafe { (program.dispose)(prepared) };
                 let done = done.expect("the measured part was run");
                 let Some(why) = NonNull::new(done.error.cast_mut()) else {
-                    return Ok((Outcome::timed(done.operations, wall), done.checksum));
+                    return Ok((Measurement::timed(done.operations, wall), done.checksum));
                 };
                 // SAFETY: a text that lasts as long as this thread (invariant 1).
                 let why = unsafe { CStr::from_ptr(why.as_ptr()) };
@@ -239,8 +233,9 @@ mod linked {
 #[cfg(all(test, feature = "fast-peers"))]
 mod tests {
     use super::*;
-    use crate::workloads::catalogue::{Effort, Workload};
     use crate::workloads::observer::Unobserved;
+    use crate::workloads::setting::Effort;
+    use crate::workloads::workload::Workload;
     use std::cell::Cell;
 
     thread_local! {
@@ -254,7 +249,8 @@ mod tests {
             let workload = Workload::named(name).unwrap();
             let load = Load { workload, setting: workload.setting(1), effort: Effort::Counted };
             let outcomes = workload.variants().iter().map(|variant| {
-                load.measure(variant.name, &Unobserved).map(|outcome| (outcome.ops, CHECKSUM.get()))
+                load.measure(variant.name, &Unobserved)
+                    .map(|outcome| (outcome.ops(), CHECKSUM.get()))
             });
             match &outcomes.collect::<Vec<_>>()[..] {
                 [Ok(ours), Ok(malloc)] => {

@@ -7,19 +7,11 @@
 //! 2. The shared state outlives the threads' own states; each is destroyed once. A thread's state
 //!    is used only by the thread that made it.
 
+use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
-use crate::workloads::run::{Load, Outcome};
-use crate::workloads::support::RunError;
+use crate::workloads::run_error::RunError;
 use crate::workloads::variant::Variant;
-
-/// One of the containers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Container {
-    /// Vectors that grow.
-    Vector,
-    /// Small maps of strings.
-    Map,
-}
+use crate::workloads::workload::Load;
 
 /// Numbered as in `containers.cpp`.
 #[derive(Debug, Clone, Copy)]
@@ -98,17 +90,17 @@ pub(crate) static VARIANTS: [Variant; 7] = [
 
 #[cfg(not(feature = "fast-peers"))]
 mod linked {
-    use super::{Load, Observer, Outcome, Resource, RunError};
+    use super::{Load, Measurement, Observer, Resource, RunError};
 
-    pub(super) fn run(load: &Load, _: Resource, _: &dyn Observer) -> Result<Outcome, RunError> {
+    pub(super) fn run(load: &Load, _: Resource, _: &dyn Observer) -> Result<Measurement, RunError> {
         Err(RunError::without_c(load.workload))
     }
 }
 
 #[cfg(feature = "fast-peers")]
 mod linked {
-    use super::{Container, Load, Observer, Outcome, Resource, RunError};
-    use crate::workloads::catalogue::Kind;
+    use super::{Load, Measurement, Observer, Resource, RunError};
+    use crate::workloads::kind::{Container, Kind};
     use crate::workloads::task_threads::{self, TaskCounter};
     use std::ffi::c_void;
     use std::hint::black_box;
@@ -148,7 +140,7 @@ mod linked {
         load: &Load,
         resource: Resource,
         observer: &dyn Observer,
-    ) -> Result<Outcome, RunError> {
+    ) -> Result<Measurement, RunError> {
         let Kind::Container(container) = load.workload.kind else {
             unreachable!("the variants are containers'")
         };
@@ -181,19 +173,18 @@ mod linked {
         );
         #[cfg(test)]
         super::tests::SUM.set(sum);
-        Ok(Outcome {
-            tasks: Some(tasks * threads as u64),
-            steady: run.steady,
-            ..Outcome::timed(operations * threads as u64, run.wall)
-        })
+        Ok(Measurement::timed(operations * threads as u64, run.wall)
+            .with_tasks(tasks * threads as u64, run.steady))
     }
 }
 
 #[cfg(all(test, feature = "fast-peers"))]
 mod tests {
     use super::*;
-    use crate::workloads::catalogue::{Effort, Workload};
+    use crate::workloads::measurement::QUERIES;
     use crate::workloads::observer::Unobserved;
+    use crate::workloads::setting::Effort;
+    use crate::workloads::workload::Workload;
     use std::cell::Cell;
     use std::io::Write;
 
@@ -219,9 +210,9 @@ mod tests {
                     let load = Load { workload, setting, effort: Effort::Counted };
                     let outcome = load.measure(variant.name, &Unobserved).unwrap();
                     let tasks = workload.tasks(threads, Effort::Counted);
-                    assert_eq!(outcome.tasks, Some(tasks * threads as u64));
-                    assert!(outcome.ops > tasks * threads as u64 * 100, "{name}: {outcome:?}");
-                    found.push((threads, outcome.ops, SUM.get()));
+                    assert_eq!(outcome.count(&QUERIES), tasks * threads as u64);
+                    assert!(outcome.ops() > tasks * threads as u64 * 100, "{name}: {outcome:?}");
+                    found.push((threads, outcome.ops(), SUM.get()));
                 }
             }
             for threads in [1, 2] {

@@ -11,23 +11,12 @@
 //! 3. An array of places has as many places as are passed to a call.
 
 use super::stress;
+use crate::workloads::kind::{DIMENSIONS, Inline};
+use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
-use crate::workloads::run::{Load, Outcome};
-use crate::workloads::support::RunError;
+use crate::workloads::run_error::RunError;
 use crate::workloads::variant::Variant;
-
-/// One of the allocators.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Inline {
-    /// The objects of a query.
-    Arena,
-    /// Pairs of an allocation and a free.
-    FreeList,
-    /// The same.
-    SlabHandle,
-    /// The array allocator's stress test, with that allocator's own functions.
-    Stress,
-}
+use crate::workloads::workload::Load;
 
 static ARENA: [Variant; 2] = [
     Variant {
@@ -92,9 +81,6 @@ const LIST_POLICY: &str = "adaptive: empty slabs go to the recycler";
 const SLAB_POLICY: &str =
     "adaptive: as many empty pages are kept as the program reuses; the others are released";
 
-/// As in `query-alloc`.
-pub(crate) const DIMENSIONS: usize = 100_000;
-
 impl Inline {
     pub fn variants(self) -> &'static [Variant] {
         match self {
@@ -108,18 +94,18 @@ impl Inline {
 
 #[cfg(not(feature = "fast-peers"))]
 mod linked {
-    use super::{Load, Observer, Outcome, RunError};
+    use super::{Load, Measurement, Observer, RunError};
 
     pub(super) use {missing as arena, missing as free_list, missing as slab_handle};
 
-    pub(super) fn missing(load: &Load, _: &dyn Observer) -> Result<Outcome, RunError> {
+    pub(super) fn missing(load: &Load, _: &dyn Observer) -> Result<Measurement, RunError> {
         Err(RunError::without_c(load.workload))
     }
 }
 
 #[cfg(feature = "fast-peers")]
 mod linked {
-    use super::{DIMENSIONS, Load, Observer, Outcome, RunError};
+    use super::{DIMENSIONS, Load, Measurement, Observer, RunError};
     use crate::peers::OBJECT;
     use crate::workloads::fixed_size::live;
     use crate::workloads::fixed_size::prepared::ObjectSlots;
@@ -149,7 +135,7 @@ mod linked {
         fn allot_slab_destroy(slab: Pointer);
     }
 
-    pub(super) fn arena(load: &Load, observer: &dyn Observer) -> Result<Outcome, RunError> {
+    pub(super) fn arena(load: &Load, observer: &dyn Observer) -> Result<Measurement, RunError> {
         let threads = load.setting.threads;
         let tasks = load.workload.tasks(threads, load.effort);
         let run = task_threads::run(
@@ -179,7 +165,7 @@ mod linked {
         destroy: unsafe extern "C" fn(Pointer),
     }
 
-    pub(super) fn free_list(load: &Load, observer: &dyn Observer) -> Result<Outcome, RunError> {
+    pub(super) fn free_list(load: &Load, observer: &dyn Observer) -> Result<Measurement, RunError> {
         let calls = Calls {
             fill: workloads_c_free_list_fill,
             pairs: workloads_c_free_list_pairs,
@@ -192,7 +178,10 @@ mod linked {
         }))
     }
 
-    pub(super) fn slab_handle(load: &Load, observer: &dyn Observer) -> Result<Outcome, RunError> {
+    pub(super) fn slab_handle(
+        load: &Load,
+        observer: &dyn Observer,
+    ) -> Result<Measurement, RunError> {
         /// A slab of the C interface, which all threads share.
         struct Slab(Pointer);
         // SAFETY: any thread may use a slab (invariant 2).
@@ -225,7 +214,7 @@ mod linked {
         observer: &dyn Observer,
         calls: &Calls,
         create: impl Fn() -> Pointer + Sync,
-    ) -> Outcome {
+    ) -> Measurement {
         let threads = load.setting.threads;
         let rounds = live::Order::AtOnce.rounds(threads, load.effort);
         let walls = thread_group::run(
@@ -250,15 +239,17 @@ mod linked {
                 }
             },
         );
-        live::Order::AtOnce.figures(threads, rounds, walls[0]).into()
+        live::Order::AtOnce.figures(threads, rounds, walls[0])
     }
 }
 
 #[cfg(all(test, feature = "fast-peers"))]
 mod tests {
     use super::*;
-    use crate::workloads::catalogue::{Effort, Workload};
+    use crate::workloads::measurement::{QUERIES, SECONDS};
     use crate::workloads::observer::Unobserved;
+    use crate::workloads::setting::Effort;
+    use crate::workloads::workload::Workload;
 
     #[test]
     fn the_loops_in_c_do_what_those_in_rust_do() {
@@ -272,9 +263,9 @@ mod tests {
                 .map(|variant| load.measure(variant.name, &Unobserved).unwrap())
                 .collect::<Vec<_>>();
             let [c, rust] = &outcomes[..] else { panic!("two rows") };
-            assert_eq!((c.ops, c.tasks), (rust.ops, rust.tasks), "{name}");
-            assert_eq!(c.live_bytes, rust.live_bytes, "{name}");
-            assert!(!c.wall.is_zero() && !rust.wall.is_zero(), "{name}");
+            assert_eq!((c.ops(), c.get(&QUERIES)), (rust.ops(), rust.get(&QUERIES)), "{name}");
+            assert_eq!(c.live_bytes(), rust.live_bytes(), "{name}");
+            assert!(c.get(&SECONDS) > Some(0.0) && rust.get(&SECONDS) > Some(0.0), "{name}");
         }
     }
 }

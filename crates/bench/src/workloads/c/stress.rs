@@ -28,7 +28,7 @@ pub(crate) static VARIANTS: [Variant; 3] = [
         own: None,
         run: |load, observer| {
             let threads = load.setting.threads;
-            Ok(Shape::Stress.measure("allotment-slab", threads, load.effort, observer)?.into())
+            Ok(Shape::Stress.measure("allotment-slab", threads, load.effort, observer)?)
         },
     },
     Variant {
@@ -46,13 +46,14 @@ const SLAB_POLICY: &str =
 
 #[cfg(not(feature = "fast-peers"))]
 mod linked {
+    use crate::workloads::measurement::Measurement;
     use crate::workloads::observer::Observer;
-    use crate::workloads::run::{Load, Outcome};
-    use crate::workloads::support::RunError;
+    use crate::workloads::run_error::RunError;
+    use crate::workloads::workload::Load;
 
     pub(super) use {missing as aral, missing as libc};
 
-    pub(super) fn missing(load: &Load, _: &dyn Observer) -> Result<Outcome, RunError> {
+    pub(super) fn missing(load: &Load, _: &dyn Observer) -> Result<Measurement, RunError> {
         Err(RunError::without_c(load.workload))
     }
 }
@@ -62,10 +63,11 @@ mod linked {
     use crate::peers::OBJECT;
     use crate::workloads::fixed_size::prepared::ObjectSlots;
     use crate::workloads::fixed_size::stress::{self, ELEMENTS};
+    use crate::workloads::measurement::Measurement;
     use crate::workloads::observer::Observer;
-    use crate::workloads::run::{Load, Outcome};
-    use crate::workloads::support::RunError;
+    use crate::workloads::run_error::RunError;
     use crate::workloads::thread_group;
+    use crate::workloads::workload::Load;
     use std::ffi::c_void;
     use std::ptr::NonNull;
     use std::sync::OnceLock;
@@ -114,7 +116,7 @@ mod linked {
         }
     }
 
-    pub(super) fn aral(load: &Load, observer: &dyn Observer) -> Result<Outcome, RunError> {
+    pub(super) fn aral(load: &Load, observer: &dyn Observer) -> Result<Measurement, RunError> {
         let aral = OnceLock::new();
         // SAFETY: the pointer is an ARAL.
         Ok(unsafe {
@@ -122,7 +124,7 @@ mod linked {
         })
     }
 
-    pub(super) fn libc(load: &Load, observer: &dyn Observer) -> Result<Outcome, RunError> {
+    pub(super) fn libc(load: &Load, observer: &dyn Observer) -> Result<Measurement, RunError> {
         let mut size = OBJECT.size();
         let size = Allocator((&raw mut size).cast());
         // SAFETY: the pointer points to a size.
@@ -138,7 +140,7 @@ mod linked {
         observer: &dyn Observer,
         cycle: Cycle,
         allocator: impl Fn() -> &'a Allocator + Sync,
-    ) -> Outcome {
+    ) -> Measurement {
         let threads = load.setting.threads;
         let time = stress::time(load.effort);
         let walls = thread_group::run(
@@ -162,17 +164,18 @@ mod linked {
             },
         );
         let ops = walls.iter().map(|(_, allocated)| allocated).sum();
-        stress::figures(threads, ELEMENTS, ops, walls[0].0).into()
+        stress::figures(threads, ELEMENTS, ops, walls[0].0)
     }
 }
 
 #[cfg(all(test, feature = "fast-peers"))]
 mod tests {
     use super::linked::{Allocator, Aral, Cycle, workloads_c_stress_aral, workloads_c_stress_libc};
-    use crate::workloads::catalogue::{Effort, Workload};
     use crate::workloads::fixed_size::stress::pairs_a_cycle;
     use crate::workloads::observer::Unobserved;
-    use crate::workloads::run::Load;
+    use crate::workloads::setting::Effort;
+    use crate::workloads::workload::Load;
+    use crate::workloads::workload::Workload;
     use std::ptr;
 
     #[test]
@@ -198,9 +201,9 @@ mod tests {
         for variant in workload.variants() {
             let load = Load { workload, setting: workload.setting(2), effort: Effort::Quick };
             let outcome = load.measure(variant.name, &Unobserved).unwrap();
-            assert!(outcome.ops >= 2 * pairs_a_cycle(10_000), "{}", variant.name);
-            assert_eq!(outcome.ops % pairs_a_cycle(10_000), 0, "{}", variant.name);
-            assert_eq!(outcome.live_bytes, Some(2 * 10_000 * 64), "{}", variant.name);
+            assert!(outcome.ops() >= 2 * pairs_a_cycle(10_000), "{}", variant.name);
+            assert_eq!(outcome.ops() % pairs_a_cycle(10_000), 0, "{}", variant.name);
+            assert_eq!(outcome.live_bytes(), 2 * 10_000 * 64, "{}", variant.name);
         }
     }
 }

@@ -2,60 +2,16 @@
 
 mod table;
 
-use crate::workloads::c::clients::Client;
-use crate::workloads::c::containers::{self, Container};
-use crate::workloads::c::inline::{self, Inline};
-use crate::workloads::fixed_size::{CHURN_STEPS, Shape};
-use crate::workloads::trees::{copy, many};
+use crate::workloads::c::containers;
+use crate::workloads::fixed_size::Shape;
+use crate::workloads::kind::{DIMENSIONS, Inline, Kind};
+use crate::workloads::setting::{Effort, Setting, Threads};
 use crate::workloads::variant::Variant;
-use crate::workloads::{file_scan, locking, published};
+use crate::workloads::workload::Workload;
+use crate::workloads::{locking, published};
 use std::fmt;
 use std::num::NonZero;
 use table::CATALOGUE;
-
-/// One workload of the benchmark.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Workload {
-    /// Its name on the command line and in rows.
-    pub name: &'static str,
-    /// What it does, in one line.
-    pub meaning: &'static str,
-    /// What one operation is.
-    pub unit: &'static str,
-    pub(crate) kind: Kind,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Context queries.
-    Query,
-    /// The objects of queries with this number of dimensions.
-    Objects { dimensions: usize },
-    /// Replies that grow in pieces.
-    Grow,
-    /// Objects of one size that belong to no task.
-    FixedSize(Shape),
-    /// Objects of any size that belong to no task. With `remote`, other threads free some of them.
-    Mixed { remote: bool },
-    /// The memory of requests. With `exit`, only the ends of the requests are timed.
-    Scope { exit: bool },
-    /// Requests to ordinary code, which allocates from the program's global allocator.
-    Handler,
-    /// Trees of 2^`exponent` nodes, walked after a placement has laid out their nodes.
-    TreeCopy { exponent: u32 },
-    /// Requests to a server whose shared objects are protected in several ways.
-    Locking,
-    /// Reads of a configuration that all threads share.
-    Published,
-    /// A file searched by one of three programs.
-    FileScan(file_scan::Program),
-    /// Loops over the C header's inline functions.
-    Inline(Inline),
-    /// Containers of C++.
-    Container(Container),
-    /// A library of another project.
-    Client(Client),
-}
 
 /// All workloads.
 pub fn catalogue() -> &'static [Workload] {
@@ -67,73 +23,6 @@ pub const MOST_THREADS: usize = 1024;
 
 /// The number of callers of the parallel `query`, and of its queries.
 pub const CALLERS: usize = 256;
-
-/// The number of threads and callers of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Setting {
-    /// The number of worker threads.
-    pub threads: usize,
-    /// The number of callers that the threads serve; only `query` has callers.
-    pub callers: Option<usize>,
-}
-
-impl fmt::Display for Setting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let s = |count: usize| if count == 1 { "" } else { "s" };
-        match self.callers {
-            Some(1) => f.write_str("1 caller"),
-            Some(callers) => {
-                write!(f, "{callers} callers, {} worker{}", self.threads, s(self.threads))
-            }
-            None => write!(f, "{} thread{}", self.threads, s(self.threads)),
-        }
-    }
-}
-
-/// The numbers of threads that a workload runs with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Threads {
-    /// This number.
-    pub count: usize,
-    /// Larger numbers are allowed too.
-    pub or_more: bool,
-    /// The reason.
-    pub meaning: &'static str,
-}
-
-impl Threads {
-    /// Whether the workload runs with `threads` threads.
-    pub fn include(self, threads: usize) -> bool {
-        threads == self.count || (self.or_more && threads > self.count)
-    }
-}
-
-impl fmt::Display for Threads {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let s = if self.count == 1 { "" } else { "s" };
-        let more = if self.or_more { " or more" } else { "" };
-        write!(f, "{} thread{s}{more}", self.count)
-    }
-}
-
-/// How much work a run does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effort {
-    /// The full amount of work: about a second or two for each run.
-    Full,
-    /// Less work, enough for a rough ranking.
-    Quick,
-    /// For runs whose calls are counted and whose time is not. The same as `Quick`, except that
-    /// `letters` and `client` do their work once.
-    Counted,
-}
-
-impl Effort {
-    /// Whether it is less than the full amount.
-    pub fn is_quick(self) -> bool {
-        self != Self::Full
-    }
-}
 
 impl Workload {
     /// The workload called `name`.
@@ -234,12 +123,6 @@ impl Workload {
         }
     }
 
-    /// Whether it does other work besides allocation, so that the part of the time spent in the
-    /// allocator is of interest.
-    pub fn has_share(&self) -> bool {
-        matches!(self.kind, Kind::Query | Kind::Handler)
-    }
-
     /// The environment variable, with its value, that a process must be started with to run this
     /// workload with `allocator`, if there is one.
     pub fn variable(&self, allocator: &'static str) -> Option<(&'static str, &'static str)> {
@@ -278,36 +161,6 @@ impl Workload {
         }
     }
 
-    /// Whether its time is that of a whole program, so that user time is reported separately.
-    pub fn has_user_time(&self) -> bool {
-        matches!(self.kind, Kind::Client(_))
-    }
-
-    /// Whether its lock acquisitions are counted.
-    pub fn has_locks(&self) -> bool {
-        self.kind == Kind::Locking
-    }
-
-    /// Whether all of its system calls are counted, not only those for memory.
-    pub fn counts_all_calls(&self) -> bool {
-        matches!(self.kind, Kind::FileScan(_))
-    }
-
-    /// The steps after which resident memory is read.
-    pub fn steps(&self) -> &'static [&'static str] {
-        match self.kind {
-            Kind::FixedSize(Shape::Churn) => &CHURN_STEPS,
-            Kind::FixedSize(Shape::ManyTrees(_)) => &many::STEPS,
-            Kind::TreeCopy { .. } => &copy::STEPS,
-            _ => &[],
-        }
-    }
-
-    /// Whether trees are walked in addition to the measured part.
-    pub fn has_walk(&self) -> bool {
-        matches!(self.kind, Kind::FixedSize(Shape::ManyTrees(_)))
-    }
-
     /// The size as an exponent of two, if the workload exists in several sizes. The sizes of one
     /// kind share the time of one workload, and are plotted together.
     pub fn exponent(&self) -> Option<u32> {
@@ -317,11 +170,6 @@ impl Workload {
             }
             _ => None,
         }
-    }
-
-    /// Whether ordinary seconds and a reservation are timed in addition to the measured part.
-    pub fn has_seconds(&self) -> bool {
-        matches!(self.kind, Kind::FixedSize(Shape::Tiers { .. }))
     }
 
     /// The project's own row, with which ratios compare.
@@ -362,10 +210,10 @@ impl Workload {
             (Kind::Query, Effort::Full) => CALLERS as u64,
             (Kind::Query, _) => 16,
             (
-                Kind::Objects { dimensions: inline::DIMENSIONS } | Kind::Inline(Inline::Arena),
+                Kind::Objects { dimensions: DIMENSIONS } | Kind::Inline(Inline::Arena),
                 Effort::Full,
             ) => shared(64, 48),
-            (Kind::Objects { dimensions: inline::DIMENSIONS } | Kind::Inline(Inline::Arena), _) => {
+            (Kind::Objects { dimensions: DIMENSIONS } | Kind::Inline(Inline::Arena), _) => {
                 shared(16, 12)
             }
             (Kind::Objects { .. }, Effort::Full) => shared(120_000, 60_000),

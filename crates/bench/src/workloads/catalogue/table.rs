@@ -1,12 +1,13 @@
 //! The table of workloads.
 
-use super::{Kind, Workload};
-use crate::workloads::c::clients::Client;
-use crate::workloads::c::containers::Container;
-use crate::workloads::c::inline::Inline;
-use crate::workloads::file_scan::Program;
 use crate::workloads::fixed_size::Shape;
+use crate::workloads::kind::Client;
+use crate::workloads::kind::Container;
+use crate::workloads::kind::Inline;
+use crate::workloads::kind::Kind;
+use crate::workloads::kind::Program;
 use crate::workloads::trees::many;
+use crate::workloads::workload::Workload;
 
 /// Trees of 2^`exponent` nodes, built and modified.
 macro_rules! tree {

@@ -8,12 +8,14 @@
 mod file;
 mod mapped;
 
-use crate::workloads::catalogue::Effort;
+use crate::workloads::kind::Program;
+use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
-use crate::workloads::run::{Load, Outcome};
-use crate::workloads::support::RunError;
+use crate::workloads::run_error::RunError;
+use crate::workloads::setting::Effort;
 use crate::workloads::thread_group;
 use crate::workloads::variant::{TAKES_NO_MEMORY, Variant};
+use crate::workloads::workload::Load;
 use file::WordList;
 use std::fs::File;
 use std::hint::black_box;
@@ -21,17 +23,6 @@ use std::io::{self, BufReader, ErrorKind, Read};
 use std::path::Path;
 
 pub use file::BYTES;
-
-/// One of the programs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Program {
-    /// A system call for each byte.
-    Read,
-    /// One byte at a time from a buffer.
-    Buffered,
-    /// The mapped file.
-    Mapped,
-}
 
 /// The size of the buffer. The paper's C library uses a block of the file system.
 const BUFFER: usize = 4096;
@@ -98,7 +89,7 @@ impl Program {
     }
 }
 
-fn run(program: Program, load: &Load, observer: &dyn Observer) -> Result<Outcome, RunError> {
+fn run(program: Program, load: &Load, observer: &dyn Observer) -> Result<Measurement, RunError> {
     let list = WordList::create().map_err(|error| RunError::file(&error))?;
     let searches = program.searches(load.effort);
     let walls = thread_group::run(
@@ -121,7 +112,7 @@ fn run(program: Program, load: &Load, observer: &dyn Observer) -> Result<Outcome
         .into_iter()
         .sum::<io::Result<_>>()
         .map_err(|error: io::Error| RunError::file(&error))?;
-    Ok(Outcome::timed(searches * BYTES as u64, wall))
+    Ok(Measurement::timed(searches * BYTES as u64, wall))
 }
 
 /// Program 1.

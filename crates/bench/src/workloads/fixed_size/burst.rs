@@ -3,9 +3,9 @@
 //! One program with two parts. One of them is measured. It runs once, so that the allocator gets
 //! its memory from the system during the measured part.
 
-use super::Figures;
 use super::prepared::{Indices, ObjectSlots, empty, fill};
 use crate::peers::{FixedSize, OBJECT};
+use crate::workloads::measurement::{LIVE_BYTES, Measurement};
 use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
 use crate::workloads::thread_group;
@@ -29,7 +29,7 @@ pub fn run<A: FixedSize>(
     objects: usize,
     threads: usize,
     observer: &dyn Observer,
-) -> Figures {
+) -> Measurement {
     let store = OnceLock::new();
     let walls = thread_group::run(
         threads,
@@ -57,13 +57,8 @@ pub fn run<A: FixedSize>(
             }
         },
     );
-    Figures {
-        ops: (threads * objects) as u64,
-        wall: walls[0],
-        live_bytes: (threads * objects * OBJECT.size()) as u64,
-        seconds: None,
-        walk: None,
-    }
+    Measurement::timed((threads * objects) as u64, walls[0])
+        .with(&LIVE_BYTES, (threads * objects * OBJECT.size()) as f64)
 }
 
 #[cfg(test)]
@@ -76,8 +71,8 @@ mod tests {
     fn all_live_at_once_and_are_freed_once_in_random_order() {
         for part in [Part::Alloc, Part::Free] {
             let (figures, audit) = audited(|| run::<Audited>(part, 1000, 1, &Unobserved));
-            assert_eq!((figures.ops, audit.allocated, audit.freed), (1000, 1000, 1000));
-            assert_eq!(audit.most_live * OBJECT.size() as u64, figures.live_bytes);
+            assert_eq!((figures.ops(), audit.allocated, audit.freed), (1000, 1000, 1000));
+            assert_eq!(audit.most_live * OBJECT.size() as u64, figures.live_bytes());
             let mut words = audit.words_freed;
             assert!(!words.is_sorted());
             words.sort_unstable();
@@ -88,6 +83,6 @@ mod tests {
     #[test]
     fn each_thread_has_its_own() {
         let (figures, audit) = audited(|| run::<Audited>(Part::Free, 500, 3, &Unobserved));
-        assert_eq!((figures.ops, audit.freed, audit.freed_elsewhere), (1500, 1500, 0));
+        assert_eq!((figures.ops(), audit.freed, audit.freed_elsewhere), (1500, 1500, 0));
     }
 }

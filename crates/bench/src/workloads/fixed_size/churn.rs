@@ -6,9 +6,9 @@
 //! Then each thread asks the allocator to release what it keeps. After each of these steps the
 //! observer reads the resident memory.
 
-use super::Figures;
 use super::prepared::{Indices, ObjectSlots, empty, fill, replace};
 use crate::peers::{FixedSize, FixedSizeLocal, OBJECT};
+use crate::workloads::measurement::{LIVE_BYTES, Measurement};
 use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
 use crate::workloads::thread_group;
@@ -42,7 +42,7 @@ struct WorkerState<O> {
 }
 
 /// Runs it.
-pub fn run<A: FixedSize>(amount: Amount, threads: usize, observer: &dyn Observer) -> Figures {
+pub fn run<A: FixedSize>(amount: Amount, threads: usize, observer: &dyn Observer) -> Measurement {
     let store = OnceLock::new();
     let walls = thread_group::run(
         threads,
@@ -82,13 +82,8 @@ pub fn run<A: FixedSize>(amount: Amount, threads: usize, observer: &dyn Observer
             wall
         },
     );
-    Figures {
-        ops: (threads * amount.replacements) as u64,
-        wall: walls[0],
-        live_bytes: (threads * amount.live * OBJECT.size()) as u64,
-        seconds: None,
-        walk: None,
-    }
+    Measurement::timed((threads * amount.replacements) as u64, walls[0])
+        .with(&LIVE_BYTES, (threads * amount.live * OBJECT.size()) as f64)
 }
 
 #[cfg(test)]
@@ -123,8 +118,8 @@ mod tests {
                 ("trimmed", 0),
             ];
             assert_eq!(*live.0.lock().unwrap(), expected);
-            assert_eq!(figures.ops, 5000 * threads);
-            assert_eq!(figures.live_bytes, 100 * threads * OBJECT.size() as u64);
+            assert_eq!(figures.ops(), 5000 * threads);
+            assert_eq!(figures.live_bytes(), 100 * threads * OBJECT.size() as u64);
             assert_eq!((audit.allocated, audit.freed), (6000 * threads, 6000 * threads));
             assert_eq!((audit.trims, audit.freed_elsewhere), (threads, 0));
         }

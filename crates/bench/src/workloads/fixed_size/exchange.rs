@@ -4,9 +4,9 @@
 //! travel in batches: the producer publishes a batch at a time, and the consumer releases the
 //! batch's slots.
 
-use super::Figures;
 use super::prepared::ObjectSlots;
 use crate::peers::{FixedSize, FixedSizeLocal, OBJECT};
+use crate::workloads::measurement::{LIVE_BYTES, Measurement};
 use crate::workloads::observer::Observer;
 use crate::workloads::thread_group;
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -32,7 +32,7 @@ enum End<O> {
 }
 
 /// Runs it with `objects` objects, rounded up to whole batches.
-pub fn run<A: FixedSize>(batch: usize, objects: usize, observer: &dyn Observer) -> Figures {
+pub fn run<A: FixedSize>(batch: usize, objects: usize, observer: &dyn Observer) -> Measurement {
     let batches = objects.div_ceil(batch);
     let room = ROOM.max(8 * batch);
     let (producer, consumer) = touched::<A::Object>(room);
@@ -63,14 +63,9 @@ pub fn run<A: FixedSize>(batch: usize, objects: usize, observer: &dyn Observer) 
             })
         },
     );
-    Figures {
-        ops: (batches * batch) as u64,
-        wall: walls[0],
-        // Objects in the queue, and in the current batches of the producer and the consumer.
-        live_bytes: ((room + 2 * batch) * OBJECT.size()) as u64,
-        seconds: None,
-        walk: None,
-    }
+    // Objects in the queue, and in the current batches of the producer and the consumer.
+    Measurement::timed((batches * batch) as u64, walls[0])
+        .with(&LIVE_BYTES, ((room + 2 * batch) * OBJECT.size()) as f64)
 }
 
 /// A queue whose slots have all been used once.
@@ -172,17 +167,17 @@ mod tests {
     fn every_object_is_freed_once_by_the_thread_that_did_not_allocate_it() {
         for (batch, objects) in [(1, 5_000), (1000, 20_000)] {
             let (figures, audit) = audited(|| run::<Audited>(batch, objects, &Unobserved));
-            assert_eq!(figures.ops, objects as u64);
-            assert_eq!((audit.allocated, audit.freed), (figures.ops, figures.ops));
-            assert_eq!(audit.freed_elsewhere, figures.ops);
-            assert!(audit.most_live * OBJECT.size() as u64 <= figures.live_bytes);
+            assert_eq!(figures.ops(), objects as u64);
+            assert_eq!((audit.allocated, audit.freed), (figures.ops(), figures.ops()));
+            assert_eq!(audit.freed_elsewhere, figures.ops());
+            assert!(audit.most_live * OBJECT.size() as u64 <= figures.live_bytes());
         }
     }
 
     #[test]
     fn objects_come_whole_batches_at_a_time() {
         let (figures, audit) = audited(|| run::<Audited>(1000, 1_500, &Unobserved));
-        assert_eq!((figures.ops, audit.freed), (2_000, 2_000));
+        assert_eq!((figures.ops(), audit.freed), (2_000, 2_000));
         let batch: Vec<u64> = (0..1000).collect();
         assert_eq!(audit.words_freed, [batch.clone(), batch].concat());
     }

@@ -1,12 +1,12 @@
 //! `pair`, `lifo`, `fifo`, `random`: one object is allocated and one is freed, while 10,000 are
 //! live.
 
-use super::Figures;
 use super::prepared::{Indices, ObjectSlots, fill, replace};
 use crate::peers::{FixedSize, FixedSizeLocal, OBJECT};
-use crate::workloads::catalogue::Effort;
+use crate::workloads::measurement::{LIVE_BYTES, Measurement};
 use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
+use crate::workloads::setting::Effort;
 use crate::workloads::thread_group::{self, Worker};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -46,15 +46,10 @@ impl Order {
     }
 
     /// The results of `rounds` rounds on each thread.
-    pub fn figures(self, threads: usize, rounds: usize, wall: Duration) -> Figures {
+    pub fn figures(self, threads: usize, rounds: usize, wall: Duration) -> Measurement {
         let beside = usize::from(self == Self::AtOnce);
-        Figures {
-            ops: (threads * rounds * self.round()) as u64,
-            wall,
-            live_bytes: (threads * (LIVE + beside) * OBJECT.size()) as u64,
-            seconds: None,
-            walk: None,
-        }
+        Measurement::timed((threads * rounds * self.round()) as u64, wall)
+            .with(&LIVE_BYTES, (threads * (LIVE + beside) * OBJECT.size()) as f64)
     }
 }
 
@@ -70,7 +65,7 @@ pub fn run<A: FixedSize>(
     threads: usize,
     effort: Effort,
     observer: &dyn Observer,
-) -> Figures {
+) -> Measurement {
     rounds::<A>(order, threads, order.rounds(threads, effort), observer)
 }
 
@@ -79,7 +74,7 @@ fn rounds<A: FixedSize>(
     threads: usize,
     rounds: usize,
     observer: &dyn Observer,
-) -> Figures {
+) -> Measurement {
     let store = OnceLock::new();
     let walls = thread_group::run(
         threads,
@@ -170,14 +165,14 @@ mod tests {
                 let (figures, audit) = audited(|| {
                     rounds::<crate::workloads::testing::Audited>(order, threads, 2, &Unobserved)
                 });
-                assert_eq!(figures.ops, (threads * 2 * order.round()) as u64);
+                assert_eq!(figures.ops(), (threads * 2 * order.round()) as u64);
                 // The objects that stay live, or that are there before the first replacement, are
                 // not operations.
                 let beside = match order {
                     Order::AtOnce | Order::Random => (threads * LIVE) as u64,
                     Order::Lifo | Order::Fifo => 0,
                 };
-                assert_eq!(audit.allocated, figures.ops + beside, "{order:?}");
+                assert_eq!(audit.allocated, figures.ops() + beside, "{order:?}");
                 assert_eq!(audit.freed, audit.allocated, "{order:?}");
             }
         }
@@ -186,9 +181,9 @@ mod tests {
     #[test]
     fn no_more_objects_live_than_are_said_to() {
         for order in ORDERS {
-            let (figures, audit): (Figures, Audit) =
+            let (figures, audit): (Measurement, Audit) =
                 audited(|| rounds::<crate::workloads::testing::Audited>(order, 1, 1, &Unobserved));
-            assert_eq!(audit.most_live as usize * OBJECT.size(), figures.live_bytes as usize);
+            assert_eq!(audit.most_live as usize * OBJECT.size(), figures.live_bytes() as usize);
         }
     }
 

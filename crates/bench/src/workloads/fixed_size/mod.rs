@@ -1,7 +1,7 @@
 //! Workloads on objects of one size. The objects outlive tasks, and any thread may free them.
 //!
-//! All are loops over [`FixedSizeLocal`](crate::peers::FixedSizeLocal)'s calls, compiled once for each
-//! allocator. The places for the objects and the random orders are arrays that are touched
+//! All are loops over [`FixedSizeLocal`](crate::peers::FixedSizeLocal)'s calls, compiled once for
+//! each allocator. The places for the objects and the random orders are arrays that are touched
 //! beforehand. An object's first word is written when it is allocated. No workload reads the object
 //! before it is freed, so the measured traffic is the allocator's own.
 
@@ -13,12 +13,12 @@ pub(crate) mod prepared;
 pub mod stress;
 mod tiers;
 
-use crate::peers::{About, FixedSize, FixedSizeVisitor, UnknownAllocator};
-use crate::workloads::catalogue::Effort;
+use crate::peers::{About, FixedSize, Service, UnknownAllocator, Visitor};
+use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
+use crate::workloads::setting::Effort;
 use crate::workloads::trees::{many, modify};
 use live::Order;
-use std::time::Duration;
 
 pub use churn::STEPS as CHURN_STEPS;
 
@@ -51,32 +51,6 @@ pub(crate) enum Shape {
     ManyTrees(many::Order),
 }
 
-/// The results of a run.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Figures {
-    /// Operations of all threads.
-    pub ops: u64,
-    /// The time from the common start of the measured part until the last thread finishes.
-    pub wall: Duration,
-    /// The most bytes of live objects at a time; in `churn`, at the end of the measured part.
-    pub live_bytes: u64,
-    /// The other times of `tiers-*`.
-    pub seconds: Option<Seconds>,
-    /// Nanoseconds for each visited node, if trees are walked in addition.
-    pub walk: Option<f64>,
-}
-
-/// Times other than that of the hour boundary.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seconds {
-    /// The time of the reservation; `None` if the allocator can't reserve.
-    pub reserve: Option<Duration>,
-    /// The time of the replacements in an average ordinary second.
-    pub average: Duration,
-    /// The same in the worst second.
-    pub worst: Duration,
-}
-
 impl Shape {
     /// Whether its objects are all of the layout [`OBJECT`](crate::peers::OBJECT).
     pub fn is_of_objects(self) -> bool {
@@ -90,8 +64,8 @@ impl Shape {
         threads: usize,
         effort: Effort,
         observer: &dyn Observer,
-    ) -> Result<Figures, UnknownAllocator> {
-        crate::peers::with_fixed_size(allocator, Measure { shape: self, threads, effort, observer })
+    ) -> Result<Measurement, UnknownAllocator> {
+        crate::peers::with(allocator, Measure { shape: self, threads, effort, observer })
     }
 
     fn run<A: FixedSize>(
@@ -100,7 +74,7 @@ impl Shape {
         threads: usize,
         effort: Effort,
         observer: &dyn Observer,
-    ) -> Figures {
+    ) -> Measurement {
         let quick = effort.is_quick();
         match self {
             Self::Pair => live::run::<A>(Order::AtOnce, threads, effort, observer),
@@ -142,10 +116,12 @@ struct Measure<'w> {
     observer: &'w dyn Observer,
 }
 
-impl FixedSizeVisitor for Measure<'_> {
-    type Output = Figures;
+impl Visitor for Measure<'_> {
+    type Output = Measurement;
 
-    fn visit<A: FixedSize>(self, about: &'static About) -> Figures {
+    const SERVICE: Service = Service::FixedSize;
+
+    fn fixed_size<A: FixedSize>(self, about: &'static About) -> Measurement {
         self.shape.run::<A>(about, self.threads, self.effort, self.observer)
     }
 }

@@ -5,11 +5,11 @@
 //! a half. Then it does the same with every 50th, 40th, 30th, 20th and 10th element. Then it frees
 //! all. All threads use one allocator.
 
-use super::Figures;
 use super::prepared::{ObjectSlots, fill};
-use crate::peers::{About, FixedSize, FixedSizeLocal, FixedSizeVisitor, OBJECT, UnknownAllocator};
-use crate::workloads::catalogue::Effort;
+use crate::peers::{About, FixedSize, FixedSizeLocal, OBJECT, Service, UnknownAllocator, Visitor};
+use crate::workloads::measurement::{LIVE_BYTES, Measurement};
 use crate::workloads::observer::Observer;
+use crate::workloads::setting::Effort;
 use crate::workloads::thread_group;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -64,7 +64,7 @@ pub(crate) fn run<A: FixedSize>(
     elements: usize,
     time: Duration,
     observer: &dyn Observer,
-) -> Figures {
+) -> Measurement {
     let counts: Vec<Count> = (0..threads).map(|_| Count::default()).collect();
     let wall = cycles::<A, _>(&counts, elements, observer, || {
         let began = Instant::now();
@@ -74,9 +74,9 @@ pub(crate) fn run<A: FixedSize>(
 }
 
 /// The figures of a run with this number of allocations and threads.
-pub(crate) fn figures(threads: usize, elements: usize, ops: u64, wall: Duration) -> Figures {
-    let live_bytes = (threads * elements * OBJECT.size()) as u64;
-    Figures { ops, wall, live_bytes, seconds: None, walk: None }
+pub(crate) fn figures(threads: usize, elements: usize, ops: u64, wall: Duration) -> Measurement {
+    let live_bytes = (threads * elements * OBJECT.size()) as f64;
+    Measurement::timed(ops, wall).with(&LIVE_BYTES, live_bytes)
 }
 
 /// The duration of a run.
@@ -100,17 +100,19 @@ pub fn until_stopped(
         observer: &'c dyn Observer,
     }
 
-    impl FixedSizeVisitor for UntilStopped<'_> {
+    impl Visitor for UntilStopped<'_> {
         type Output = Duration;
 
-        fn visit<A: FixedSize>(self, _: &'static About) -> Duration {
+        const SERVICE: Service = Service::FixedSize;
+
+        fn fixed_size<A: FixedSize>(self, _: &'static About) -> Duration {
             cycles::<A, _>(self.counts, self.elements, self.observer, || {
                 || !self.stop.load(Ordering::Relaxed)
             })
         }
     }
 
-    crate::peers::with_fixed_size(allocator, UntilStopped { elements, counts, stop, observer })
+    crate::peers::with(allocator, UntilStopped { elements, counts, stop, observer })
 }
 
 /// Runs cycles on one thread for each count. Each thread calls `begin` when it begins, and
@@ -243,8 +245,8 @@ mod tests {
     fn it_ends_when_its_time_is_over_or_when_it_is_told_to() {
         let (figures, audit) =
             audited(|| run::<Audited>(2, 50, Duration::from_millis(1), &Unobserved));
-        assert_eq!(figures.ops, audit.allocated);
-        assert_eq!(figures.ops % pairs_a_cycle(50), 0);
+        assert_eq!(figures.ops(), audit.allocated);
+        assert_eq!(figures.ops() % pairs_a_cycle(50), 0);
         let counts = [Count::default()];
         let stopped = AtomicBool::new(true);
         until_stopped("slab", 50, &counts, &stopped, &Unobserved).unwrap();

@@ -12,8 +12,10 @@
 //! buffers is timed.
 
 use super::prepared::ObjectSlots;
-use super::{Figures, Seconds};
 use crate::peers::{FixedSize, FixedSizeLocal};
+use crate::workloads::measurement::{
+    LIVE_BYTES, Measurement, RESERVE_MS, SECOND_MS_AVG, SECOND_MS_MAX, milliseconds,
+};
 use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
 use crate::workloads::thread_group::{self, Worker};
@@ -110,7 +112,7 @@ pub fn run<A: FixedSize>(
     reserved: bool,
     threads: usize,
     observer: &dyn Observer,
-) -> Figures {
+) -> Measurement {
     let stores = OnceLock::new();
     let found = thread_group::run(
         threads,
@@ -128,18 +130,13 @@ pub fn run<A: FixedSize>(
     // A second takes as long as its slowest worker.
     let worst_of = |second: usize| found.iter().map(|one| one.seconds[second]).max();
     let seconds: Vec<Duration> = (0..SECONDS).filter_map(worst_of).collect();
-    Figures {
-        ops: (metrics * TIERS.len()) as u64,
-        wall: found[0].wall,
-        live_bytes: found.iter().map(|one| one.live_bytes).sum(),
-        seconds: Some(Seconds {
-            // The first worker makes the reservation.
-            reserve: found[0].reserve,
-            average: seconds.iter().sum::<Duration>() / SECONDS as u32,
-            worst: seconds.iter().max().copied().unwrap_or_default(),
-        }),
-        walk: None,
-    }
+    let live_bytes: u64 = found.iter().map(|one| one.live_bytes).sum();
+    Measurement::timed((metrics * TIERS.len()) as u64, found[0].wall)
+        .with(&LIVE_BYTES, live_bytes as f64)
+        // The first worker makes the reservation.
+        .with(&RESERVE_MS, found[0].reserve.map(milliseconds))
+        .with(&SECOND_MS_AVG, milliseconds(seconds.iter().sum::<Duration>() / SECONDS as u32))
+        .with(&SECOND_MS_MAX, seconds.iter().max().copied().map(milliseconds))
 }
 
 fn state<O: Copy>(metrics: usize, index: usize) -> WorkerState<O> {
@@ -281,14 +278,14 @@ mod tests {
     fn the_boundary_is_two_buffers_a_metric_and_nothing_is_left() {
         for threads in [1, 3] {
             let (figures, audit) = audited(|| run::<Audited>(5_000, false, threads, &Unobserved));
-            assert_eq!(figures.ops, 10_000);
+            assert_eq!(figures.ops(), 10_000);
             assert_eq!((audit.freed, audit.freed_elsewhere), (audit.allocated, 0));
             // All first buffers, the replacements, and the buffers of the boundary.
             let replaced = audit.allocated - 5_000 - 10_000;
             assert!((150..450).contains(&replaced), "{replaced} of about 5000 x 60 / 1022");
             assert_eq!(audit.most_live, 15_000);
-            assert_eq!(audit.most_live_bytes, figures.live_bytes);
-            assert_eq!((audit.reserved, figures.seconds.unwrap().reserve), (0, None));
+            assert_eq!(audit.most_live_bytes, figures.live_bytes());
+            assert_eq!((audit.reserved, figures.get(&RESERVE_MS)), (0, None));
         }
     }
 
@@ -296,25 +293,26 @@ mod tests {
     fn what_is_reserved_is_what_the_boundary_needs_and_it_is_timed_apart() {
         let (figures, audit) = audited(|| run::<Audited>(1_001, true, 2, &Unobserved));
         assert_eq!(audit.reserved, 2 * 1_001);
-        let seconds = figures.seconds.unwrap();
-        assert!(seconds.reserve.is_some());
-        assert!(seconds.average <= seconds.worst);
+        assert!(figures.get(&RESERVE_MS).is_some());
+        assert!(figures.get(&SECOND_MS_AVG).unwrap() <= figures.get(&SECOND_MS_MAX).unwrap());
     }
 
     #[test]
     fn an_allocator_that_can_not_reserve_has_no_time_for_it() {
         struct Tiny;
 
-        impl crate::peers::FixedSizeVisitor for Tiny {
-            type Output = Figures;
+        impl crate::peers::Visitor for Tiny {
+            type Output = Measurement;
 
-            fn visit<A: FixedSize>(self, _: &'static crate::peers::About) -> Figures {
+            const SERVICE: crate::peers::Service = crate::peers::Service::FixedSize;
+
+            fn fixed_size<A: FixedSize>(self, _: &'static crate::peers::About) -> Measurement {
                 run::<A>(100, true, 1, &Unobserved)
             }
         }
 
         let libc = crate::peers::known()[0].name;
-        let figures = crate::peers::with_fixed_size(libc, Tiny).unwrap();
-        assert_eq!(figures.seconds.unwrap().reserve, None);
+        let figures = crate::peers::with(libc, Tiny).unwrap();
+        assert_eq!(figures.get(&RESERVE_MS), None);
     }
 }

@@ -98,14 +98,16 @@ pub fn share<G: Global>(name: &str, threads: usize, time: Duration) -> Option<f6
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peers::{About, GlobalVisitor};
+    use crate::peers::{About, Service, Visitor};
 
     struct Serve;
 
-    impl GlobalVisitor for Serve {
+    impl Visitor for Serve {
         type Output = (u64, Option<f64>);
 
-        fn visit<G: Global>(self, about: &'static About) -> Self::Output {
+        const SERVICE: Service = Service::Global;
+
+        fn global<G: Global>(self, about: &'static About) -> Self::Output {
             let run = run::<G>(2, REQUESTS as u64 + 5, &Unobserved);
             (run.steady.tasks, share::<G>(about.name, 2, Duration::from_millis(200)))
         }
@@ -114,7 +116,7 @@ mod tests {
     #[test]
     fn requests_are_served_and_the_allocators_share_is_a_part_of_the_time() {
         let in_use = crate::workloads::global::in_use().expect("the tests' global allocator");
-        let (tasks, share) = crate::peers::with_global(in_use, Serve).unwrap();
+        let (tasks, share) = crate::peers::with(in_use, Serve).unwrap();
         assert_eq!(tasks, 2 * (REQUESTS as u64 + 5 - crate::workloads::WARM_UP));
         assert!(share.is_none_or(|share| share > 0.0 && share < 0.9), "{share:?}");
         assert!(share.is_some() || cfg!(not(all(target_os = "linux", target_env = "gnu"))));

@@ -40,29 +40,24 @@ impl Tally {
     }
 }
 
-/// Lock acquisitions for each request.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Locks([f64; GUARDED.len()]);
+/// The label of all locks together in `locks_per_op`.
+pub const ALL_LOCKS: &str = "total";
 
-impl Locks {
-    /// The figures of all workers, for `requests` requests.
-    pub(super) fn of(
-        workers: impl IntoIterator<Item = [u64; GUARDED.len()]>,
-        requests: u64,
-    ) -> Self {
-        let mut sums = [0; GUARDED.len()];
-        for counts in workers {
-            for (sum, count) in sums.iter_mut().zip(counts) {
-                *sum += count;
-            }
+/// Lock acquisitions for each of `requests` requests, from the counts of all workers: the total,
+/// and a figure for each guarded object.
+pub(super) fn locks_per_request(
+    workers: impl IntoIterator<Item = [u64; GUARDED.len()]>,
+    requests: u64,
+) -> Vec<(&'static str, f64)> {
+    let mut sums = [0; GUARDED.len()];
+    for counts in workers {
+        for (sum, count) in sums.iter_mut().zip(counts) {
+            *sum += count;
         }
-        Self(sums.map(|sum| sum as f64 / requests as f64))
     }
-
-    /// The figures by guarded object.
-    pub fn by_guarded(self) -> [(&'static str, f64); GUARDED.len()] {
-        std::array::from_fn(|index| (GUARDED[index].1, self.0[index]))
-    }
+    let each = guarded().into_iter().zip(sums.map(|sum| sum as f64 / requests as f64));
+    let total = sums.iter().sum::<u64>() as f64 / requests as f64;
+    std::iter::once((ALL_LOCKS, total)).chain(each).collect()
 }
 
 /// The names of the guarded objects.
@@ -82,9 +77,14 @@ mod tests {
                 tally.takes(*lock);
             }
         }
-        let locks = Locks::of([tally.counts(), tally.counts()], 4);
-        let expected =
-            [("session_list", 0.5), ("configuration", 1.0), ("replies", 1.5), ("heap", 2.0)];
-        assert_eq!(locks.by_guarded(), expected);
+        let locks = locks_per_request([tally.counts(), tally.counts()], 4);
+        let expected = [
+            ("total", 5.0),
+            ("session_list", 0.5),
+            ("configuration", 1.0),
+            ("replies", 1.5),
+            ("heap", 2.0),
+        ];
+        assert_eq!(locks, expected);
     }
 }

@@ -7,24 +7,27 @@
 
 mod locks;
 mod page;
+mod server;
 mod servers;
 mod sessions;
 
-use crate::peers::{About, Allocator, Visitor};
+use crate::peers::{About, Allocator, Service, Visitor};
+use crate::workloads::measurement::{LOCKS_PER_OP, Measurement};
 use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
-use crate::workloads::run::{Load, Outcome};
-use crate::workloads::support::RunError;
+use crate::workloads::run_error::RunError;
 use crate::workloads::task_threads::{self, Run, TaskCounter};
 use crate::workloads::variant::Variant;
+use crate::workloads::workload::Load;
 use locks::Tally;
-use page::Request;
-use servers::{ByCategory, Locked, OnTheHeap, Server};
+use server::{Request, Server};
+use servers::{ByCategory, Locked, OnTheHeap};
 use std::hint::black_box;
 use std::marker::PhantomData;
 use std::sync::{Mutex, RwLock};
 
-pub use locks::{Locks, guarded};
+use locks::locks_per_request;
+pub use locks::{ALL_LOCKS, guarded};
 
 /// The row with which ratios compare.
 pub const OWN: &str = "allotment-categories";
@@ -78,17 +81,16 @@ fn run<S: Server>(
     allocator: &str,
     load: &Load,
     observer: &dyn Observer,
-) -> Result<Outcome, RunError> {
+) -> Result<Measurement, RunError> {
     let serve = Serve::<S> { load, observer, server: PhantomData };
     let run = crate::peers::with(allocator, serve)?;
     let threads = load.setting.threads as u64;
     let tasks = load.workload.tasks(load.setting.threads, load.effort) * threads;
-    Ok(Outcome {
-        tasks: Some(tasks),
-        steady: run.steady,
-        locks: Some(Locks::of(run.results, tasks)),
-        ..Outcome::timed(tasks, run.wall)
-    })
+    let mut measurement = Measurement::timed(tasks, run.wall).with_tasks(tasks, run.steady);
+    for (label, locks) in locks_per_request(run.results, tasks) {
+        measurement.set_label(&LOCKS_PER_OP, label, locks);
+    }
+    Ok(measurement)
 }
 
 /// The server, with an allocator for the objects of a request.
@@ -101,7 +103,9 @@ struct Serve<'l, S> {
 impl<S: Server> Visitor for Serve<'_, S> {
     type Output = Run<[u64; 4]>;
 
-    fn visit<A: Allocator>(self, _: &'static About) -> Self::Output {
+    const SERVICE: Service = Service::Tasks;
+
+    fn tasks<A: Allocator>(self, _: &'static About) -> Self::Output {
         let threads = self.load.setting.threads;
         let requests = self.load.workload.tasks(threads, self.load.effort);
         let server = S::new();
@@ -134,9 +138,11 @@ fn requests_of(worker: usize) -> Vec<Request> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workloads::catalogue::{Effort, Workload};
+    use crate::workloads::measurement::QUERIES;
     use crate::workloads::observer::Unobserved;
+    use crate::workloads::setting::Effort;
     use crate::workloads::testing::{System, Together};
+    use crate::workloads::workload::Workload;
 
     fn pages<S: Server, A: Allocator>() -> (Vec<String>, [u64; 4]) {
         let (server, tally) = (S::new(), Tally::default());
@@ -151,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_renders_the_same_pages() {
+    fn every_variant_renders_the_same_pages() {
         let (expected, locks) = pages::<ByCategory, Together>();
         assert_eq!(locks, [50, 0, 0, 0], "the session list alone");
         for page in &expected {
@@ -173,8 +179,8 @@ mod tests {
         let load = Load { workload, setting: workload.setting(2), effort: Effort::Quick };
         let locks = |variant: &str| {
             let outcome = load.measure(variant, &Unobserved).unwrap();
-            assert_eq!(outcome.tasks, Some(outcome.ops));
-            outcome.locks.unwrap().by_guarded()
+            assert_eq!(outcome.count(&QUERIES), outcome.ops());
+            guarded().map(|label| (label, outcome.get_label(&LOCKS_PER_OP, label).unwrap()))
         };
         let own = locks(OWN);
         assert_eq!(own[0], ("session_list", 1.0));

@@ -2,7 +2,7 @@
 //! same, however the objects are shared.
 
 use super::locks::Tally;
-use super::servers::Server;
+use super::server::{Request, Server, Settings};
 use super::sessions::Session;
 use crate::peers::Task;
 use crate::workloads::task_memory::Buffer;
@@ -17,15 +17,6 @@ pub const REPLY_ROOM: usize = 8 << 10;
 /// The initial capacity of a text of the request.
 const TEXT_ROOM: usize = 64;
 
-/// The contents of the configuration.
-pub trait Settings {
-    fn title(&self) -> &str;
-    fn url(&self) -> &str;
-    fn footer(&self) -> &str;
-    /// Path and label.
-    fn link(&self, number: usize) -> (&str, &str);
-}
-
 pub const TITLE: &str = "The shop at the corner";
 pub const URL: &str = "https://shop.example.org:8443/server";
 pub const FOOTER: &str = "Open from eight to six. All prices in cents.";
@@ -36,13 +27,6 @@ pub fn path(number: usize) -> String {
 
 pub fn label(number: usize) -> String {
     format!("Department number {number}")
-}
-
-/// A request.
-#[derive(Debug, Clone, Copy)]
-pub struct Request {
-    pub user: u32,
-    pub page: u32,
 }
 
 /// Renders the page. Texts that only this request needs come from `memory`.

@@ -6,7 +6,8 @@
 //! call does not affect its result.
 
 use super::locks::{Guarded, Tally};
-use super::page::{self, LINKS, REPLY_ROOM, Request, Settings, render};
+use super::page::{self, LINKS, REPLY_ROOM, render};
+use super::server::{Request, Server, Settings};
 use super::sessions::Sessions;
 use crate::peers::Task;
 use crate::workloads::task_memory::Buffer;
@@ -15,21 +16,6 @@ use std::alloc::Layout;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
-
-/// The objects that all workers share.
-pub trait Server: Sync + Sized {
-    type Settings<'s>: Settings;
-
-    fn new() -> Self;
-
-    fn sessions(&self) -> &Sessions;
-
-    /// Calls `look` with the configuration.
-    fn configuration<R>(&self, tally: &Tally, look: impl FnOnce(&Self::Settings<'_>) -> R) -> R;
-
-    /// Serves a request: renders its page and passes the bytes to `send`.
-    fn serve<T: Task>(&self, task: T, request: Request, tally: &Tally, send: impl FnOnce(&[u8]));
-}
 
 /// A configuration of ordinary strings.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ mod reference;
 pub mod store;
 mod view;
 
-use crate::peers::{About, Allocator, Task, UnknownAllocator, Visitor};
+use crate::peers::{About, Allocator, Service, Task, UnknownAllocator, Visitor};
 use crate::workloads::clock::{self, Overhead, ticks};
 use crate::workloads::observer::{Observer, Unobserved};
 use crate::workloads::task_threads::{self, Run, TaskCounter};
@@ -224,7 +224,9 @@ struct Measure<'q> {
 impl Visitor for Measure<'_> {
     type Output = Outcome;
 
-    fn visit<A: Allocator>(self, _: &'static About) -> Outcome {
+    const SERVICE: Service = Service::Tasks;
+
+    fn tasks<A: Allocator>(self, _: &'static About) -> Outcome {
         self.queries.measure_with::<A>(self.observer)
     }
 }
@@ -236,7 +238,9 @@ struct Share<'q> {
 impl Visitor for Share<'_> {
     type Output = Option<f64>;
 
-    fn visit<A: Allocator>(self, _: &'static About) -> Option<f64> {
+    const SERVICE: Service = Service::Tasks;
+
+    fn tasks<A: Allocator>(self, _: &'static About) -> Option<f64> {
         self.queries.share_with::<A>()
     }
 }

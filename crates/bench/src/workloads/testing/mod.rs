@@ -1,8 +1,14 @@
 //! Small allocators for this crate's tests. They count allocations and frees.
 
+#[cfg(feature = "catalogue")]
 mod audited;
+#[cfg(feature = "catalogue")]
+mod together_within;
 
+#[cfg(feature = "catalogue")]
 pub use audited::{Audit, Audited, audited, live};
+#[cfg(feature = "catalogue")]
+pub use together_within::TogetherWithin;
 
 use crate::peers::{Allocator, Task};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
@@ -119,59 +125,5 @@ impl Drop for TogetherTask {
             // SAFETY: every object was allocated with this layout and is freed only here.
             unsafe { SystemTask.free(ptr, layout) };
         }
-    }
-}
-
-/// Frees objects one by one during the task, and the rest together at its end.
-#[derive(Debug)]
-pub struct TogetherWithin;
-
-/// A [`TogetherWithin`] task.
-#[derive(Debug, Default)]
-pub struct TogetherWithinTask(TogetherTask);
-
-thread_local! {
-    static FREES_WITHIN: Cell<u64> = const { Cell::new(0) };
-}
-
-impl TogetherWithin {
-    /// The number of objects that were freed one by one since the last call.
-    pub fn take_frees() -> u64 {
-        FREES_WITHIN.take()
-    }
-}
-
-impl Allocator for TogetherWithin {
-    type Task<'t> = TogetherWithinTask;
-
-    fn start() -> Self {
-        Self
-    }
-
-    fn begin(&mut self) -> TogetherWithinTask {
-        TogetherWithinTask::default()
-    }
-}
-
-impl Task for TogetherWithinTask {
-    const FREED_TOGETHER: bool = true;
-
-    fn alloc(&self, layout: Layout) -> NonNull<u8> {
-        self.0.alloc(layout)
-    }
-
-    unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout) {
-        let mut objects = self.0.0.borrow_mut();
-        let index = objects.iter().position(|object| *object == (ptr, layout));
-        let (ptr, layout) = objects.swap_remove(index.expect("it is live, with this layout"));
-        FREES_WITHIN.set(FREES_WITHIN.get() + 1);
-        // SAFETY: it was allocated with this layout, and is no longer in the list of objects to
-        // free.
-        unsafe { SystemTask.free(ptr, layout) };
-    }
-
-    unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
-        // SAFETY: the caller's promise.
-        unsafe { self.0.grow(ptr, old, new_size) }
     }
 }

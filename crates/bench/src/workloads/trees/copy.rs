@@ -10,11 +10,11 @@
 
 use super::tree::{Tree, node};
 use crate::peers::{FixedSize, FixedSizeLocal, Placement};
-use crate::workloads::catalogue::Effort;
-use crate::workloads::fixed_size::Figures;
 use crate::workloads::fixed_size::prepared::{Indices, ObjectSlots, empty, fill};
+use crate::workloads::measurement::{LIVE_BYTES, Measurement};
 use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
+use crate::workloads::setting::Effort;
 use crate::workloads::thread_group::{self, Worker};
 use std::hint::black_box;
 use std::time::Duration;
@@ -59,7 +59,7 @@ impl Amount {
 }
 
 /// Runs it on one thread.
-pub fn run<P: Placement>(amount: Amount, observer: &dyn Observer) -> Figures {
+pub fn run<P: Placement>(amount: Amount, observer: &dyn Observer) -> Measurement {
     let nodes = amount.all_nodes();
     let layout = node::<<P::Source as FixedSize>::Object>();
     let walls = thread_group::run(
@@ -98,13 +98,8 @@ pub fn run<P: Placement>(amount: Amount, observer: &dyn Observer) -> Figures {
             laid_out(worker, &copies, amount.walks, &[&|| from.trim(), &|| to.trim()])
         },
     );
-    Figures {
-        ops: (nodes * amount.walks) as u64,
-        wall: walls[0],
-        live_bytes: (nodes * layout.size()) as u64,
-        seconds: None,
-        walk: None,
-    }
+    Measurement::timed((nodes * amount.walks) as u64, walls[0])
+        .with(&LIVE_BYTES, (nodes * layout.size()) as f64)
 }
 
 /// A tree that had more nodes and was pruned to `nodes`. `keys` is its working memory.
@@ -199,13 +194,13 @@ mod tests {
         }
     }
 
-    fn audit<P: Placement>() -> (Figures, crate::workloads::testing::Audit) {
+    fn audit<P: Placement>() -> (Measurement, crate::workloads::testing::Audit) {
         let live = Live::default();
         let (figures, audit) = audited(|| run::<P>(SMALL, &live));
         // The originals are freed when the copies are walked.
         let expected = [("built", 250), ("laid_out", 250), ("walks", 250), ("trimmed", 250)];
         assert_eq!(*live.0.lock().unwrap(), expected);
-        assert_eq!((figures.ops, figures.live_bytes), (5 * 50 * 3, 5 * 50 * 32));
+        assert_eq!((figures.ops(), figures.live_bytes()), (5 * 50 * 3, 5 * 50 * 32));
         (figures, audit)
     }
 

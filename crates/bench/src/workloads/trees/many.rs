@@ -9,7 +9,7 @@
 use super::keys::{Pruned, Prunings};
 use super::tree::{Tree, node};
 use crate::peers::{FixedSize, FixedSizeLocal};
-use crate::workloads::fixed_size::Figures;
+use crate::workloads::measurement::{LIVE_BYTES, Measurement, WALK_NS_PER_NODE};
 use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
 use crate::workloads::thread_group;
@@ -52,7 +52,7 @@ pub fn run<A: FixedSize>(
     amount: Amount,
     one_for_each: bool,
     observer: &dyn Observer,
-) -> Figures {
+) -> Measurement {
     let Amount { trees: count, built, pruned, walks } = amount;
     let layout = node::<A::Object>();
     let stores_wanted = if one_for_each { count } else { 1 };
@@ -111,13 +111,12 @@ pub fn run<A: FixedSize>(
     );
     let (wall, walking) = found[0];
     let nodes = count * built;
-    Figures {
-        ops: (nodes + 2 * count * pruned) as u64,
-        wall,
-        live_bytes: (nodes * layout.size()) as u64,
-        seconds: None,
-        walk: Some(walking.as_nanos() as f64 / (u64::from(walks) * nodes as u64) as f64),
-    }
+    Measurement::timed((nodes + 2 * count * pruned) as u64, wall)
+        .with(&LIVE_BYTES, (nodes * layout.size()) as f64)
+        .with(
+            &WALK_NS_PER_NODE,
+            walking.as_nanos() as f64 / (u64::from(walks) * nodes as u64) as f64,
+        )
 }
 
 /// Calls `work` with each tree and its keys.
@@ -168,12 +167,12 @@ mod tests {
                 let expected =
                     [("built", built), ("pruned", 250), ("rebuilt", 1000), ("all_freed", 0)];
                 assert_eq!(*live.0.lock().unwrap(), expected, "{order:?}");
-                assert_eq!(figures.live_bytes, 1000 * 32);
+                assert_eq!(figures.live_bytes(), 1000 * 32);
                 assert_eq!(audit.most_live, 1000);
-                assert!(figures.walk.is_some_and(|ns| ns > 0.0));
+                assert!(figures.get(&WALK_NS_PER_NODE).is_some_and(|ns| ns > 0.0));
                 // Nodes that are freed at the end don't count.
                 assert_eq!((audit.allocated, audit.freed), (1750, 1750));
-                assert_eq!(figures.ops, 1750 + 750);
+                assert_eq!(figures.ops(), 1750 + 750);
             }
         }
     }

@@ -8,10 +8,10 @@
 use super::keys::Modified;
 use super::tree::{Tree, node};
 use crate::peers::FixedSize;
-use crate::workloads::catalogue::Effort;
-use crate::workloads::fixed_size::Figures;
+use crate::workloads::measurement::{LIVE_BYTES, Measurement};
 use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
+use crate::workloads::setting::Effort;
 use crate::workloads::thread_group;
 use std::hint::black_box;
 
@@ -45,7 +45,7 @@ impl Amount {
 }
 
 /// Runs it on one thread.
-pub fn run<A: FixedSize>(amount: Amount, observer: &dyn Observer) -> Figures {
+pub fn run<A: FixedSize>(amount: Amount, observer: &dyn Observer) -> Measurement {
     let Amount { trees, built, replaced } = amount;
     let layout = node::<A::Object>();
     let walls = thread_group::run(
@@ -64,14 +64,9 @@ pub fn run<A: FixedSize>(amount: Amount, observer: &dyn Observer) -> Figures {
             })
         },
     );
-    Figures {
-        ops: amount.operations(),
-        wall: walls[0],
-        // The new node is inserted before the old one is removed.
-        live_bytes: ((built + 1) * layout.size()) as u64,
-        seconds: None,
-        walk: None,
-    }
+    // The new node is inserted before the old one is removed.
+    Measurement::timed(amount.operations(), walls[0])
+        .with(&LIVE_BYTES, ((built + 1) * layout.size()) as f64)
 }
 
 #[inline(never)]
@@ -100,9 +95,9 @@ mod tests {
     #[test]
     fn each_operation_allocates_or_frees_a_node_and_nothing_is_left() {
         let (figures, audit) = audited(|| run::<Audited>(SMALL, &Unobserved));
-        assert_eq!(figures.ops, audit.allocated + audit.freed);
+        assert_eq!(figures.ops(), audit.allocated + audit.freed);
         assert_eq!((audit.allocated, audit.freed), (900, 900));
-        assert_eq!(audit.most_live_bytes, figures.live_bytes);
+        assert_eq!(audit.most_live_bytes, figures.live_bytes());
         assert_eq!(audit.most_live, 101, "one tree at a time, of about its first size");
     }
 

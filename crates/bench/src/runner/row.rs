@@ -1,0 +1,376 @@
+//! One row: a workload with one allocator in one setting, over all rounds.
+
+use super::measured_run::Report;
+use super::plan::Case;
+use super::rounds::CaseResults;
+use crate::console::statistics::{median, ratio};
+use crate::workloads::measurement::{
+    ALLOC_SHARE, BASE_RSS_BYTES, END_RSS_BYTES, FAULTS_PER_QUERY, METRICS, MINOR_FAULTS,
+    MMAP_CALLS, MMAP_CALLS_PER_QUERY, Metric, NS_PER_OP, NS_PER_OP_MAX, NS_PER_OP_MIN,
+    PEAK_RSS_BYTES, QUERIES, QUERIES_PER_SECOND, RATIO_TO_BEST_PEER, RATIO_TO_OWN, SECONDS,
+    STEADY_QUERIES, SYSTEM_CALLS, TRACED_QUERIES, USER_NS_PER_OP, USER_RATIO_TO_OWN,
+};
+use crate::workloads::{Measurement, Setting, Workload};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+/// A row. As JSON it has every metric; a figure that could not be measured is null.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// The workload.
+    pub workload: &'static Workload,
+    /// The allocator, or the variant in a workload that compares variants.
+    pub allocator: &'static str,
+    /// The row that `ratio_to_own` compares with: the project's own row of this workload, or, if
+    /// there are several, the one that does the same work.
+    pub own: &'static str,
+    /// `malloc` (objects are freed one by one), `arena` (all together), `fixed size` (one by one,
+    /// all of one size), `pool`, `placement`, or `variant`.
+    pub kind: String,
+    /// Threads and callers.
+    pub setting: Setting,
+    /// Rounds that ran to their end.
+    pub rounds: usize,
+    /// The figures over all rounds. Empty if the run failed.
+    pub measurement: Measurement,
+    /// The fastest of the general-purpose allocators, or of the variants that are not the
+    /// project's, in this setting.
+    pub best_peer: Option<&'static str>,
+    /// Whether this row is the fastest of its setting.
+    pub best: bool,
+    /// What kept the allocator from its best in this call, and the remedy.
+    pub handicap: Option<String>,
+    /// The release policy in force.
+    pub policy: &'static str,
+    /// Why figures are missing, if the run failed.
+    pub error: Option<String>,
+}
+
+impl Row {
+    /// The figure of a metric.
+    pub fn get(&self, metric: &Metric) -> Option<f64> {
+        self.measurement.get(metric)
+    }
+
+    /// Whether it is the row that others of this workload are compared with.
+    pub fn is_own(&self) -> bool {
+        self.allocator == self.own
+    }
+}
+
+/// Peak resident memory beyond the harness's own.
+pub fn net_peak(row: &Measurement) -> Option<f64> {
+    Some((row.get(&PEAK_RSS_BYTES)? - row.get(&BASE_RSS_BYTES)?).max(0.0))
+}
+
+/// Resident memory at the end beyond the harness's own.
+pub fn net_end(row: &Measurement) -> Option<f64> {
+    Some((row.get(&END_RSS_BYTES)? - row.get(&BASE_RSS_BYTES)?).max(0.0))
+}
+
+/// Page faults: for each query, or of the whole measured part of a workload without queries.
+pub fn faults(row: &Measurement) -> Option<f64> {
+    row.get(if row.get(&QUERIES).is_some() { &FAULTS_PER_QUERY } else { &MINOR_FAULTS })
+}
+
+/// System calls for memory: for each query, or of the whole measured part of a workload without
+/// queries.
+pub fn calls(row: &Measurement) -> Option<f64> {
+    row.get(if row.get(&QUERIES).is_some() { &MMAP_CALLS_PER_QUERY } else { &MMAP_CALLS })
+}
+
+impl Serialize for Row {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut row = serializer.serialize_map(None)?;
+        row.serialize_entry("workload", self.workload.name)?;
+        row.serialize_entry("allocator", self.allocator)?;
+        row.serialize_entry("own", self.own)?;
+        row.serialize_entry("kind", &self.kind)?;
+        row.serialize_entry("threads", &self.setting.threads)?;
+        row.serialize_entry("callers", &self.setting.callers)?;
+        row.serialize_entry("rounds", &self.rounds)?;
+        row.serialize_entry("unit", self.workload.unit)?;
+        for metric in METRICS {
+            if metric.labelled {
+                row.serialize_entry(metric.key, &Labelled { row: self, metric })?;
+            } else {
+                row.serialize_entry(metric.key, &Figure(metric, self.get(metric)))?;
+            }
+        }
+        row.serialize_entry("best_peer", &self.best_peer)?;
+        row.serialize_entry("best", &self.best)?;
+        row.serialize_entry("handicap", &self.handicap)?;
+        row.serialize_entry("policy", self.policy)?;
+        row.serialize_entry("error", &self.error)?;
+        row.end()
+    }
+}
+
+/// A figure in JSON.
+struct Figure<'m>(&'m Metric, Option<f64>);
+
+impl Serialize for Figure<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.1 {
+            None => serializer.serialize_none(),
+            Some(figure) if self.0.scale.is_whole() => serializer.serialize_u64(figure as u64),
+            Some(figure) => serializer.serialize_f64(figure),
+        }
+    }
+}
+
+/// The figures of all labels of a metric in JSON: null if the workload does not measure it, or if
+/// the run failed.
+struct Labelled<'r> {
+    row: &'r Row,
+    metric: &'r Metric,
+}
+
+impl Serialize for Labelled<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let labels = self.row.workload.labels(self.metric);
+        if labels.is_empty() || self.row.rounds == 0 {
+            return serializer.serialize_none();
+        }
+        let mut object = serializer.serialize_map(Some(labels.len()))?;
+        for label in labels {
+            let figure = self.row.measurement.get_label(self.metric, label);
+            object.serialize_entry(label, &Figure(self.metric, figure))?;
+        }
+        object.end()
+    }
+}
+
+/// The rows of a plan's cases, in the order of the cases.
+pub fn rows(cases: &[Case], results: &[CaseResults]) -> Vec<Row> {
+    let each_round = |results: &CaseResults, metric: &Metric| -> Vec<Option<f64>> {
+        results.reports.iter().map(|report| report.as_ref()?.measurement.get(metric)).collect()
+    };
+    let mut rows: Vec<Row> = cases
+        .iter()
+        .zip(results)
+        .map(|(case, own_results)| {
+            let mut row = row(case, own_results);
+            if own_results.failure.is_some() {
+                return row;
+            }
+            let of_setting =
+                || cases.iter().zip(results).filter(|(other, _)| other.setting == case.setting);
+            let ratio_to = |(_, other): (&Case, &CaseResults), metric: &Metric| {
+                ratio(&each_round(own_results, metric), &each_round(other, metric))
+            };
+            let own = of_setting().find(|(other, _)| other.subject.name() == case.own());
+            row.measurement.set(&RATIO_TO_OWN, own.and_then(|own| ratio_to(own, &NS_PER_OP)));
+            row.measurement
+                .set(&USER_RATIO_TO_OWN, own.and_then(|own| ratio_to(own, &USER_NS_PER_OP)));
+            if let Some(peer) = best_peer(of_setting()) {
+                row.measurement.set(&RATIO_TO_BEST_PEER, ratio_to(peer, &NS_PER_OP));
+            }
+            row
+        })
+        .collect();
+    for (row, case) in rows.iter_mut().zip(cases) {
+        let of_setting =
+            cases.iter().zip(results).filter(|(other, _)| other.setting == case.setting);
+        row.best_peer = best_peer(of_setting).map(|(peer, _)| peer.subject.name());
+    }
+    mark_best(&mut rows);
+    rows
+}
+
+/// The fastest peer that did not fail.
+fn best_peer<'c>(
+    cases: impl Iterator<Item = (&'c Case, &'c CaseResults)>,
+) -> Option<(&'c Case, &'c CaseResults)> {
+    let time = |results: &CaseResults| {
+        let rounds = results.reports.iter().flatten();
+        median(rounds.filter_map(|report| report.measurement.get(&NS_PER_OP)))
+    };
+    cases
+        .filter(|(case, results)| case.subject.is_peer() && results.failure.is_none())
+        .filter_map(|peer| Some((peer, time(peer.1)?)))
+        .min_by(|(_, one), (_, other)| one.total_cmp(other))
+        .map(|(peer, _)| peer)
+}
+
+/// A row without what compares it with others.
+fn row(case: &Case, results: &CaseResults) -> Row {
+    // The row of a failed case has no figures: the other rounds of a crashing allocator prove
+    // nothing.
+    let reports: Vec<&Report> = match results.failure {
+        Some(_) => Vec::new(),
+        None => results.reports.iter().flatten().collect(),
+    };
+    Row {
+        workload: case.workload,
+        allocator: case.subject.name(),
+        own: case.own(),
+        kind: case.subject.kind(),
+        setting: case.setting,
+        rounds: reports.len(),
+        measurement: match results.failure {
+            Some(_) => Measurement::default(),
+            None => measurement(&reports, results),
+        },
+        best_peer: None,
+        best: false,
+        handicap: reports.first().and_then(|report| report.handicap.clone()),
+        policy: case.subject.policy(),
+        error: results.failure.clone(),
+    }
+}
+
+/// The figures over all rounds, with those of the traced run and of the run that measures the
+/// allocator's part.
+fn measurement(reports: &[&Report], results: &CaseResults) -> Measurement {
+    let rounds: Vec<&Measurement> = reports.iter().map(|report| &report.measurement).collect();
+    let times = || rounds.iter().filter_map(|round| round.get(&NS_PER_OP));
+    let mut all = Measurement::of_rounds(&rounds)
+        .with(&NS_PER_OP_MIN, times().min_by(f64::total_cmp))
+        .with(&NS_PER_OP_MAX, times().max_by(f64::total_cmp))
+        .with(&ALLOC_SHARE, results.share);
+    let rate = all.get(&QUERIES).zip(all.get(&SECONDS)).map(|(queries, time)| queries / time);
+    all.set(&QUERIES_PER_SECOND, rate);
+    if let Some(counts) = &results.counts {
+        let traced = Report::of_traced(counts).map(|report| report.measurement).unwrap_or_default();
+        let steady_queries = traced.get(&STEADY_QUERIES).filter(|queries| *queries > 0.0);
+        let per_query = steady_queries.map(|queries| counts.steady_calls as f64 / queries);
+        all.set(&MMAP_CALLS, counts.total() as f64);
+        all.set(&TRACED_QUERIES, traced.get(&QUERIES));
+        all.set(&SYSTEM_CALLS, counts.all().map(|calls| calls as f64));
+        all.set(&MMAP_CALLS_PER_QUERY, per_query);
+    }
+    all
+}
+
+fn mark_best(rows: &mut [Row]) {
+    for index in 0..rows.len() {
+        let setting = rows[index].setting;
+        let least = rows
+            .iter()
+            .filter(|row| row.setting == setting)
+            .filter_map(|row| row.get(&NS_PER_OP))
+            .min_by(f64::total_cmp);
+        rows[index].best = least.is_some() && rows[index].get(&NS_PER_OP) == least;
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::runner::plan::{Selection, plans};
+    use crate::workloads::Steady;
+    use crate::workloads::measurement::{OPS, RSS_STEPS};
+    use std::time::Duration;
+
+    /// A report of a run with this time per operation, in nanoseconds.
+    pub fn report(ns_per_op: f64) -> Report {
+        let measurement = Measurement::timed(1000, Duration::from_secs_f64(ns_per_op * 1e-6))
+            .with(&NS_PER_OP, ns_per_op)
+            .with_tasks(10, Steady { tasks: 8, faults: Some(0) })
+            .with(&BASE_RSS_BYTES, 100.0)
+            .with(&PEAK_RSS_BYTES, 300.0)
+            .with(&END_RSS_BYTES, 90.0)
+            .with(&MINOR_FAULTS, 0.0);
+        Report { measurement, handicap: None }
+    }
+
+    fn found(times: &[f64]) -> CaseResults {
+        CaseResults {
+            reports: times.iter().map(|ns| Some(report(*ns))).collect(),
+            ..CaseResults::default()
+        }
+    }
+
+    const OWN: &str = "allotment-arena";
+
+    fn cases() -> Vec<Case> {
+        let selection = Selection {
+            workloads: vec!["grow".to_owned()],
+            allocators: vec![OWN.to_owned(), "glibc".to_owned(), "bumpalo".to_owned()],
+            threads: vec![1],
+        };
+        plans(&selection).unwrap().plans.remove(0).cases
+    }
+
+    #[test]
+    fn a_row_has_the_median_the_extremes_and_the_ratio() {
+        let cases = cases();
+        let rows = rows(&cases, &[found(&[1.0, 2.0, 4.0]), found(&[3.0, 8.0, 8.0]), found(&[9.0])]);
+        assert_eq!(rows[0].allocator, OWN);
+        assert_eq!((rows[0].get(&RATIO_TO_OWN), rows[0].best), (Some(1.0), true));
+        assert_eq!(rows[1].get(&NS_PER_OP), Some(8.0));
+        assert_eq!(
+            (rows[1].get(&NS_PER_OP_MIN), rows[1].get(&NS_PER_OP_MAX)),
+            (Some(3.0), Some(8.0))
+        );
+        assert_eq!((rows[1].get(&RATIO_TO_OWN), rows[1].best), (Some(3.0), false));
+        assert_eq!(
+            (net_peak(&rows[1].measurement), net_end(&rows[1].measurement)),
+            (Some(200.0), Some(0.0))
+        );
+        // glibc is the only general-purpose allocator here.
+        assert!(rows.iter().all(|row| row.best_peer == Some("glibc")));
+        assert_eq!(rows[0].get(&RATIO_TO_BEST_PEER), Some(1.0 / 3.0));
+        assert_eq!(rows[1].get(&RATIO_TO_BEST_PEER), Some(1.0));
+    }
+
+    #[test]
+    fn a_peer_that_failed_is_not_the_best_one() {
+        let failed = CaseResults { failure: Some("ended by SIGSEGV".to_owned()), ..found(&[1.0]) };
+        let rows = rows(&cases(), &[found(&[2.0]), failed, found(&[3.0])]);
+        assert!(rows.iter().all(|row| row.best_peer.is_none()));
+        assert_eq!(rows[0].get(&RATIO_TO_BEST_PEER), None);
+    }
+
+    #[test]
+    fn steps_are_medians_by_name_and_one_that_was_not_reached_is_null() {
+        let selection = Selection {
+            workloads: vec!["churn".to_owned()],
+            allocators: vec!["sharded-slab".to_owned()],
+            threads: vec![1],
+        };
+        let cases = plans(&selection).unwrap().plans.remove(0).cases;
+        let with = |bytes: u64| {
+            let mut report = report(1.0);
+            report.measurement.set_label(&RSS_STEPS, "burst", bytes as f64);
+            Some(report)
+        };
+        let found =
+            CaseResults { reports: vec![with(10), with(30), with(20)], ..CaseResults::default() };
+        let rows = rows(&cases, &[found]);
+        let json = serde_json::to_value(&rows[0]).unwrap();
+        let steps = json["rss_steps"].as_object().unwrap();
+        assert_eq!(steps["burst"], 20);
+        assert_eq!(steps.len(), cases[0].workload.labels(&RSS_STEPS).len());
+        assert!(steps.iter().all(|(name, bytes)| name == "burst" || bytes.is_null()));
+    }
+
+    #[test]
+    fn a_failed_case_has_no_figures_but_its_row_stays() {
+        let cases = cases();
+        let failed = CaseResults {
+            reports: vec![Some(report(1.0)), None],
+            failure: Some("ended by SIGSEGV".to_owned()),
+            ..CaseResults::default()
+        };
+        let rows = rows(&cases, &[found(&[2.0, 2.0]), failed, found(&[3.0, 3.0])]);
+        assert_eq!(rows[1].rounds, 0);
+        assert_eq!(
+            (rows[1].get(&NS_PER_OP), rows[1].get(&RATIO_TO_OWN), rows[1].get(&OPS)),
+            (None, None, None)
+        );
+        assert_eq!(rows[1].error.as_deref(), Some("ended by SIGSEGV"));
+        assert!(rows[0].best && !rows[1].best);
+    }
+
+    #[test]
+    fn a_figure_that_could_not_be_had_is_null_and_never_zero() {
+        let cases = cases();
+        let json =
+            serde_json::to_value(&rows(&cases, &[found(&[1.0]), found(&[1.0]), found(&[1.0])])[1]);
+        let json = json.unwrap();
+        assert!(json["mmap_calls"].is_null() && json["response_ms_avg"].is_null());
+        assert_eq!(json["minor_faults"], 0);
+    }
+}

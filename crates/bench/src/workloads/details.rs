@@ -1,0 +1,171 @@
+//! What a workload measures besides time and memory: the columns of its second table.
+
+use crate::workloads::file_scan;
+use crate::workloads::fixed_size::{CHURN_STEPS, Shape};
+use crate::workloads::kind::Kind;
+use crate::workloads::locking;
+use crate::workloads::measurement::{
+    ALLOC_SHARE, LIVE_BYTES, LOCKS_PER_OP, Measurement, Metric, NS_PER_OP, QUERIES,
+    QUERIES_PER_SECOND, RESERVE_MS, RESPONSE_MS_AVG, RESPONSE_MS_MAX, RESPONSE_MS_MIN, RSS_STEPS,
+    SECOND_MS_AVG, SECOND_MS_MAX, SECONDS, SYSTEM_CALLS, Scale, USER_NS_PER_OP, USER_RATIO_TO_OWN,
+    WALK_NS_PER_NODE,
+};
+use crate::workloads::trees::{copy, many};
+use crate::workloads::workload::Workload;
+
+/// One column of a table, with a figure for each row.
+#[derive(Debug, Clone)]
+pub struct Column {
+    /// The heading.
+    pub heading: String,
+    /// What the figures are.
+    pub scale: Scale,
+    source: Source,
+}
+
+/// Where a column's figures come from.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Metric(&'static Metric),
+    Label(&'static Metric, &'static str),
+    Computed(fn(&Measurement) -> Option<f64>),
+}
+
+impl Column {
+    /// The figures of a metric.
+    pub fn of(heading: &str, metric: &'static Metric) -> Self {
+        let source = Source::Metric(metric);
+        Self { heading: heading.to_owned(), scale: metric.scale, source }
+    }
+
+    /// The figures of one label of a metric.
+    fn of_label(metric: &'static Metric, label: &'static str) -> Self {
+        let source = Source::Label(metric, label);
+        Self { heading: label.replace('_', " "), scale: metric.scale, source }
+    }
+
+    /// Figures that are computed from others.
+    pub fn computed(heading: &str, scale: Scale, figure: fn(&Measurement) -> Option<f64>) -> Self {
+        Self { heading: heading.to_owned(), scale, source: Source::Computed(figure) }
+    }
+
+    /// A row's figure.
+    pub fn figure(&self, row: &Measurement) -> Option<f64> {
+        match self.source {
+            Source::Metric(metric) => row.get(metric),
+            Source::Label(metric, label) => row.get_label(metric, label),
+            Source::Computed(figure) => figure(row),
+        }
+    }
+}
+
+/// A second table, with a line for each row.
+#[derive(Debug)]
+pub struct Details {
+    /// The heading of the names of the rows.
+    pub names: String,
+    /// The columns.
+    pub columns: Vec<Column>,
+}
+
+impl Workload {
+    /// What it measures besides time and memory, if that is anything.
+    pub fn details(&self) -> Option<Details> {
+        let unit = self.unit;
+        let (names, columns) = match self.kind {
+            Kind::Query => (
+                "allocator".to_owned(),
+                vec![
+                    Column::of("transactions", &QUERIES),
+                    Column::of("time", &SECONDS),
+                    Column::of("rate", &QUERIES_PER_SECOND),
+                    Column::of("avg response", &RESPONSE_MS_AVG),
+                    Column::of("min", &RESPONSE_MS_MIN),
+                    Column::of("max", &RESPONSE_MS_MAX),
+                    Column::of("in allocator", &ALLOC_SHARE),
+                ],
+            ),
+            Kind::Handler => (
+                "allocator".to_owned(),
+                vec![
+                    Column::of("in allocator", &ALLOC_SHARE),
+                    Column::computed(&format!("ns/{unit} inside"), Scale::Number, |row| {
+                        Some(row.get(&NS_PER_OP)? * row.get(&ALLOC_SHARE)?)
+                    }),
+                    Column::computed("outside", Scale::Number, |row| {
+                        Some(row.get(&NS_PER_OP)? * (1.0 - row.get(&ALLOC_SHARE)?))
+                    }),
+                ],
+            ),
+            Kind::FixedSize(Shape::Tiers { .. }) => (
+                "allocator".to_owned(),
+                vec![
+                    Column::of("boundary", &SECONDS),
+                    Column::of("reserve", &RESERVE_MS),
+                    Column::of("avg second", &SECOND_MS_AVG),
+                    Column::of("worst second", &SECOND_MS_MAX),
+                ],
+            ),
+            Kind::FixedSize(Shape::Churn) => memory(&CHURN_STEPS),
+            Kind::TreeCopy { .. } => memory(&copy::STEPS),
+            Kind::FixedSize(Shape::ManyTrees(_)) => {
+                let (names, mut columns) = memory(&many::STEPS);
+                columns.push(Column::of("walk, ns/node", &WALK_NS_PER_NODE));
+                (names, columns)
+            }
+            Kind::Locking => {
+                let labels = std::iter::once(locking::ALL_LOCKS).chain(locking::guarded());
+                let columns = labels.map(|label| Column::of_label(&LOCKS_PER_OP, label));
+                (format!("locks/{unit}"), columns.collect())
+            }
+            Kind::Client(_) => (
+                "allocator".to_owned(),
+                vec![
+                    Column::of(&format!("user ns/{unit}"), &USER_NS_PER_OP),
+                    Column::of("ratio", &USER_RATIO_TO_OWN),
+                    Column::computed("of wall time", Scale::Share, |row| {
+                        Some(row.get(&USER_NS_PER_OP)? / row.get(&NS_PER_OP)?)
+                    }),
+                ],
+            ),
+            Kind::FileScan(_) => (
+                "per search".to_owned(),
+                vec![
+                    Column::of("system calls", &SYSTEM_CALLS),
+                    Column::computed("time", Scale::Milliseconds, |row| {
+                        Some(row.get(&NS_PER_OP)? * file_scan::BYTES as f64 / 1e6)
+                    }),
+                ],
+            ),
+            _ => return None,
+        };
+        Some(Details { names, columns })
+    }
+
+    /// Whether it measures this metric besides time and memory.
+    pub fn measures(&self, metric: &Metric) -> bool {
+        self.details().is_some_and(|details| {
+            details.columns.iter().any(|column| match column.source {
+                Source::Metric(one) | Source::Label(one, _) => one == metric,
+                Source::Computed(_) => false,
+            })
+        })
+    }
+
+    /// The labels that a metric has in this workload.
+    pub fn labels(&self, metric: &Metric) -> Vec<&'static str> {
+        let columns = self.details().map(|details| details.columns).unwrap_or_default();
+        let label = |column: &Column| match column.source {
+            Source::Label(one, label) if one == metric => Some(label),
+            _ => None,
+        };
+        columns.iter().filter_map(label).collect()
+    }
+}
+
+/// The memory of live objects, and resident memory after each step.
+fn memory(steps: &[&'static str]) -> (String, Vec<Column>) {
+    let steps = steps.iter().map(|step| Column::of_label(&RSS_STEPS, step));
+    let columns = std::iter::once(Column::of("live", &LIVE_BYTES)).chain(steps);
+    ("MiB after".to_owned(), columns.collect())
+}

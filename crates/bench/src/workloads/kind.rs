@@ -1,0 +1,83 @@
+//! What the workloads do, as plain values. The code is in the files of each kind.
+
+use crate::workloads::fixed_size::Shape;
+
+/// What a workload does.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Context queries.
+    Query,
+    /// The objects of queries with this number of dimensions.
+    Objects { dimensions: usize },
+    /// Replies that grow in pieces.
+    Grow,
+    /// Objects of one size that belong to no task.
+    FixedSize(Shape),
+    /// Objects of any size that belong to no task. With `remote`, other threads free some of them.
+    Mixed { remote: bool },
+    /// The memory of requests. With `exit`, only the ends of the requests are timed.
+    Scope { exit: bool },
+    /// Requests to ordinary code, which allocates from the program's global allocator.
+    Handler,
+    /// Trees of 2^`exponent` nodes, walked after a placement has laid out their nodes.
+    TreeCopy { exponent: u32 },
+    /// Requests to a server whose shared objects are protected in several ways.
+    Locking,
+    /// Reads of a configuration that all threads share.
+    Published,
+    /// A file searched by one of three programs.
+    FileScan(Program),
+    /// Loops over the C header's inline functions.
+    Inline(Inline),
+    /// Containers of C++.
+    Container(Container),
+    /// A library of another project.
+    Client(Client),
+}
+
+/// A library of another project.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Client {
+    /// A database in memory.
+    Sqlite,
+    /// A script.
+    Lua,
+    /// A document.
+    Expat,
+}
+
+/// A container of C++.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Container {
+    /// Vectors that grow.
+    Vector,
+    /// Small maps of strings.
+    Map,
+}
+
+/// An allocator whose inline functions a loop calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Inline {
+    /// The objects of a query.
+    Arena,
+    /// Pairs of an allocation and a free.
+    FreeList,
+    /// The same.
+    SlabHandle,
+    /// The array allocator's stress test, with that allocator's own functions.
+    Stress,
+}
+
+/// A program that searches a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Program {
+    /// A system call for each byte.
+    Read,
+    /// One byte at a time from a buffer.
+    Buffered,
+    /// The mapped file.
+    Mapped,
+}
+
+/// The dimensions of a query in `query-alloc` and in `c-arena`.
+pub(crate) const DIMENSIONS: usize = 100_000;
