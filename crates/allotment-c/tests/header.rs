@@ -185,7 +185,7 @@ fn the_header_declares_what_the_libraries_export_and_nothing_else() {
 
 #[test]
 fn a_c_compiler_finds_every_field_where_the_library_has_it() {
-    let numbers = allotment_c::numbers::all();
+    let numbers = allotment_c::header_numbers::all();
     let source = scratch().join("numbers.c");
     let mut text = "#include <allotment.h>\n#include <stdio.h>\nint main(void)\n{\n".to_owned();
     for (expression, _) in &numbers {
