@@ -7,8 +7,8 @@
 //! | limit | value |
 //! |---|---|
 //! | bytes of a chunk | [`raw::CHUNK_SIZE`] |
-//! | frames of a stack | [`raw::DEEPEST_STACK`]; of a deeper one the innermost are kept, below [`raw::CUT_OFF`] |
-//! | bytes of a module's path | [`raw::LONGEST_PATH`] |
+//! | frames of a stack | [`raw::MAX_STACK_FRAMES`]; of a deeper one the innermost are kept, below [`raw::CUT_OFF`] |
+//! | bytes of a module's path | [`raw::MAX_PATH_LENGTH`] |
 //!
 //! A reader trusts nothing. What it takes in memory is some ten times the file's size, and at most, however small the file is:
 //!
@@ -16,7 +16,7 @@
 //! |---|---|---|
 //! | the chunks that threads are in, with the numbers of their stacks | 4 GiB | an error |
 //! | nodes of the tree of stacks | 16,777,216, some 0.6 GiB | stacks are [`NodeId::CUT_OFF`] |
-//! | frames of a stack | four times [`raw::DEEPEST_STACK`] | an error |
+//! | frames of a stack | four times [`raw::MAX_STACK_FRAMES`] | an error |
 //! | modules, with their names | 512 MiB | an error |
 //! | threads | 16,777,216 | an error |
 //! | time | 146 years | all later events are at once |

@@ -1,7 +1,7 @@
 //! The tree of all call stacks of a process.
 
 use crate::ModuleId;
-use crate::raw::{CUT_OFF, DEEPEST_STACK, FIRST_NODE, ROOT};
+use crate::raw::{CUT_OFF, FIRST_NODE, MAX_STACK_FRAMES, ROOT};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
@@ -31,7 +31,7 @@ struct Node {
 }
 
 /// Frames of a stack: a recorder keeps half as many at most.
-pub(crate) const DEEPEST: usize = 4 * DEEPEST_STACK;
+pub(crate) const DEEPEST: usize = 4 * MAX_STACK_FRAMES;
 /// Nodes of a process. Frames beyond aren't kept.
 pub(crate) const MOST_NODES: usize = 1 << 24;
 

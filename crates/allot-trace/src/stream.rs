@@ -1,7 +1,7 @@
 //! One stream of a process, read ahead by one event.
 
 use crate::container::decompress;
-use crate::raw::{Damage, Decoder, FIRST_NODE, Flags, RawEvent, RawModule, WaitedFor};
+use crate::raw::{Damage, Decoder, FIRST_NODE, Flags, LockWait, RawEvent, RawModule};
 use crate::reader::FrameAt;
 use crate::{Modules, NodeId, Stacks, TraceError};
 use std::fs::File;
@@ -37,7 +37,7 @@ pub(crate) enum Head {
         system_id: u32,
     },
     ThreadEnd,
-    Wait(WaitedFor),
+    Wait(LockWait),
     /// To be read again in its turn, from here.
     Module(Decoder),
     ModuleGone {

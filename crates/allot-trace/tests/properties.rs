@@ -4,7 +4,7 @@ mod common;
 
 use allot_trace::container::{Chunk, Writer};
 use allot_trace::raw::{
-    CHUNK_ROOM, ChunkHeader, Decoder, FileHeader, Flags, HEADER_SIZE, MAGIC, Origin, VERSION,
+    CHUNK_CAPACITY, ChunkHeader, Decoder, FileHeader, Flags, HEADER_SIZE, MAGIC, Origin, VERSION,
 };
 use allot_trace::{Reader, What};
 use common::{Stream, container, file};
@@ -134,7 +134,7 @@ proptest! {
         }
         page[1..4].fill(0);
         if let Ok(Some(header)) = ChunkHeader::read(&page) {
-            prop_assert!(header.full.is_none_or(|length| length as usize <= CHUNK_ROOM));
+            prop_assert!(header.full.is_none_or(|length| length as usize <= CHUNK_CAPACITY));
         }
     }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use allot_trace::container::ProcessHeader;
-use allot_trace::raw::{Flags, Lock, Origin, RawModule, WaitedFor};
+use allot_trace::raw::{Flags, Lock, LockWait, Origin, RawModule};
 use allot_trace::{Event, NodeId, Reader, TraceError, What};
 use common::{Stream, container, file};
 
@@ -32,14 +32,14 @@ fn one_of_each() -> Vec<u8> {
         stream.at(0).node(2, 0x2345);
         stream.at(0).kind(3, 100, flags);
         stream.at(0).allocated(1_010, 0x7f00_dead_bee0, 0);
-        stream.at(0).usable_asked(1_020, 0x7f00_dead_bee0);
+        stream.at(0).usable_size_queried(1_020, 0x7f00_dead_bee0);
         stream.at(0).freed_by_realloc(1_030, 0x7f00_dead_bee0);
         stream.at(0).kind(1, u64::MAX, Flags::new(Origin::Realloc));
         stream.at(0).allocated(1_040, 0x7, 1);
         stream.at(0).freed(1_300, 0x7);
-        let wait = WaitedFor { node: 2, address: 0xabc0, lock: Lock::Write, ticks: 20 };
+        let wait = LockWait { node: 2, address: 0xabc0, lock: Lock::Write, ticks: 20 };
         stream.at(0).waited(1_400, wait);
-        stream.at(0).module_gone(1_500, 0x1000);
+        stream.at(0).module_unloaded(1_500, 0x1000);
         stream.at(0).forget();
         stream.at(0).node(0, 0x1234);
         stream.at(0).kind(2, 1, Flags::new(Origin::Malloc));
@@ -303,7 +303,7 @@ fn a_time_beyond_all_clocks_does_not_start_again() {
     unsafe {
         for tick in [1_001, 1 << 50, 1 << 62, u64::MAX - 1, u64::MAX] {
             stream.at(0).freed(tick, 0x10);
-            let wait = WaitedFor { node: 0, address: 5, lock: Lock::Read, ticks: u64::MAX };
+            let wait = LockWait { node: 0, address: 5, lock: Lock::Read, ticks: u64::MAX };
             stream.at(0).waited(tick, wait);
         }
     }
@@ -325,7 +325,7 @@ fn events_with_any_byte_changed_are_other_events_or_an_error() {
             stream.at(0).allocated(1_010 + u64::from(i) * 300, u64::from(i) * 16, i);
             stream.at(0).freed(1_020 + u64::from(i) * 300, u64::from(i) * 16);
         }
-        stream.at(0).module_gone(9_000, 0x1000);
+        stream.at(0).module_unloaded(9_000, 0x1000);
         stream.at(0).thread_end(9_001);
     }
     let chunk = stream.finish().remove(0).1;

@@ -1,7 +1,7 @@
 //! The header of a frame.
 
 use crate::TraceError;
-use crate::raw::CHUNK_ROOM;
+use crate::raw::CHUNK_CAPACITY;
 
 /// What a recording begins with.
 pub const MAGIC: [u8; 8] = *b"ALLOTREC";
@@ -87,10 +87,10 @@ impl FrameHeader {
             checksum: word(8),
         };
         let most = if kind == FrameKind::Chunk {
-            if header.raw_length as usize > CHUNK_ROOM {
+            if header.raw_length as usize > CHUNK_CAPACITY {
                 return Err(TraceError::damaged(at, "a chunk that is too large"));
             }
-            2 * CHUNK_ROOM as u32
+            2 * CHUNK_CAPACITY as u32
         } else {
             super::LONGEST_JSON
         };

@@ -5,7 +5,7 @@ use super::{
     FrameHeader, FrameKind, LONGEST_JSON, MAGIC, ProcessEnd, ProcessHeader, RecordingEnd, VERSION,
 };
 use crate::TraceError;
-use crate::raw::CHUNK_ROOM;
+use crate::raw::CHUNK_CAPACITY;
 use serde::Serialize;
 use std::io::Write;
 
@@ -68,7 +68,7 @@ impl<W: Write> Writer<W> {
 
     /// Writes a chunk that [`compress`] has compressed.
     pub fn compressed(&mut self, chunk: Chunk<'_>, compressed: &[u8]) -> Result<(), TraceError> {
-        if chunk.events.len() > CHUNK_ROOM || chunk.process >= self.processes {
+        if chunk.events.len() > CHUNK_CAPACITY || chunk.process >= self.processes {
             return Err(TraceError::damaged(self.written, "a chunk that no recorder writes"));
         }
         let header = FrameHeader {

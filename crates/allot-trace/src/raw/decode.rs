@@ -1,12 +1,12 @@
 //! Reading the events of a chunk, whatever it holds.
 
 use super::{
-    EVENT_ROOM, FIRST_NODE, Flags, LONGEST_BUILD_ID, LONGEST_PATH, Lock, WaitedFor, code, unturned,
-    unzigzag,
+    FIRST_NODE, Flags, Lock, LockWait, MAX_BUILD_ID_LENGTH, MAX_EVENT_SIZE, MAX_PATH_LENGTH, code,
+    unturned, unzigzag,
 };
 
 /// Bytes that have to be free before a module is written.
-pub const MODULE_ROOM: usize = LONGEST_PATH + LONGEST_BUILD_ID + EVENT_ROOM;
+pub const MAX_MODULE_SIZE: usize = MAX_PATH_LENGTH + MAX_BUILD_ID_LENGTH + MAX_EVENT_SIZE;
 
 /// A module as a raw file has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub enum RawEvent<'a> {
     /// The thread has ended.
     ThreadEnd,
     /// The thread waited for a lock until now.
-    Wait(WaitedFor),
+    Wait(LockWait),
     /// A module was found.
     Module(RawModule<'a>),
     /// The module that began there has gone.
@@ -206,7 +206,7 @@ impl Decoder {
                 RawEvent::Thread { thread: fields.small()?, system_id: fields.small()? }
             }
             code::THREAD_END => RawEvent::ThreadEnd,
-            code::WAIT => RawEvent::Wait(WaitedFor {
+            code::WAIT => RawEvent::Wait(LockWait {
                 ticks: fields.number()?,
                 node: fields.small()?,
                 address: fields.number()?,
@@ -221,8 +221,8 @@ impl Decoder {
                 bias: fields.number()?,
                 start: fields.number()?,
                 end: fields.number()?,
-                build_id: fields.string(LONGEST_BUILD_ID)?,
-                path: fields.string(LONGEST_PATH)?,
+                build_id: fields.string(MAX_BUILD_ID_LENGTH)?,
+                path: fields.string(MAX_PATH_LENGTH)?,
             }),
             code::MODULE_GONE => RawEvent::ModuleGone { start: fields.number()? },
             code::FORGET => {

@@ -1,11 +1,11 @@
 //! Writing events where the program that is recorded can be killed at any instruction.
 //!
 //! Invariants: `[at, end)` is memory that this encoder alone writes to, and it is zero. A field is written as eight bytes whose
-//! upper ones are zero, so what lies behind an event stays zero; [`EVENT_ROOM`] leaves room for that.
+//! upper ones are zero, so what lies behind an event stays zero; [`MAX_EVENT_SIZE`] leaves room for that.
 
 use super::{
-    EVENT_ROOM, FIRST_NODE, Flags, LONGEST_BUILD_ID, LONGEST_PATH, MODULE_ROOM, RawModule, code,
-    turned, zigzag,
+    FIRST_NODE, Flags, MAX_BUILD_ID_LENGTH, MAX_EVENT_SIZE, MAX_MODULE_SIZE, MAX_PATH_LENGTH,
+    RawModule, code, turned, zigzag,
 };
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -36,7 +36,7 @@ pub enum Lock {
 
 /// A wait for a lock, in a raw file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WaitedFor {
+pub struct LockWait {
     /// The stack that waited.
     pub node: u32,
     /// The lock's address.
@@ -73,10 +73,10 @@ impl Encoder {
     ///
     /// # Safety
     ///
-    /// `room` bytes from `at`, at least [`EVENT_ROOM`], are zero, nobody else writes there, and they stay for as long as
+    /// `room` bytes from `at`, at least [`MAX_EVENT_SIZE`], are zero, nobody else writes there, and they stay for as long as
     /// something is encoded.
     pub unsafe fn open(&mut self, at: *mut u8, room: usize, tick: u64) {
-        debug_assert!(room >= EVENT_ROOM);
+        debug_assert!(room >= MAX_EVENT_SIZE);
         let (nodes, kinds) = (self.nodes, self.kinds);
         *self = Self { at, end: at.wrapping_add(room), tick, nodes, kinds, ..Self::closed() };
         if nodes > 0 || kinds > 0 {
@@ -87,7 +87,7 @@ impl Encoder {
 
     /// Bytes that are left.
     #[inline(always)]
-    pub fn room(&self) -> usize {
+    pub fn bytes_left(&self) -> usize {
         self.end as usize - self.at as usize
     }
 
@@ -98,8 +98,8 @@ impl Encoder {
 
     /// Whether the next small event fits.
     #[inline(always)]
-    pub fn fits(&self) -> bool {
-        self.room() >= EVENT_ROOM
+    pub fn has_space(&self) -> bool {
+        self.bytes_left() >= MAX_EVENT_SIZE
     }
 
     /// The time of the last event.
@@ -109,7 +109,7 @@ impl Encoder {
 
     /// # Safety
     ///
-    /// The encoder [`fits`](Self::fits) `offset + 8` bytes.
+    /// The encoder [has space](Self::has_space) `offset + 8` bytes.
     #[inline(always)]
     unsafe fn put(&mut self, offset: usize, value: u64) {
         // SAFETY: the caller left room for it.
@@ -149,7 +149,7 @@ impl Encoder {
     ///
     /// # Safety
     ///
-    /// The encoder [`fits`](Self::fits).
+    /// The encoder [has space](Self::has_space).
     #[inline(always)]
     pub unsafe fn allocated(&mut self, tick: u64, address: u64, kind: u32) {
         let time = self.since(tick);
@@ -169,8 +169,8 @@ impl Encoder {
     ///
     /// # Safety
     ///
-    /// The encoder [`fits`](Self::fits), and a kind was announced since all were forgotten.
-    pub unsafe fn allocated_of_newest(&mut self, tick: u64, address: u64) {
+    /// The encoder [has space](Self::has_space), and a kind was announced since all were forgotten.
+    pub unsafe fn allocated_of_newest_kind(&mut self, tick: u64, address: u64) {
         debug_assert!(self.kinds > 0);
         let time = self.since(tick);
         let address = self.away(address);
@@ -185,7 +185,7 @@ impl Encoder {
 
     /// # Safety
     ///
-    /// The encoder [`fits`](Self::fits).
+    /// The encoder [has space](Self::has_space).
     #[inline(always)]
     unsafe fn of_a_block(&mut self, tick: u64, address: u64, which: u32) {
         let time = self.since(tick);
@@ -203,7 +203,7 @@ impl Encoder {
     ///
     /// # Safety
     ///
-    /// The encoder [`fits`](Self::fits).
+    /// The encoder [has space](Self::has_space).
     #[inline(always)]
     pub unsafe fn freed(&mut self, tick: u64, address: u64) {
         // SAFETY: as the caller promised.
@@ -214,7 +214,7 @@ impl Encoder {
     ///
     /// # Safety
     ///
-    /// The encoder [`fits`](Self::fits).
+    /// The encoder [has space](Self::has_space).
     #[inline(always)]
     pub unsafe fn freed_by_realloc(&mut self, tick: u64, address: u64) {
         // SAFETY: as the caller promised.
@@ -225,8 +225,8 @@ impl Encoder {
     ///
     /// # Safety
     ///
-    /// The encoder [`fits`](Self::fits).
-    pub unsafe fn usable_asked(&mut self, tick: u64, address: u64) {
+    /// The encoder [has space](Self::has_space).
+    pub unsafe fn usable_size_queried(&mut self, tick: u64, address: u64) {
         // SAFETY: as the caller promised.
         unsafe { self.of_a_block(tick, address, 2) }
     }
@@ -235,7 +235,7 @@ impl Encoder {
     ///
     /// # Safety
     ///
-    /// The encoder [`fits`](Self::fits), and so do nine bytes for each field.
+    /// The encoder [has space](Self::has_space), and so do nine bytes for each field.
     unsafe fn rare(&mut self, code: u8, fields: &[u64]) {
         let mut length = 1;
         for &field in fields {
@@ -259,7 +259,7 @@ impl Encoder {
     ///
     /// # Safety
     ///
-    /// The encoder [`fits`](Self::fits).
+    /// The encoder [has space](Self::has_space).
     pub unsafe fn node(&mut self, parent: u32, return_address: u64) {
         let away = zigzag(return_address.wrapping_sub(self.return_address));
         // SAFETY: 21 bytes at most.
@@ -272,7 +272,7 @@ impl Encoder {
     ///
     /// # Safety
     ///
-    /// The encoder [`fits`](Self::fits).
+    /// The encoder [has space](Self::has_space).
     pub unsafe fn kind(&mut self, node: u32, size: u64, flags: Flags) {
         // SAFETY: 31 bytes at most.
         unsafe { self.rare(code::KIND, &[self.behind(node), size, u64::from(flags.0)]) }
@@ -283,7 +283,7 @@ impl Encoder {
     ///
     /// # Safety
     ///
-    /// The encoder [`fits`](Self::fits).
+    /// The encoder [has space](Self::has_space).
     pub unsafe fn thread(&mut self, tick: u64, thread: u32, system_id: u32) {
         let time = self.since(tick);
         // SAFETY: 31 bytes at most.
@@ -294,7 +294,7 @@ impl Encoder {
     ///
     /// # Safety
     ///
-    /// The encoder [`fits`](Self::fits).
+    /// The encoder [has space](Self::has_space).
     pub unsafe fn thread_end(&mut self, tick: u64) {
         let time = self.since(tick);
         // SAFETY: 11 bytes at most.
@@ -305,8 +305,8 @@ impl Encoder {
     ///
     /// # Safety
     ///
-    /// The encoder [`fits`](Self::fits).
-    pub unsafe fn waited(&mut self, tick: u64, wait: WaitedFor) {
+    /// The encoder [has space](Self::has_space).
+    pub unsafe fn waited(&mut self, tick: u64, wait: LockWait) {
         let time = self.since(tick);
         let lock = wait.lock as u64;
         // SAFETY: 47 bytes at most.
@@ -319,14 +319,14 @@ impl Encoder {
     ///
     /// # Safety
     ///
-    /// The encoder has [`MODULE_ROOM`] bytes of room.
+    /// The encoder has [`MAX_MODULE_SIZE`] bytes of room.
     pub unsafe fn module(&mut self, tick: u64, module: &RawModule<'_>) {
         let time = self.since(tick);
-        let path = &module.path[..module.path.len().min(LONGEST_PATH)];
-        let build_id = &module.build_id[..module.build_id.len().min(LONGEST_BUILD_ID)];
-        debug_assert!(self.room() >= MODULE_ROOM);
+        let path = &module.path[..module.path.len().min(MAX_PATH_LENGTH)];
+        let build_id = &module.build_id[..module.build_id.len().min(MAX_BUILD_ID_LENGTH)];
+        debug_assert!(self.bytes_left() >= MAX_MODULE_SIZE);
         let mut length = 1;
-        // SAFETY: four numbers of ten bytes, two lengths of two, and the two strings fit in MODULE_ROOM.
+        // SAFETY: four numbers of ten bytes, two lengths of two, and the two strings fit in MAX_MODULE_SIZE.
         unsafe {
             for field in [time, module.bias, module.start, module.end] {
                 length += varint(self.at.add(length), field);
@@ -344,8 +344,8 @@ impl Encoder {
     ///
     /// # Safety
     ///
-    /// The encoder [`fits`](Self::fits).
-    pub unsafe fn module_gone(&mut self, tick: u64, start: u64) {
+    /// The encoder [has space](Self::has_space).
+    pub unsafe fn module_unloaded(&mut self, tick: u64, start: u64) {
         let time = self.since(tick);
         // SAFETY: 21 bytes at most.
         unsafe { self.rare(code::MODULE_GONE, &[time, start]) }
@@ -355,7 +355,7 @@ impl Encoder {
     ///
     /// # Safety
     ///
-    /// The encoder [`fits`](Self::fits).
+    /// The encoder [has space](Self::has_space).
     pub unsafe fn forget(&mut self) {
         // SAFETY: one byte.
         unsafe { self.finish(code::FORGET, 1) }

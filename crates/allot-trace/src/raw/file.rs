@@ -1,6 +1,6 @@
 //! The header page of a raw file, and the headers of its chunks.
 
-use super::{CHUNK_HEADER_SIZE, CHUNK_ROOM, Damage, HEADER_SIZE, MAGIC, VERSION};
+use super::{CHUNK_CAPACITY, CHUNK_HEADER_SIZE, Damage, HEADER_SIZE, MAGIC, VERSION};
 
 /// Where the header's fields lie, each with its size in its name's type: `u32` or `u64`, all naturally aligned.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ pub mod state {
     /// The process ran its exit handlers.
     pub const EXITED: u32 = 4;
     /// Somebody needs an `operator new` that doesn't go by way of `malloc`: what it gives is not there.
-    pub const NEW_UNSEEN: u32 = 8;
+    pub const NEW_BYPASSES_HOOKS: u32 = 8;
 }
 
 /// A pair of clocks at one moment.
@@ -80,8 +80,8 @@ pub struct Clock {
 /// What was measured of calls and their recording, in time stamps that are not shifted, each with what one more stamp takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RawCosts {
-    /// For each of [`Measured`]: how many calls, and what they took in the next function.
-    pub calls: [(u64, u64); Measured::COUNT],
+    /// For each of [`MeasuredCall`]: how many calls, and what they took in the next function.
+    pub calls: [(u64, u64); MeasuredCall::COUNT],
     /// What those calls took in the recorder.
     pub recorder: u64,
     /// What as many pairs of stamps took, one right behind the other.
@@ -93,7 +93,7 @@ pub struct RawCosts {
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
-pub enum Measured {
+pub enum MeasuredCall {
     /// A new block.
     Allocation,
     /// A free.
@@ -102,7 +102,7 @@ pub enum Measured {
     Reallocation,
 }
 
-impl Measured {
+impl MeasuredCall {
     /// How many kinds there are.
     pub const COUNT: usize = 3;
 
@@ -114,18 +114,19 @@ impl Measured {
 
 impl RawCosts {
     /// Where the header has them.
-    pub const RECORDER: usize = Field::COSTS + 16 * Measured::COUNT;
+    pub const RECORDER: usize = Field::COSTS + 16 * MeasuredCall::COUNT;
     /// Where the header has them.
     pub const STAMPS: usize = Self::RECORDER + 8;
     /// Where the header has them.
     pub const TOO_LONG: usize = Self::STAMPS + 8;
 
     fn read(page: &[u8]) -> Self {
-        let call = |measured: Measured| {
+        let call = |measured: MeasuredCall| {
             (u64_at(page, measured.field()), u64_at(page, measured.field() + 8))
         };
         Self {
-            calls: [Measured::Allocation, Measured::Free, Measured::Reallocation].map(call),
+            calls: [MeasuredCall::Allocation, MeasuredCall::Free, MeasuredCall::Reallocation]
+                .map(call),
             recorder: u64_at(page, Self::RECORDER),
             stamps: u64_at(page, Self::STAMPS),
             too_long: u64_at(page, Self::TOO_LONG),
@@ -251,7 +252,7 @@ impl ChunkHeader {
             2 => Some(u32_at(bytes, Field::CHUNK_LENGTH)),
             _ => return damaged(Field::CHUNK_STATE, "a chunk in an unknown state"),
         };
-        if full.is_some_and(|length| length as usize > CHUNK_ROOM) {
+        if full.is_some_and(|length| length as usize > CHUNK_CAPACITY) {
             return damaged(Field::CHUNK_LENGTH, "a chunk's length that is too large");
         }
         Ok(Some(Self {

@@ -23,9 +23,9 @@ mod decode;
 mod encode;
 mod file;
 
-pub use decode::{Damage, Decoder, MODULE_ROOM, RawEvent, RawModule};
-pub use encode::{Encoder, Lock, WaitedFor};
-pub use file::{ChunkHeader, Clock, Field, FileHeader, Measured, RawCosts, state};
+pub use decode::{Damage, Decoder, MAX_MODULE_SIZE, RawEvent, RawModule};
+pub use encode::{Encoder, Lock, LockWait};
+pub use file::{ChunkHeader, Clock, Field, FileHeader, MeasuredCall, RawCosts, state};
 
 /// What a raw file begins with.
 pub const MAGIC: [u8; 8] = *b"ALLOTRAW";
@@ -38,15 +38,15 @@ pub const CHUNK_SIZE: usize = 256 * 1024;
 /// Bytes of a chunk's header.
 pub const CHUNK_HEADER_SIZE: usize = 64;
 /// Bytes of events that fit in a chunk.
-pub const CHUNK_ROOM: usize = CHUNK_SIZE - CHUNK_HEADER_SIZE;
+pub const CHUNK_CAPACITY: usize = CHUNK_SIZE - CHUNK_HEADER_SIZE;
 /// Bytes that have to be free before an allocation, a free, a node, a kind or a wait is written.
-pub const EVENT_ROOM: usize = 64;
+pub const MAX_EVENT_SIZE: usize = 64;
 /// Frames of a stack that are kept at least, and at most twice as many.
-pub const DEEPEST_STACK: usize = 256;
+pub const MAX_STACK_FRAMES: usize = 256;
 /// Bytes of a module's path that are kept.
-pub const LONGEST_PATH: usize = 4096;
+pub const MAX_PATH_LENGTH: usize = 4096;
 /// Bytes of a module's build id that are kept.
-pub const LONGEST_BUILD_ID: usize = 64;
+pub const MAX_BUILD_ID_LENGTH: usize = 64;
 /// Ticks are the processor's time stamps without this many of the lowest bits.
 pub const TICK_SHIFT: u32 = 4;
 

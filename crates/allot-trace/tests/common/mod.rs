@@ -1,7 +1,7 @@
 //! A recording made up in memory.
 
 use allot_trace::container::{Chunk, ProcessEnd, ProcessHeader, RecordingEnd, Writer};
-use allot_trace::raw::{CHUNK_ROOM, Encoder, MODULE_ROOM};
+use allot_trace::raw::{CHUNK_CAPACITY, Encoder, MAX_MODULE_SIZE};
 use std::fs::File;
 use std::io::Write;
 
@@ -29,21 +29,21 @@ impl Stream {
     }
 
     fn open(&mut self, tick: u64) {
-        self.buffer = vec![0; CHUNK_ROOM];
+        self.buffer = vec![0; CHUNK_CAPACITY];
         self.begun = tick;
         // SAFETY: the buffer is zero, ours, and lives until the chunk is closed.
-        unsafe { self.encoder.open(self.buffer.as_mut_ptr(), CHUNK_ROOM, tick) };
+        unsafe { self.encoder.open(self.buffer.as_mut_ptr(), CHUNK_CAPACITY, tick) };
     }
 
     fn close(&mut self) {
-        let used = CHUNK_ROOM - self.encoder.room();
+        let used = CHUNK_CAPACITY - self.encoder.bytes_left();
         self.buffer.truncate(used);
         self.chunks.push((self.begun, std::mem::take(&mut self.buffer)));
     }
 
     /// The encoder, with room for any event.
     pub fn at(&mut self, tick: u64) -> &mut Encoder {
-        if self.encoder.room() < MODULE_ROOM {
+        if self.encoder.bytes_left() < MAX_MODULE_SIZE {
             self.close();
             self.open(tick);
         }

@@ -141,16 +141,16 @@ impl Followers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::raw::{CHUNK_ROOM, Encoder, Flags, Lock, Origin, WaitedFor};
+    use crate::raw::{CHUNK_CAPACITY, Encoder, Flags, Lock, LockWait, Origin};
 
     /// What an encoder writes.
     fn encoded(write: impl FnOnce(&mut Encoder)) -> Vec<u8> {
-        let mut room = vec![0; CHUNK_ROOM];
+        let mut room = vec![0; CHUNK_CAPACITY];
         let mut encoder = Encoder::closed();
         // SAFETY: the room is zero, ours, and lives until the end.
-        unsafe { encoder.open(room.as_mut_ptr(), CHUNK_ROOM, 1_000) };
+        unsafe { encoder.open(room.as_mut_ptr(), CHUNK_CAPACITY, 1_000) };
         write(&mut encoder);
-        let used = CHUNK_ROOM - encoder.room();
+        let used = CHUNK_CAPACITY - encoder.bytes_left();
         room.truncate(used);
         room
     }
@@ -180,7 +180,7 @@ mod tests {
                     if i < kinds {
                         encoder.node(i + 1, 0x40_0000 + u64::from(i) * 7);
                         encoder.kind(i + 2, u64::from(i), Flags::new(Origin::Malloc));
-                        encoder.allocated_of_newest(tick, address);
+                        encoder.allocated_of_newest_kind(tick, address);
                     } else {
                         encoder.allocated(tick, address, kind);
                     }
@@ -219,17 +219,17 @@ mod tests {
             encoder.node(0, u64::MAX);
             encoder.node(2, 1);
             encoder.kind(3, u64::MAX, Flags(255));
-            encoder.allocated_of_newest(1_000, u64::MAX);
+            encoder.allocated_of_newest_kind(1_000, u64::MAX);
             for tick in [254, 255, 256, 65_791, 1 << 33, (1 << 63) - 1] {
                 encoder.freed(tick, 0);
                 encoder.allocated(tick, 1 << 63, u32::MAX);
-                encoder.usable_asked(tick, 1 << 63);
+                encoder.usable_size_queried(tick, 1 << 63);
                 encoder.freed_by_realloc(tick, 1 << 63);
                 encoder.allocated(tick, 0x10, 0);
             }
-            let wait = WaitedFor { node: 3, address: 5, lock: Lock::Read, ticks: u64::MAX };
+            let wait = LockWait { node: 3, address: 5, lock: Lock::Read, ticks: u64::MAX };
             encoder.waited(1 << 63, wait);
-            encoder.module_gone(u64::MAX, 7);
+            encoder.module_unloaded(u64::MAX, 7);
             encoder.forget();
             encoder.node(1, 99);
             encoder.thread_end(u64::MAX);
@@ -251,7 +251,7 @@ mod tests {
         let events = churn(5, 20, 300);
         let packed = pack(&events).unwrap();
         let mut into = Vec::new();
-        for length in [0, 1, events.len() - 1, events.len() + 1, CHUNK_ROOM] {
+        for length in [0, 1, events.len() - 1, events.len() + 1, CHUNK_CAPACITY] {
             assert!(unpack(&packed, length, &mut into).is_err(), "{length}");
         }
         for cut in 0..packed.len() {
