@@ -1,4 +1,4 @@
-//! What is written to a recording comes back, and what was done to it afterwards is noticed.
+//! A recording returns what was written to it, and damage is noticed.
 
 mod common;
 
@@ -50,7 +50,7 @@ fn one_of_each() -> Vec<u8> {
 }
 
 #[test]
-fn every_event_comes_back_as_it_was_written() {
+fn every_event_is_read_as_it_was_written() {
     let bytes = one_of_each();
     let reader = Reader::from_file(file(&bytes)).unwrap();
     assert_eq!(reader.cut_off_at(), None);
@@ -176,7 +176,7 @@ fn a_file_that_is_cut_off_anywhere_is_readable_up_to_the_cut() {
 }
 
 #[test]
-fn a_program_that_is_killed_in_the_middle_of_an_event_leaves_the_whole_ones() {
+fn a_program_killed_in_the_middle_of_an_event_leaves_the_complete_ones() {
     let mut stream = Stream::new(1_000);
     // SAFETY: `encoder` makes space for any event.
     unsafe {
@@ -186,7 +186,7 @@ fn a_program_that_is_killed_in_the_middle_of_an_event_leaves_the_whole_ones() {
     }
     let mut chunks = stream.finish();
     let events_of = |chunk: &[u8]| events(&container(&[vec![(1_000, chunk.to_vec())]])).len();
-    // The fields of the next event, whose first byte is not there yet, and zeros to the chunk's end.
+    // The fields of the next event, whose first byte is not stored yet, and zeros to the end of the chunk.
     let (_, chunk) = &mut chunks[0];
     assert_eq!(events_of(chunk), 2);
     chunk.extend([0, 0x99, 0x99, 0x99]);
@@ -196,7 +196,7 @@ fn a_program_that_is_killed_in_the_middle_of_an_event_leaves_the_whole_ones() {
 }
 
 #[test]
-fn what_is_no_recording_is_told_so() {
+fn other_files_are_reported_as_no_recording() {
     for bytes in [&b""[..], b"ALLOTREC", b"\x7fELF and so on and so on and so on"] {
         let error = Reader::from_file(file(bytes)).unwrap_err();
         assert!(matches!(error, TraceError::NotARecording), "{error}");
@@ -208,9 +208,9 @@ fn what_is_no_recording_is_told_so() {
         assert!(matches!(error, TraceError::Version(v) if v == u32::from(version)), "{error}");
         assert!(error.to_string().contains("record again"), "{error}");
     }
-    for no_file in ["/", "/dev/null"] {
-        let error = Reader::open(no_file).unwrap_err();
-        assert!(matches!(error, TraceError::NotAFile), "{no_file}: {error}");
+    for not_a_file in ["/", "/dev/null"] {
+        let error = Reader::open(not_a_file).unwrap_err();
+        assert!(matches!(error, TraceError::NotAFile), "{not_a_file}: {error}");
     }
     let error = Reader::open("/no/such/file").unwrap_err();
     assert!(matches!(error, TraceError::Io(_)), "{error}");
@@ -231,7 +231,7 @@ fn a_flipped_bit_is_noticed_wherever_it_is() {
         });
         match read {
             Err(TraceError::Damaged { .. } | TraceError::NoSuchProcess(_)) => {}
-            // Four bytes behind the version, and nothing else, are there for later.
+            // Only the four bytes after the version are reserved.
             Ok((true, events)) => assert!(at < 16 && events == right, "byte {at}"),
             other => panic!("byte {at}: {other:?}"),
         }
@@ -260,8 +260,8 @@ fn chunks_out_of_order_are_noticed() {
 fn a_pipe_is_refused_and_not_waited_for() {
     let directory = tempfile::tempdir().unwrap();
     let pipe = directory.path().join("pipe");
-    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
-    assert!(made.success());
+    let status = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(status.success());
     let error = Reader::open(&pipe).unwrap_err();
     assert!(matches!(error, TraceError::NotAFile), "{error}");
 }
@@ -281,7 +281,7 @@ fn threads_are_counted_in_the_order_in_which_they_are_seen_whatever_their_number
 }
 
 #[test]
-fn a_stack_without_an_end_is_damage() {
+fn an_endless_stack_is_damage() {
     let mut stream = Stream::new(1_000);
     // SAFETY: `encoder` makes space for any event.
     unsafe {
@@ -297,7 +297,7 @@ fn a_stack_without_an_end_is_damage() {
 }
 
 #[test]
-fn a_time_beyond_all_clocks_does_not_start_again() {
+fn times_beyond_the_limit_do_not_wrap_around() {
     let mut stream = Stream::new(1_000);
     // SAFETY: `encoder` makes space for any event.
     unsafe {
@@ -337,7 +337,7 @@ fn events_with_any_byte_changed_are_other_events_or_an_error() {
             let reader = Reader::from_file(file(&container(&[vec![(1_000, bytes)]]))).unwrap();
             let mut events = reader.events(0).unwrap();
             let failed = events.by_ref().any(|event| event.is_err());
-            assert!(events.next().is_none(), "it goes on after an error");
+            assert!(events.next().is_none(), "events follow an error");
             ends[usize::from(failed)] += 1;
         }
     }
@@ -345,7 +345,7 @@ fn events_with_any_byte_changed_are_other_events_or_an_error() {
 }
 
 #[test]
-fn a_number_that_leaves_no_room_for_sums_is_damage() {
+fn a_number_too_large_for_sums_is_damage() {
     let written = |ns_of_tick| {
         let mut writer = allot_trace::container::Writer::new(Vec::new()).unwrap();
         let header = ProcessHeader { ns_of_tick, ..common::header(1) };
