@@ -102,7 +102,7 @@ impl ThreadState {
             // SAFETY: it was just mapped, and holds nothing that this process needs.
             unsafe { sys::map_over(chunk, CHUNK_SIZE) };
         }
-        // SAFETY: the chunk is zero behind its header, belongs to this state, and stays mapped until
+        // SAFETY: the chunk is zero after its header, belongs to this state, and stays mapped until
         // it is closed above.
         unsafe { self.encoder.open(chunk.add(CHUNK_HEADER_SIZE), CHUNK_CAPACITY, tick) };
         true
