@@ -76,6 +76,8 @@ static NEXT_TOMBSTONE: AtomicUsize = AtomicUsize::new(0);
 ///
 /// # Safety
 /// The caller does not free the handle's memory, and its value was dropped.
+#[cold]
+#[inline(never)]
 pub(crate) unsafe fn keep_tombstone(record: *mut HandleRecord) {
     let index = NEXT_TOMBSTONE.fetch_add(1, Ordering::Relaxed) % MAX_TOMBSTONES;
     let oldest = TOMBSTONES[index].swap(record, Ordering::AcqRel);

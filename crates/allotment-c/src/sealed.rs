@@ -45,6 +45,7 @@ impl Sealable for SealedRoot {
 pub type allot_sealed = HandleBox<CSealed>;
 
 /// Sealed memory, and the object in it.
+#[repr(C)]
 pub struct CSealed {
     /// `None` after it was leaked.
     sealed: Option<Sealed<SealedRoot>>,
@@ -55,6 +56,7 @@ pub struct CSealed {
 pub type allot_sealer = HandleBox<CSealer>;
 
 /// The memory that an initialiser allocates in.
+#[repr(C)]
 pub struct CSealer {
     sealer: Sealer<'static>,
     name: Option<&'static str>,
