@@ -89,6 +89,8 @@ pub(crate) fn kind_at(address: usize) -> Option<usize> {
 }
 
 /// Removes an address, if it is in the table.
+#[cold]
+#[inline(never)]
 pub(crate) fn remove(address: usize) {
     if let Some(slot) = find(address) {
         slot.store(REMOVED, Ordering::Release);
