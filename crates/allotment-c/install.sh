@@ -185,7 +185,7 @@ includedir=$includedir
 static_library=\${libdir}/liballotment.a
 
 Name: allotment
-Description: Memory allocators chosen by how long an object lives and who may touch it
+Description: Memory allocators chosen by object lifetime and by the threads that use an object
 Version: $version
 Cflags: -I"\${includedir}"
 Libs: -L"\${libdir}" -lallotment

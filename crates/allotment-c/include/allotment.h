@@ -794,23 +794,23 @@ struct allot_free_list {
     intptr_t allot_count;
 };
 
-/* Other threads read `allot_room`. A volatile access reads and writes it as one word, like a
+/* Other threads read `allot_top`. A volatile access reads and writes it as one word, like a
  * relaxed atomic, but lets the compiler keep the other values that it has loaded. Slots are stored
  * as integers: a store of a pointer could alias the handle's own fields, and the compiler would
- * load the front's address again for each call. */
-struct allot_slab_front {
-    size_t allot_room;
-    size_t allot_full;
+ * load the cache's address again for each call. */
+struct allot_slab_cache {
+    size_t allot_top;
+    size_t allot_capacity;
     uint32_t allot_tag;
 };
 
 struct allot_slab_handle {
-    struct allot_slab_front *allot_front;
+    struct allot_slab_cache *allot_cache;
     const uint32_t *const *allot_tags; /* a tag for each 64 KiB, in leaves of 4 GiB */
 };
 
 #define ALLOT_MAX_STEP ((size_t)1 << 22)
-#define ALLOT_FRONT_BYTES 384 /* the cached slots follow the front */
+#define ALLOT_CACHE_HEADER_BYTES 384 /* the cached slots follow these bytes */
 
 static inline void *allot_arena_alloc_inline(allot_arena *arena, size_t size, size_t align)
 {
@@ -942,12 +942,12 @@ static inline void *allot_slab_handle_alloc_inline(allot_slab_handle *handle)
     (void)handle;
 #else
     if (handle != NULL) {
-        struct allot_slab_front *front = handle->allot_front;
-        size_t room = *(volatile size_t *)&front->allot_room;
+        struct allot_slab_cache *cache = handle->allot_cache;
+        size_t top = *(volatile size_t *)&cache->allot_top;
         /* A NULL follows the last cached slot. */
-        void *slot = (void *)((uintptr_t *)((char *)front + ALLOT_FRONT_BYTES))[room];
+        void *slot = (void *)((uintptr_t *)((char *)cache + ALLOT_CACHE_HEADER_BYTES))[top];
         if (!ALLOT_UNLIKELY(slot == NULL)) {
-            *(volatile size_t *)&front->allot_room = room + 1;
+            *(volatile size_t *)&cache->allot_top = top + 1;
             return slot;
         }
     }
@@ -971,16 +971,16 @@ static inline void allot_slab_handle_free(allot_slab_handle *handle, void *slot)
 {
 #ifndef ALLOT_OUT_OF_LINE
     if (handle != NULL) {
-        struct allot_slab_front *front = handle->allot_front;
-        size_t room = *(volatile size_t *)&front->allot_room;
+        struct allot_slab_cache *cache = handle->allot_cache;
+        size_t top = *(volatile size_t *)&cache->allot_top;
         uintptr_t address = (uintptr_t)slot;
         const uint32_t *tags = handle->allot_tags[address >> 32];
         uint32_t tag = __atomic_load_n(&tags[(uint32_t)address >> 16], __ATOMIC_RELAXED);
-        /* Two different tags differ by more than any value of `room`. NULL has the tag 0, which no
+        /* Two different tags differ by more than any value of `top`. NULL has the tag 0, which no
          * slab has. */
-        if (!ALLOT_UNLIKELY(room <= (tag ^ front->allot_tag))) {
-            ((uintptr_t *)((char *)front + ALLOT_FRONT_BYTES))[room - 1] = address;
-            *(volatile size_t *)&front->allot_room = room - 1;
+        if (!ALLOT_UNLIKELY(top <= (tag ^ cache->allot_tag))) {
+            ((uintptr_t *)((char *)cache + ALLOT_CACHE_HEADER_BYTES))[top - 1] = address;
+            *(volatile size_t *)&cache->allot_top = top - 1;
             return;
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The invariants are those of `handle.rs` and `lib.rs`, and:
 //!
-//! 1. `ArenaOfC` begins with its arena, whose first fields the header's inline functions use.
+//! 1. `CArena` begins with its arena, whose first fields the header's inline functions use.
 //! 2. If `arena` and `resets` of an `allot_arena_position` are those of a live arena, the position
 //!    came from `allot_arena_mark` on that arena, and no reset followed. An arena's number is
 //!    unique, also among destroyed arenas. `marks`, which only hardened arenas have, holds the
@@ -16,28 +16,33 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use allotment::{AllocError, Arena, ArenaPosition, ErrorKind};
 
-use crate::error::{Noted, Problem, note, or_null, or_stop, or_stop_pointer};
-use crate::handle::{self, Held, Kept, Kind};
-use crate::layouts::{layout_of, layout_of_many};
-use crate::options::{self, allot_options, has};
+use crate::call_pair::call_pair;
+use crate::error::{Failure, Problem, fail, or_abort};
+use crate::handle::{self, HandleBox, HandleTarget};
+use crate::handle_kind::HandleKind;
+use crate::layouts::{DEFAULT_ALIGN, layout_of, layout_of_many};
+use crate::options::{self, CheckedOptions, allot_options, option_bits, with_requested};
 use crate::statistics::allot_statistics;
 
 /// `allot_arena`.
-pub type allot_arena = Held<ArenaOfC>;
+pub type allot_arena = HandleBox<CArena>;
 
 /// An arena, and what is needed to detect invalid positions.
 #[repr(C)]
-pub struct ArenaOfC {
+pub struct CArena {
     arena: Arena,
     /// 0 until the first mark.
     number: Cell<u64>,
+    /// The number of resets.
     resets: Cell<u64>,
+    /// The number of the next position that `allot_arena_mark` returns.
     next_mark: Cell<u64>,
+    /// The numbers of the valid positions, of a hardened arena.
     marks: Option<RefCell<Vec<u64>>>,
 }
 
-impl Kept for ArenaOfC {
-    const KIND: Kind = Kind::Arena;
+impl HandleTarget for CArena {
+    const KIND: HandleKind = HandleKind::Arena;
     const ONE_THREAD: bool = true;
 
     fn name(&self) -> Option<&str> {
@@ -65,10 +70,10 @@ const _: () = assert!(
         && align_of::<ArenaPosition>() <= 8
 );
 
-impl ArenaOfC {
+impl CArena {
     #[cold]
-    fn failed(&self, error: AllocError) -> Noted {
-        note(Kind::Arena, self.name(), error)
+    fn failed(&self, error: AllocError) -> Failure {
+        fail(HandleKind::Arena, self.name(), error)
     }
 
     /// The number that its positions carry.
@@ -81,37 +86,35 @@ impl ArenaOfC {
     }
 }
 
-const HAS: u32 = has::SOURCE | has::RELEASE | has::HARDENED | has::HINT | has::RETAIN;
+/// The options besides name and budget.
+const SUPPORTED: u32 = option_bits::SOURCE
+    | option_bits::RELEASE
+    | option_bits::HARDENED
+    | option_bits::HINT
+    | option_bits::RETAIN;
 
 /// # Safety
 /// As for [`options::read`].
-unsafe fn make(abi: u32, options: *const allot_options) -> Result<NonNull<allot_arena>, Noted> {
+unsafe fn create(abi: u32, options: *const allot_options) -> Result<NonNull<allot_arena>, Failure> {
     // SAFETY: passed on to the caller.
-    let options = unsafe { options::read(Kind::Arena, abi, options, HAS)? };
-    let made = if options.is_default {
-        Arena::try_with_hint(0)
-    } else {
-        let mut builder = Arena::builder()
-            .hint(options.hint)
-            .retain(options.retain)
-            .release(options.release)
-            .hardened(options.hardened);
-        if let Some(name) = options.name {
-            builder = builder.name(name);
-        }
-        if let Some(budget) = &options.budget {
-            builder = builder.budget(budget);
-        }
-        if let Some(source) = options.source {
-            builder = builder.source(source);
-        }
-        builder.try_build()
-    };
-    let arena = made.map_err(|error| note(Kind::Arena, options.name, error))?;
-    let marks = options.hardened.then(RefCell::default);
+    let options = unsafe { options::read(HandleKind::Arena, abi, options, SUPPORTED)? };
+    let (name, hardened) = (options.name, options.hardened);
+    let arena = build(options).map_err(|error| fail(HandleKind::Arena, name, error))?;
+    let marks = hardened.then(RefCell::default);
     let (number, resets, next_mark) = (Cell::new(0), Cell::new(0), Cell::new(0));
-    let arena = ArenaOfC { arena, number, resets, next_mark, marks };
-    handle::create(arena, options.hardened)
+    handle::create(CArena { arena, number, resets, next_mark, marks }, hardened)
+}
+
+fn build(options: CheckedOptions<'_>) -> Result<Arena, AllocError> {
+    if options.is_default {
+        return Arena::try_with_hint(0);
+    }
+    let builder = Arena::builder()
+        .hint(options.hint)
+        .retain(options.retain)
+        .release(options.release)
+        .hardened(options.hardened);
+    with_requested!(builder, options: source).try_build()
 }
 
 /// # Safety
@@ -121,7 +124,7 @@ unsafe fn alloc(
     arena: *const allot_arena,
     size: usize,
     align: usize,
-) -> Result<NonNull<u8>, Noted> {
+) -> Result<NonNull<u8>, Failure> {
     // SAFETY: passed on to the caller.
     let arena = unsafe { handle::get(arena)? };
     layout_of(size, align)
@@ -135,7 +138,7 @@ unsafe fn calloc(
     arena: *const allot_arena,
     count: usize,
     size: usize,
-) -> Result<NonNull<u8>, Noted> {
+) -> Result<NonNull<u8>, Failure> {
     // SAFETY: passed on to the caller.
     let arena = unsafe { handle::get(arena)? };
     layout_of_many(count, size)
@@ -143,7 +146,7 @@ unsafe fn calloc(
         .map_err(|error| arena.failed(error))
 }
 
-/// A copy of `size` bytes, followed by a NUL if `ends`.
+/// A copy of `size` bytes, followed by a NUL if `add_nul`.
 ///
 /// # Safety
 /// As for [`handle::get`]. `bytes` is valid for reads of `size` bytes.
@@ -152,16 +155,16 @@ unsafe fn copy(
     bytes: *const u8,
     size: usize,
     align: usize,
-    ends: bool,
-) -> Result<NonNull<u8>, Noted> {
+    add_nul: bool,
+) -> Result<NonNull<u8>, Failure> {
     // SAFETY: passed on to the caller. The copy is a new object, which no other code uses yet. No
     // object is so large that the sum overflows.
     unsafe {
-        let copy = alloc(arena, size.saturating_add(usize::from(ends)), align)?;
+        let copy = alloc(arena, size.saturating_add(usize::from(add_nul)), align)?;
         if size > 0 {
             copy.copy_from_nonoverlapping(NonNull::new_unchecked(bytes.cast_mut()), size);
         }
-        if ends {
+        if add_nul {
             copy.add(size).write(0);
         }
         Ok(copy)
@@ -170,7 +173,10 @@ unsafe fn copy(
 
 /// # Safety
 /// As for [`handle::get`]; `text` ends with a NUL.
-unsafe fn strdup(arena: *const allot_arena, text: *const c_char) -> Result<NonNull<c_char>, Noted> {
+unsafe fn strdup(
+    arena: *const allot_arena,
+    text: *const c_char,
+) -> Result<NonNull<c_char>, Failure> {
     // SAFETY: passed on to the caller.
     unsafe {
         let len = CStr::from_ptr(text).to_bytes().len();
@@ -179,16 +185,16 @@ unsafe fn strdup(arena: *const allot_arena, text: *const c_char) -> Result<NonNu
 }
 
 /// # Safety
-/// As for [`handle::get`]. `text` ends with a NUL, or has at least `most` bytes.
+/// As for [`handle::get`]. `text` ends with a NUL, or has at least `max_len` bytes.
 unsafe fn strndup(
     arena: *const allot_arena,
     text: *const c_char,
-    most: usize,
-) -> Result<NonNull<c_char>, Noted> {
+    max_len: usize,
+) -> Result<NonNull<c_char>, Failure> {
     let mut len = 0;
-    // SAFETY: passed on to the caller. Nothing after the NUL, and at most `most` bytes, are read.
+    // SAFETY: passed on to the caller. Nothing after the NUL, and at most `max_len` bytes, are read.
     unsafe {
-        while len < most && *text.add(len) != 0 {
+        while len < max_len && *text.add(len) != 0 {
             len += 1;
         }
         copy(arena, text.cast(), len, 1, true).map(NonNull::cast)
@@ -204,7 +210,7 @@ unsafe fn resize(
     old_size: usize,
     new_size: usize,
     align: usize,
-) -> Result<NonNull<u8>, Noted> {
+) -> Result<NonNull<u8>, Failure> {
     let Some(object) = NonNull::new(object.cast::<u8>()) else {
         // SAFETY: passed on to the caller.
         return unsafe { alloc(arena, new_size, align) };
@@ -234,7 +240,7 @@ unsafe fn free(
     object: NonNull<u8>,
     size: usize,
     align: usize,
-) -> Result<(), Noted> {
+) -> Result<(), Failure> {
     // SAFETY: passed on to the caller.
     unsafe {
         let arena = handle::get(arena)?;
@@ -246,9 +252,9 @@ unsafe fn free(
 
 /// # Safety
 /// As for [`handle::get_mut`].
-unsafe fn reset(held: *mut allot_arena) -> Result<(), Noted> {
+unsafe fn reset(arena: *mut allot_arena) -> Result<(), Failure> {
     // SAFETY: passed on to the caller.
-    let arena = unsafe { handle::get_mut(held)? };
+    let arena = unsafe { handle::get_mut(arena)? };
     arena.resets.set(arena.resets.get().wrapping_add(1));
     if let Some(marks) = &mut arena.marks {
         marks.get_mut().clear();
@@ -259,9 +265,9 @@ unsafe fn reset(held: *mut allot_arena) -> Result<(), Noted> {
 
 /// # Safety
 /// As for [`handle::get`].
-unsafe fn mark(held: *const allot_arena) -> Result<allot_arena_position, Noted> {
+unsafe fn mark(arena: *const allot_arena) -> Result<allot_arena_position, Failure> {
     // SAFETY: passed on to the caller.
-    let arena = unsafe { handle::get(held)? };
+    let arena = unsafe { handle::get(arena)? };
     let number = arena.next_mark.get();
     if let Some(marks) = &arena.marks {
         let mut marks = marks.borrow_mut();
@@ -281,14 +287,14 @@ unsafe fn mark(held: *const allot_arena) -> Result<allot_arena_position, Noted> 
 /// As for [`handle::get`]. The position is valid for reads. No object that was allocated after it
 /// is used any more.
 unsafe fn rewind(
-    held: *const allot_arena,
+    arena: *const allot_arena,
     position: *const allot_arena_position,
-) -> Result<(), Noted> {
+) -> Result<(), Failure> {
     // SAFETY: passed on to the caller. The library's part of the position is read only after the
     // other fields have shown that it is valid (invariant 2).
     unsafe {
-        let arena = handle::get(held)?;
-        let bad = |text| Err(note(Kind::Arena, arena.name(), Problem::Bad(text)));
+        let arena = handle::get(arena)?;
+        let bad = |text| Err(fail(HandleKind::Arena, arena.name(), Problem::BadArgument(text)));
         if position.is_null() {
             return bad("the position to rewind to is NULL; take one with allot_arena_mark()");
         }
@@ -304,7 +310,7 @@ unsafe fn rewind(
             let mut marks = marks.borrow_mut();
             let number = (*position).number;
             match marks.iter().rposition(|mark| *mark as u32 == number) {
-                Some(at) => marks.truncate(at + 1),
+                Some(index) => marks.truncate(index + 1),
                 None => return bad("rewound to a position that an earlier rewind made invalid"),
             }
         }
@@ -314,38 +320,81 @@ unsafe fn rewind(
 }
 
 /// # Safety
-/// As for [`options::read`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_arena_create_abi(
-    abi: u32,
-    options: *const allot_options,
-) -> *mut allot_arena {
+/// As for [`copy`].
+unsafe fn memdup(
+    arena: *const allot_arena,
+    bytes: *const c_void,
+    size: usize,
+) -> Result<NonNull<u8>, Failure> {
     // SAFETY: passed on to the caller.
-    or_stop_pointer(unsafe { make(abi, options) })
+    unsafe { copy(arena, bytes.cast(), size, DEFAULT_ALIGN, false) }
 }
 
-/// # Safety
-/// As for [`options::read`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_arena_try_create_abi(
-    abi: u32,
-    options: *const allot_options,
-) -> *mut allot_arena {
-    // SAFETY: passed on to the caller.
-    or_null(unsafe { make(abi, options) })
+// SAFETY, of every function below: the caller keeps the contract of the header, which includes that
+// of the functions called here.
+
+call_pair! {
+    unsafe fn allot_arena_create_abi, allot_arena_try_create_abi(
+        abi: u32,
+        options: *const allot_options,
+    ) -> *mut allot_arena = create
 }
 
-/// # Safety
-/// As for [`handle::destroy`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_arena_destroy(arena: *mut allot_arena) {
-    // SAFETY: passed on to the caller.
-    or_stop(unsafe { handle::destroy(arena, |_| Ok(())) });
+    // SAFETY: as above.
+    or_abort(unsafe { handle::destroy(arena) });
 }
 
-/// # Safety
-/// As for [`handle::get`]. The object is NULL, or a live object of this arena with this size and
-/// alignment, and is not used any more. If it is NULL, the arena is not accessed.
+call_pair! {
+    unsafe fn allot_arena_alloc_slowly, allot_arena_try_alloc_slowly(
+        arena: *mut allot_arena,
+        size: usize,
+        align: usize,
+    ) -> *mut c_void = alloc
+}
+
+call_pair! {
+    unsafe fn allot_arena_calloc, allot_arena_try_calloc(
+        arena: *mut allot_arena,
+        count: usize,
+        size: usize,
+    ) -> *mut c_void = calloc
+}
+
+call_pair! {
+    unsafe fn allot_arena_memdup, allot_arena_try_memdup(
+        arena: *mut allot_arena,
+        bytes: *const c_void,
+        size: usize,
+    ) -> *mut c_void = memdup
+}
+
+call_pair! {
+    unsafe fn allot_arena_strdup, allot_arena_try_strdup(
+        arena: *mut allot_arena,
+        text: *const c_char,
+    ) -> *mut c_char = strdup
+}
+
+call_pair! {
+    unsafe fn allot_arena_strndup, allot_arena_try_strndup(
+        arena: *mut allot_arena,
+        text: *const c_char,
+        max_len: usize,
+    ) -> *mut c_char = strndup
+}
+
+call_pair! {
+    unsafe fn allot_arena_resize, allot_arena_try_resize(
+        arena: *mut allot_arena,
+        object: *mut c_void,
+        old_size: usize,
+        new_size: usize,
+        align: usize,
+    ) -> *mut c_void = resize
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_arena_free(
     arena: *mut allot_arena,
@@ -353,94 +402,42 @@ pub unsafe extern "C" fn allot_arena_free(
     size: usize,
     align: usize,
 ) {
+    // Freeing NULL does not access the arena.
     if let Some(object) = NonNull::new(object.cast::<u8>()) {
-        // SAFETY: passed on to the caller.
-        or_stop(unsafe { free(arena, object, size, align) });
+        // SAFETY: as above.
+        or_abort(unsafe { free(arena, object, size, align) });
     }
 }
 
-/// # Safety
-/// As for [`handle::get_mut`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_arena_reset(arena: *mut allot_arena) {
-    // SAFETY: passed on to the caller.
-    or_stop(unsafe { reset(arena) });
+    // SAFETY: as above.
+    or_abort(unsafe { reset(arena) });
 }
 
-/// # Safety
-/// As for [`handle::get`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_arena_mark(arena: *mut allot_arena) -> allot_arena_position {
-    // SAFETY: passed on to the caller.
-    or_stop(unsafe { mark(arena) })
+    // SAFETY: as above.
+    or_abort(unsafe { mark(arena) })
 }
 
-/// # Safety
-/// As for [`handle::get`]. The position is valid for reads. No object that was allocated after it
-/// is used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_arena_rewind(
     arena: *mut allot_arena,
     position: *const allot_arena_position,
 ) {
-    // SAFETY: passed on to the caller.
-    or_stop(unsafe { rewind(arena, position) });
+    // SAFETY: as above.
+    or_abort(unsafe { rewind(arena, position) });
 }
 
-/// # Safety
-/// As for [`handle::get`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_arena_adopt(arena: *mut allot_arena) {
-    // SAFETY: passed on to the caller.
-    or_stop(unsafe { handle::adopt(arena) });
+    // SAFETY: as above.
+    or_abort(unsafe { handle::adopt(arena) });
 }
 
-/// # Safety
-/// As for [`handle::get`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_arena_statistics(arena: *const allot_arena) -> allot_statistics {
-    // SAFETY: passed on to the caller.
-    or_stop(unsafe { handle::get(arena) }).arena.statistics().into()
-}
-
-/// A call and its `try_` variant.
-macro_rules! twins {
-    ($($name:ident, $try_name:ident: $work:ident($($arg:ident: $type:ty),*) -> $object:ty;)*) => {$(
-        /// # Safety
-        #[doc = concat!("As for `", stringify!($work), "`.")]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(arena: *mut allot_arena, $($arg: $type),*) -> *mut $object {
-            // SAFETY: passed on to the caller.
-            or_stop_pointer(unsafe { $work(arena, $($arg),*) }).cast()
-        }
-
-        /// # Safety
-        #[doc = concat!("As for `", stringify!($work), "`.")]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $try_name(arena: *mut allot_arena, $($arg: $type),*) -> *mut $object {
-            // SAFETY: passed on to the caller.
-            or_null(unsafe { $work(arena, $($arg),*) }).cast()
-        }
-    )*};
-}
-
-/// # Safety
-/// As for [`copy`].
-unsafe fn memdup(
-    arena: *const allot_arena,
-    bytes: *const c_void,
-    size: usize,
-) -> Result<NonNull<u8>, Noted> {
-    // SAFETY: passed on to the caller.
-    unsafe { copy(arena, bytes.cast(), size, crate::layouts::DEFAULT_ALIGN, false) }
-}
-
-twins! {
-    allot_arena_alloc_slowly, allot_arena_try_alloc_slowly: alloc(size: usize, align: usize) -> c_void;
-    allot_arena_calloc, allot_arena_try_calloc: calloc(count: usize, size: usize) -> c_void;
-    allot_arena_memdup, allot_arena_try_memdup: memdup(bytes: *const c_void, size: usize) -> c_void;
-    allot_arena_strdup, allot_arena_try_strdup: strdup(text: *const c_char) -> c_char;
-    allot_arena_strndup, allot_arena_try_strndup: strndup(text: *const c_char, most: usize) -> c_char;
-    allot_arena_resize, allot_arena_try_resize:
-        resize(object: *mut c_void, old_size: usize, new_size: usize, align: usize) -> c_void;
+    // SAFETY: as above.
+    or_abort(unsafe { handle::get(arena) }).arena.statistics().into()
 }

@@ -6,15 +6,17 @@ use core::ptr::NonNull;
 
 use allotment::Budget;
 
-use crate::error::{Noted, or_null, or_stop, or_stop_pointer};
-use crate::handle::{self, Held, Kept, Kind};
-use crate::known;
+use crate::call_pair::call_pair;
+use crate::error::{Failure, or_abort};
+use crate::handle::{self, HandleBox, HandleTarget};
+use crate::handle_kind::HandleKind;
+use crate::handle_table;
 
 /// `allot_budget`.
-pub type allot_budget = Held<Budget>;
+pub type allot_budget = HandleBox<Budget>;
 
-impl Kept for Budget {
-    const KIND: Kind = Kind::Budget;
+impl HandleTarget for Budget {
+    const KIND: HandleKind = HandleKind::Budget;
     const ONE_THREAD: bool = false;
 
     fn name(&self) -> Option<&str> {
@@ -22,72 +24,47 @@ impl Kept for Budget {
     }
 }
 
-fn make(budget: Budget) -> Result<NonNull<allot_budget>, Noted> {
-    handle::create(budget, known::all_hardened())
+fn create(cap: usize) -> Result<NonNull<allot_budget>, Failure> {
+    handle::create(Budget::new(cap), handle_table::all_hardened())
 }
 
 /// # Safety
 /// As for [`handle::get`].
-unsafe fn make_child(
+unsafe fn create_child(
     parent: *const allot_budget,
     cap: usize,
-) -> Result<NonNull<allot_budget>, Noted> {
+) -> Result<NonNull<allot_budget>, Failure> {
     // SAFETY: passed on to the caller.
-    make(unsafe { handle::get(parent)? }.child(cap))
+    let child = unsafe { handle::get(parent)? }.child(cap);
+    handle::create(child, handle_table::all_hardened())
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn allot_budget_create(cap: usize) -> *mut allot_budget {
-    or_stop_pointer(make(Budget::new(cap)))
+// SAFETY, of every function below: the caller keeps the contract of the header, which includes that
+// of the functions called here.
+
+call_pair! {
+    fn allot_budget_create, allot_budget_try_create(cap: usize) -> *mut allot_budget = create
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn allot_budget_try_create(cap: usize) -> *mut allot_budget {
-    or_null(make(Budget::new(cap)))
+call_pair! {
+    unsafe fn allot_budget_child, allot_budget_try_child(parent: *mut allot_budget, cap: usize)
+        -> *mut allot_budget = create_child
 }
 
-/// # Safety
-/// As for [`handle::get`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_budget_child(
-    parent: *mut allot_budget,
-    cap: usize,
-) -> *mut allot_budget {
-    // SAFETY: passed on to the caller.
-    or_stop_pointer(unsafe { make_child(parent, cap) })
-}
-
-/// # Safety
-/// As for [`handle::get`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_budget_try_child(
-    parent: *mut allot_budget,
-    cap: usize,
-) -> *mut allot_budget {
-    // SAFETY: passed on to the caller.
-    or_null(unsafe { make_child(parent, cap) })
-}
-
-/// # Safety
-/// As for [`handle::get`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_budget_cap(budget: *const allot_budget) -> usize {
-    // SAFETY: passed on to the caller.
-    or_stop(unsafe { handle::get(budget) }).cap()
+    // SAFETY: as above.
+    or_abort(unsafe { handle::get(budget) }).cap()
 }
 
-/// # Safety
-/// As for [`handle::get`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_budget_used(budget: *const allot_budget) -> usize {
-    // SAFETY: passed on to the caller.
-    or_stop(unsafe { handle::get(budget) }).used()
+    // SAFETY: as above.
+    or_abort(unsafe { handle::get(budget) }).used()
 }
 
-/// # Safety
-/// As for [`handle::destroy`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_budget_destroy(budget: *mut allot_budget) {
-    // SAFETY: passed on to the caller.
-    or_stop(unsafe { handle::destroy(budget, |_| Ok(())) });
+    // SAFETY: as above.
+    or_abort(unsafe { handle::destroy(budget) });
 }

@@ -1,11 +1,12 @@
 //! The calling thread's last error, and what happens to a call that must not fail.
 //!
-//! Inside the crate, a call that failed returns [`Noted`], after [`note`] has written the thread's
-//! error. [`or_null`], [`or_false`] and [`or_stop`] turn it into what the C caller gets.
+//! Inside the crate, a call that fails returns a [`Failure`], after [`fail`] has written the
+//! thread's error. [`pointer_or_null`], [`or_abort`] and [`pointer_or_abort`] turn it into what the
+//! C caller gets.
 //!
 //! # Invariants
 //!
-//! 1. Only its thread accesses `LAST`, and no reference into it is kept across a call.
+//! 1. Only its thread accesses `LAST_ERROR`, and no reference into it is kept across a call.
 //! 2. `name` and `message` end with a NUL and are UTF-8.
 //! 3. `HANDLER` is null or an `allot_failure_handler`.
 
@@ -18,52 +19,52 @@ use std::io::Write as _;
 
 use allotment::{AllocError, ErrorKind, MAX_NAME_LEN};
 
-use crate::handle::Kind;
-
-/// `ALLOT_ABI`: the version of the frozen structures.
-pub(crate) const ABI: u32 = 1;
+use crate::handle_kind::HandleKind;
+use crate::struct_numbers::struct_numbers;
+use crate::version::ABI;
 
 /// `allot_error_kind`, as a number.
-type Code = c_int;
+type ErrorCode = c_int;
 
-const MESSAGE: usize = 256;
+const MESSAGE_BYTES: usize = 256;
 
 /// `allot_error`.
 #[repr(C)]
 pub struct allot_error {
-    kind: Code,
+    kind: ErrorCode,
     system_error: c_int,
     requested: usize,
     allocator: *const c_char,
     name: [u8; MAX_NAME_LEN + 1],
-    message: [u8; MESSAGE],
+    message: [u8; MESSAGE_BYTES],
 }
 
-crate::numbers::numbers!(ERROR: allot_error { kind, system_error, requested, allocator, name, message });
+struct_numbers!(ERROR: allot_error { kind, system_error, requested, allocator, name, message });
 
-/// What went wrong.
+/// Why a call failed. Texts are sentences without a full stop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Problem<'a> {
     /// An error of the library.
     Memory(AllocError),
-    /// A file that can't be created, and the system's error code.
+    /// A file that the system did not create, and the system's error code.
     File(&'a CStr, c_int),
     /// A name that is not UTF-8.
     BadName,
-    /// A sentence about an option, without a full stop.
+    /// An unsupported option, or an invalid value of one.
     BadOption(&'a str),
-    /// NULL.
+    /// The handle is NULL.
     NullHandle,
-    /// It was destroyed.
+    /// The handle was destroyed.
     Destroyed,
     /// Not a handle of this kind.
     Foreign,
-    /// A sentence about another invalid argument.
-    Bad(&'a str),
+    /// Another invalid argument.
+    BadArgument(&'a str),
+    /// The calling thread is not the owner.
     WrongThread,
-    /// The header's version.
+    /// The header's ABI version, which is not the library's.
     WrongAbi(u32),
-    /// A sentence about the remaining use.
+    /// Still in use, so it cannot be destroyed or left.
     InUse(&'a str),
 }
 
@@ -74,7 +75,7 @@ impl From<AllocError> for Problem<'_> {
 }
 
 impl Problem<'_> {
-    fn code(&self) -> Code {
+    fn code(&self) -> ErrorCode {
         match self {
             Self::Memory(error) => match error.kind() {
                 ErrorKind::SizeOverflow => 1,
@@ -90,7 +91,7 @@ impl Problem<'_> {
             Self::File(..) => 4,
             Self::BadName => 8,
             Self::BadOption(_) => 9,
-            Self::NullHandle | Self::Destroyed | Self::Foreign | Self::Bad(_) => 10,
+            Self::NullHandle | Self::Destroyed | Self::Foreign | Self::BadArgument(_) => 10,
             Self::WrongThread => 11,
             Self::WrongAbi(_) => 12,
             Self::InUse(_) => 13,
@@ -119,7 +120,7 @@ impl fmt::Display for Problem<'_> {
                 std::io::Error::from_raw_os_error(*code)
             ),
             Self::BadName => f.write_str("the name is not valid UTF-8"),
-            Self::BadOption(text) | Self::Bad(text) | Self::InUse(text) => f.write_str(text),
+            Self::BadOption(text) | Self::BadArgument(text) | Self::InUse(text) => f.write_str(text),
             Self::NullHandle => f.write_str("the handle is NULL; check what its _create call returned"),
             Self::Destroyed => f.write_str("used after it was destroyed; destroy it after its last use"),
             Self::Foreign => f.write_str("the pointer is not a live handle of this kind; pass what _create returned"),
@@ -134,15 +135,15 @@ impl fmt::Display for Problem<'_> {
     }
 }
 
-/// Proof that the thread's last error was written.
+/// A failed call. Its existence proves that the thread's last error was written.
 #[derive(Debug)]
 #[must_use = "the caller must pass the failure on"]
-pub(crate) struct Noted(());
+pub(crate) struct Failure(());
 
-struct Last(UnsafeCell<allot_error>);
+struct LastError(UnsafeCell<allot_error>);
 
 thread_local! {
-    static LAST: Last = const { Last(UnsafeCell::new(NO_ERROR)) };
+    static LAST_ERROR: LastError = const { LastError(UnsafeCell::new(NO_ERROR)) };
 }
 
 const NO_ERROR: allot_error = allot_error {
@@ -151,28 +152,28 @@ const NO_ERROR: allot_error = allot_error {
     requested: 0,
     allocator: c"".as_ptr(),
     name: [0; MAX_NAME_LEN + 1],
-    message: [0; MESSAGE],
+    message: [0; MESSAGE_BYTES],
 };
 
 /// Writes text into a field of fixed size. Cuts the text when the field is full, and escapes
 /// control characters.
-struct Field<'a> {
+struct TextField<'a> {
     bytes: &'a mut [u8],
     len: usize,
 }
 
-impl Field<'_> {
-    fn begin(bytes: &mut [u8]) -> Field<'_> {
+impl TextField<'_> {
+    fn clear(bytes: &mut [u8]) -> TextField<'_> {
         bytes.fill(0);
-        Field { bytes, len: 0 }
+        TextField { bytes, len: 0 }
     }
 
     fn push(&mut self, character: char) {
         let mut buffer = [0; 4];
         let text = character.encode_utf8(&mut buffer).as_bytes();
         // One byte is left for the NUL. After a character was cut, nothing more is written.
-        let room = self.bytes.len() - 1 - self.len;
-        if text.len() <= room {
+        let bytes_left = self.bytes.len() - 1 - self.len;
+        if text.len() <= bytes_left {
             self.bytes[self.len..][..text.len()].copy_from_slice(text);
             self.len += text.len();
         } else {
@@ -181,7 +182,7 @@ impl Field<'_> {
     }
 }
 
-impl fmt::Write for Field<'_> {
+impl fmt::Write for TextField<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for character in text.chars() {
             if character.is_control() {
@@ -194,12 +195,16 @@ impl fmt::Write for Field<'_> {
     }
 }
 
-/// Writes the thread's last error.
+/// Writes the thread's last error, and returns the failure.
 #[cold]
-pub(crate) fn note<'a>(kind: Kind, name: Option<&str>, problem: impl Into<Problem<'a>>) -> Noted {
+pub(crate) fn fail<'a>(
+    kind: HandleKind,
+    name: Option<&str>,
+    problem: impl Into<Problem<'a>>,
+) -> Failure {
     let problem = problem.into();
-    let word = kind.word();
-    // Built apart from the last error: the arguments may point into that one.
+    let label = kind.label();
+    // Not built in place: the arguments may point into the last error.
     let mut new = NO_ERROR;
     new.kind = problem.code();
     new.system_error = problem.system_error();
@@ -207,43 +212,39 @@ pub(crate) fn note<'a>(kind: Kind, name: Option<&str>, problem: impl Into<Proble
         Problem::Memory(error) => error.requested(),
         _ => 0,
     };
-    new.allocator = word.as_ptr();
-    let (word, name) = (word.to_str().unwrap_or(""), name.unwrap_or(""));
-    let _ = Field::begin(&mut new.name).write_str(name);
-    let mut message = Field::begin(&mut new.message);
+    new.allocator = label.as_ptr();
+    let (label, name) = (label.to_str().unwrap_or(""), name.unwrap_or(""));
+    let _ = TextField::clear(&mut new.name).write_str(name);
+    let mut message = TextField::clear(&mut new.message);
     let _ = if name.is_empty() {
-        write!(message, "{word}: {problem}")
+        write!(message, "{label}: {problem}")
     } else {
-        write!(message, "{word} '{name}': {problem}")
+        write!(message, "{label} '{name}': {problem}")
     };
     // SAFETY: the thread's own, and no reference to it exists (invariant 1).
-    LAST.with(|last| unsafe { *last.0.get() = new });
-    Noted(())
+    LAST_ERROR.with(|last| unsafe { *last.0.get() = new });
+    Failure(())
 }
 
-pub(crate) fn clear() {
-    let _ = set_aside();
+/// Clears and returns the thread's last error. Called before a callback of the C caller runs, so
+/// that [`pending_failure`] returns the callback's error afterwards.
+pub(crate) fn take_last_error() -> allot_error {
+    // SAFETY: as in `fail`.
+    LAST_ERROR.with(|last| unsafe { last.0.get().replace(NO_ERROR) })
 }
 
-/// Clears and returns the thread's last error before a callback of the caller runs. Afterwards
-/// [`left`] returns whether the callback wrote an error.
-pub(crate) fn set_aside() -> allot_error {
-    // SAFETY: as in `note`.
-    LAST.with(|last| unsafe { last.0.get().replace(NO_ERROR) })
-}
-
-/// Restores the error of [`set_aside`], unless there is a new one.
-pub(crate) fn put_back(before: allot_error) {
-    if left().is_none() {
-        // SAFETY: as in `note`.
-        LAST.with(|last| unsafe { *last.0.get() = before });
+/// Restores the error of [`take_last_error`], unless there is a new one.
+pub(crate) fn restore_last_error(before: allot_error) {
+    if pending_failure().is_none() {
+        // SAFETY: as in `fail`.
+        LAST_ERROR.with(|last| unsafe { *last.0.get() = before });
     }
 }
 
-/// The error that was written after the last [`set_aside`], if any.
-pub(crate) fn left() -> Option<Noted> {
-    // SAFETY: as in `note`.
-    LAST.with(|last| unsafe { (*last.0.get()).kind != 0 }).then_some(Noted(()))
+/// The failure that was written after the last [`take_last_error`], if any.
+pub(crate) fn pending_failure() -> Option<Failure> {
+    // SAFETY: as in `fail`.
+    LAST_ERROR.with(|last| unsafe { (*last.0.get()).kind != 0 }).then_some(Failure(()))
 }
 
 /// `allot_failure_handler`.
@@ -251,11 +252,11 @@ pub type allot_failure_handler = unsafe extern "C" fn(*const allot_error);
 
 static HANDLER: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
-impl Noted {
-    /// The end of a call that must not fail.
+impl Failure {
+    /// Ends a call that must not fail: calls the failure handler, then aborts the process.
     #[cold]
     #[inline(never)]
-    pub(crate) fn stop(self) -> ! {
+    pub(crate) fn abort(self) -> ! {
         let error = allot_last_error();
         let handler = HANDLER.load(Ordering::Acquire);
         if !handler.is_null() {
@@ -276,49 +277,43 @@ impl Noted {
     }
 }
 
-/// The result of a `try_` call.
+/// The result of a `try_` call that returns an object.
 #[inline]
-pub(crate) fn or_null<T>(result: Result<NonNull<T>, Noted>) -> *mut T {
+pub(crate) fn pointer_or_null<T>(result: Result<NonNull<T>, Failure>) -> *mut T {
     match result {
         Ok(pointer) => pointer.as_ptr(),
         Err(_) => ptr::null_mut(),
     }
 }
 
-/// The result of a `try_` call that returns no object.
-#[inline]
-pub(crate) fn or_false(result: Result<(), Noted>) -> bool {
-    result.is_ok()
-}
-
 /// The result of a call that must not fail.
 #[inline]
-pub(crate) fn or_stop<T>(result: Result<T, Noted>) -> T {
+pub(crate) fn or_abort<T>(result: Result<T, Failure>) -> T {
     match result {
         Ok(value) => value,
-        Err(noted) => noted.stop(),
+        Err(failure) => failure.abort(),
     }
 }
 
 /// The result of a call that must not fail and returns an object.
 #[inline]
-pub(crate) fn or_stop_pointer<T>(result: Result<NonNull<T>, Noted>) -> *mut T {
-    or_stop(result).as_ptr()
+pub(crate) fn pointer_or_abort<T>(result: Result<NonNull<T>, Failure>) -> *mut T {
+    or_abort(result).as_ptr()
 }
 
 /// Refuses a caller that was built with a header of another ABI.
-pub(crate) fn check_abi(kind: Kind, abi: u32) -> Result<(), Noted> {
-    if abi == ABI { Ok(()) } else { Err(note(kind, None, Problem::WrongAbi(abi))) }
+pub(crate) fn check_abi(kind: HandleKind, abi: u32) -> Result<(), Failure> {
+    if abi == ABI { Ok(()) } else { Err(fail(kind, None, Problem::WrongAbi(abi))) }
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn allot_last_error() -> *const allot_error {
-    LAST.with(|last| last.0.get().cast_const())
+    LAST_ERROR.with(|last| last.0.get().cast_const())
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn allot_clear_error() {
-    clear();
+    let _ = take_last_error();
 }
 
 #[unsafe(no_mangle)]
@@ -335,7 +330,7 @@ pub extern "C" fn allot_set_failure_handler(
 mod tests {
     use super::*;
 
-    fn last() -> (Code, String, String) {
+    fn last() -> (ErrorCode, String, String) {
         // SAFETY: the thread's own.
         let error = unsafe { &*allot_last_error() };
         let text =
@@ -346,17 +341,17 @@ mod tests {
     #[test]
     fn a_message_names_the_allocator_and_the_cause_in_one_line() {
         let error = AllocError::new(ErrorKind::BadAlignment, 3);
-        let _ = note(Kind::Arena, Some("two\nlines"), error);
-        let said = "arena 'two\\nlines': an alignment of 3 is not a power of two".to_owned();
-        assert_eq!(last(), (2, "two\\nlines".to_owned(), said));
-        clear();
+        let _ = fail(HandleKind::Arena, Some("two\nlines"), error);
+        let message = "arena 'two\\nlines': an alignment of 3 is not a power of two".to_owned();
+        assert_eq!(last(), (2, "two\\nlines".to_owned(), message));
+        allot_clear_error();
         assert_eq!(last(), (0, String::new(), String::new()));
     }
 
     #[test]
     fn a_message_too_long_is_cut_between_two_characters() {
         let text = "é".repeat(300);
-        let _ = note(Kind::Slab, None, Problem::BadOption(&text));
+        let _ = fail(HandleKind::Slab, None, Problem::BadOption(&text));
         let (_, _, message) = last();
         assert_eq!(message, format!("slab: {}", "é".repeat(124)));
     }

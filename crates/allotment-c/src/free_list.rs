@@ -3,22 +3,25 @@
 //! The invariants are those of `handle.rs` and `lib.rs`. A `RawFreeList` begins with the fields
 //! that the header's inline functions use.
 
+use core::alloc::Layout;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
 use allotment::{AllocError, RawFreeList};
 
-use crate::error::{Noted, note, or_null, or_stop, or_stop_pointer};
-use crate::handle::{self, Held, Kept, Kind};
+use crate::call_pair::call_pair;
+use crate::error::{Failure, fail, or_abort};
+use crate::handle::{self, HandleBox, HandleTarget};
+use crate::handle_kind::HandleKind;
 use crate::layouts::layout_of;
-use crate::options::{self, allot_options, has};
+use crate::options::{self, CheckedOptions, allot_options, option_bits, with_requested};
 use crate::statistics::allot_statistics;
 
 /// `allot_free_list`.
-pub type allot_free_list = Held<RawFreeList>;
+pub type allot_free_list = HandleBox<RawFreeList>;
 
-impl Kept for RawFreeList {
-    const KIND: Kind = Kind::FreeList;
+impl HandleTarget for RawFreeList {
+    const KIND: HandleKind = HandleKind::FreeList;
     const ONE_THREAD: bool = true;
 
     fn name(&self) -> Option<&str> {
@@ -26,47 +29,44 @@ impl Kept for RawFreeList {
     }
 }
 
-const HAS: u32 =
-    has::SOURCE | has::RELEASE | has::HARDENED | has::REPORT_LIVE | has::OBJECTS_PER_CHUNK;
+/// The options besides name and budget.
+const SUPPORTED: u32 = option_bits::SOURCE
+    | option_bits::RELEASE
+    | option_bits::HARDENED
+    | option_bits::REPORT_LIVE
+    | option_bits::OBJECTS_PER_CHUNK;
 
 /// # Safety
 /// As for [`options::read`].
-unsafe fn make(
+unsafe fn create(
     abi: u32,
     size: usize,
     align: usize,
     options: *const allot_options,
-) -> Result<NonNull<allot_free_list>, Noted> {
+) -> Result<NonNull<allot_free_list>, Failure> {
     // SAFETY: passed on to the caller.
-    let options = unsafe { options::read(Kind::FreeList, abi, options, HAS)? };
-    let refused = |error| note(Kind::FreeList, options.name, error);
-    let mut builder = RawFreeList::builder(layout_of(size, align).map_err(refused)?)
+    let options = unsafe { options::read(HandleKind::FreeList, abi, options, SUPPORTED)? };
+    let (name, hardened) = (options.name, options.hardened);
+    let list = layout_of(size, align).and_then(|layout| build(layout, options));
+    handle::create(list.map_err(|error| fail(HandleKind::FreeList, name, error))?, hardened)
+}
+
+fn build(layout: Layout, options: CheckedOptions<'_>) -> Result<RawFreeList, AllocError> {
+    let builder = RawFreeList::builder(layout)
         .release(options.release)
         .objects_per_chunk(options.objects_per_chunk)
         .hardened(options.hardened);
-    if let Some(name) = options.name {
-        builder = builder.name(name);
-    }
-    if let Some(budget) = &options.budget {
-        builder = builder.budget(budget);
-    }
-    if let Some(source) = options.source {
-        builder = builder.source(source);
-    }
-    if let Some(report) = options.report_live {
-        builder = builder.report_live(report);
-    }
-    handle::create(builder.try_build().map_err(refused)?, options.hardened)
+    with_requested!(builder, options: source, report_live).try_build()
 }
 
 #[cold]
-fn failed(list: &RawFreeList, error: AllocError) -> Noted {
-    note(Kind::FreeList, list.name(), error)
+fn failed(list: &RawFreeList, error: AllocError) -> Failure {
+    fail(HandleKind::FreeList, list.name(), error)
 }
 
 /// # Safety
 /// As for [`handle::get`].
-unsafe fn alloc(list: *const allot_free_list) -> Result<NonNull<c_void>, Noted> {
+unsafe fn alloc(list: *const allot_free_list) -> Result<NonNull<c_void>, Failure> {
     // SAFETY: passed on to the caller.
     let list = unsafe { handle::get(list)? };
     list.try_alloc().map(NonNull::cast).map_err(|error| failed(list, error))
@@ -77,138 +77,83 @@ unsafe fn alloc(list: *const allot_free_list) -> Result<NonNull<c_void>, Noted> 
 unsafe fn alloc_run(
     list: *const allot_free_list,
     objects: usize,
-) -> Result<NonNull<c_void>, Noted> {
+) -> Result<NonNull<c_void>, Failure> {
     // SAFETY: passed on to the caller.
     let list = unsafe { handle::get(list)? };
     list.try_alloc_run(objects).map(NonNull::cast).map_err(|error| failed(list, error))
 }
 
-/// # Safety
-/// As for [`options::read`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_free_list_create_abi(
-    abi: u32,
-    size: usize,
-    align: usize,
-    options: *const allot_options,
-) -> *mut allot_free_list {
-    // SAFETY: passed on to the caller.
-    or_stop_pointer(unsafe { make(abi, size, align, options) })
+// SAFETY, of every function below: the caller keeps the contract of the header, which includes that
+// of the functions called here.
+
+call_pair! {
+    unsafe fn allot_free_list_create_abi, allot_free_list_try_create_abi(
+        abi: u32,
+        size: usize,
+        align: usize,
+        options: *const allot_options,
+    ) -> *mut allot_free_list = create
 }
 
-/// # Safety
-/// As for [`options::read`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_free_list_try_create_abi(
-    abi: u32,
-    size: usize,
-    align: usize,
-    options: *const allot_options,
-) -> *mut allot_free_list {
-    // SAFETY: passed on to the caller.
-    or_null(unsafe { make(abi, size, align, options) })
-}
-
-/// # Safety
-/// As for [`handle::destroy`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_free_list_destroy(list: *mut allot_free_list) {
-    // SAFETY: passed on to the caller.
-    or_stop(unsafe { handle::destroy(list, |_| Ok(())) });
+    // SAFETY: as above.
+    or_abort(unsafe { handle::destroy(list) });
 }
 
-/// # Safety
-/// As for [`handle::get`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_free_list_alloc_slowly(list: *mut allot_free_list) -> *mut c_void {
-    // SAFETY: passed on to the caller.
-    or_stop_pointer(unsafe { alloc(list) })
+call_pair! {
+    unsafe fn allot_free_list_alloc_slowly, allot_free_list_try_alloc_slowly(
+        list: *mut allot_free_list,
+    ) -> *mut c_void = alloc
 }
 
-/// # Safety
-/// As for [`handle::get`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_free_list_try_alloc_slowly(
-    list: *mut allot_free_list,
-) -> *mut c_void {
-    // SAFETY: passed on to the caller.
-    or_null(unsafe { alloc(list) })
-}
-
-/// # Safety
-/// As for [`handle::get`]. The object is NULL, or a live object of this list that is not used any
-/// more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_free_list_free_slowly(
     list: *mut allot_free_list,
     object: *mut c_void,
 ) {
+    // Freeing NULL does not access the list.
     if let Some(object) = NonNull::new(object.cast::<u8>()) {
-        // SAFETY: passed on to the caller.
-        unsafe { or_stop(handle::get(list)).free(object) };
+        // SAFETY: as above.
+        unsafe { or_abort(handle::get(list)).free(object) };
     }
 }
 
-/// # Safety
-/// As for [`handle::get`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_free_list_alloc_run(
-    list: *mut allot_free_list,
-    objects: usize,
-) -> *mut c_void {
-    // SAFETY: passed on to the caller.
-    or_stop_pointer(unsafe { alloc_run(list, objects) })
+call_pair! {
+    unsafe fn allot_free_list_alloc_run, allot_free_list_try_alloc_run(
+        list: *mut allot_free_list,
+        objects: usize,
+    ) -> *mut c_void = alloc_run
 }
 
-/// # Safety
-/// As for [`handle::get`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_free_list_try_alloc_run(
-    list: *mut allot_free_list,
-    objects: usize,
-) -> *mut c_void {
-    // SAFETY: passed on to the caller.
-    or_null(unsafe { alloc_run(list, objects) })
-}
-
-/// # Safety
-/// As for [`handle::get`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_free_list_stride(list: *const allot_free_list) -> usize {
-    // SAFETY: passed on to the caller.
-    or_stop(unsafe { handle::get(list) }).stride()
+    // SAFETY: as above.
+    or_abort(unsafe { handle::get(list) }).stride()
 }
 
-/// # Safety
-/// As for [`handle::get`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_free_list_live(list: *const allot_free_list) -> usize {
-    // SAFETY: passed on to the caller.
-    or_stop(unsafe { handle::get(list) }).live()
+    // SAFETY: as above.
+    or_abort(unsafe { handle::get(list) }).live()
 }
 
-/// # Safety
-/// As for [`handle::get`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_free_list_trim(list: *mut allot_free_list) -> usize {
-    // SAFETY: passed on to the caller.
-    or_stop(unsafe { handle::get(list) }).trim()
+    // SAFETY: as above.
+    or_abort(unsafe { handle::get(list) }).trim()
 }
 
-/// # Safety
-/// As for [`handle::get`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_free_list_adopt(list: *mut allot_free_list) {
-    // SAFETY: passed on to the caller.
-    or_stop(unsafe { handle::adopt(list) });
+    // SAFETY: as above.
+    or_abort(unsafe { handle::adopt(list) });
 }
 
-/// # Safety
-/// As for [`handle::get`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_free_list_statistics(
     list: *const allot_free_list,
 ) -> allot_statistics {
-    // SAFETY: passed on to the caller.
-    or_stop(unsafe { handle::get(list) }).statistics().into()
+    // SAFETY: as above.
+    or_abort(unsafe { handle::get(list) }).statistics().into()
 }

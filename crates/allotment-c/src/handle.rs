@@ -1,22 +1,19 @@
-//! The target of a C pointer to an allocator, and the checks before the pointer is followed.
+//! What a C pointer to an allocator refers to, and the checks before the pointer is followed.
 //!
 //! # Invariants
 //!
-//! 1. A C caller's pointer to `Held<T>` came from [`create`], unless the caller is wrong (invariant
-//!    1 of lib.rs). `value` is at its start, where inline code finds the frozen fields of the
-//!    header.
+//! 1. A C caller's pointer to `HandleBox<T>` came from [`create`], unless the caller is wrong
+//!    (invariant 1 of lib.rs). `value` is at its start, where inline code finds the frozen fields of
+//!    the header.
 //! 2. `state` holds the kind, whether the allocator is hardened, and whether it is alive. `value`
 //!    may be used while it is alive. It ends once, in [`destroy`]. Then the memory of a plain
 //!    handle is freed. The memory of a hardened handle is kept for a while as a tombstone, without
 //!    `value`, but with bytes that send inline code to the slow path.
-//! 3. For allocators of one thread, `owner` is the number of the thread that may use it. Numbers
-//!    are never reused.
+//! 3. For allocators of one thread, `owner` is the number of the thread that may use it.
 //! 4. One thread at a time uses an allocator of one thread. The C caller must ensure that; a
-//!    hardened allocator checks it. Other threads then read only `handle`, which is atomic or never
+//!    hardened allocator checks it. Other threads then read only `record`, which is atomic or never
 //!    changes.
 
-use core::cell::Cell;
-use core::ffi::CStr;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -24,61 +21,15 @@ use std::alloc::Layout;
 
 use allotment::{AllocError, ErrorKind};
 
-use crate::error::{Noted, Problem, note};
-use crate::known;
-
-/// The kind of object that a handle refers to. The number is the one in `known`'s table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Kind {
-    /// `allot_arena`
-    Arena = 1,
-    /// `allot_free_list`
-    FreeList = 2,
-    /// `allot_slab`
-    Slab = 3,
-    /// `allot_slab_handle`
-    SlabHandle = 4,
-    /// `allot_reap`
-    Reap = 5,
-    /// `allot_pool`
-    Pool = 6,
-    /// `allot_sealed`
-    Sealed = 7,
-    /// `allot_sealer`
-    Sealer = 8,
-    /// `allot_source`
-    Source = 9,
-    /// `allot_budget`
-    Budget = 10,
-    /// Blocks that store their size, of no named allocator.
-    Memory = 11,
-}
-
-impl Kind {
-    /// As in `allot_error.allocator`.
-    #[must_use]
-    pub const fn word(self) -> &'static CStr {
-        match self {
-            Self::Arena => c"arena",
-            Self::FreeList => c"free list",
-            Self::Slab => c"slab",
-            Self::SlabHandle => c"slab handle",
-            Self::Reap => c"reap",
-            Self::Pool => c"pool",
-            Self::Sealed => c"sealed",
-            Self::Sealer => c"sealer",
-            Self::Source => c"source",
-            Self::Budget => c"budget",
-            Self::Memory => c"memory",
-        }
-    }
-}
+use crate::error::{Failure, Problem, fail};
+use crate::handle_kind::HandleKind;
+use crate::handle_record::{HandleRecord, keep_tombstone, this_thread};
+use crate::handle_table;
 
 /// A type that C callers have handles of.
-pub trait Kept {
+pub trait HandleTarget {
     /// Its kind.
-    const KIND: Kind;
+    const KIND: HandleKind;
     /// Whether only one thread at a time may use it.
     const ONE_THREAD: bool;
 
@@ -90,100 +41,51 @@ pub trait Kept {
     ///
     /// # Safety
     /// `value` was dropped in place, and its memory is still there.
-    unsafe fn entomb(value: *mut Self) {
+    unsafe fn disable_fast_paths(value: *mut Self) {
         let _ = value;
     }
 }
 
-/// An allocator and its handle.
+/// An allocator and its record. C callers have pointers to it.
 #[repr(C, align(16))]
-pub struct Held<T> {
+pub struct HandleBox<T> {
     value: ManuallyDrop<T>,
-    handle: Handle,
+    record: HandleRecord,
 }
 
-/// The part that all handles share.
-#[repr(C)]
-pub struct Handle {
-    state: AtomicU32,
-    owner: AtomicU64,
-    /// Start of the whole allocation, and its layout.
-    start: *mut u8,
-    layout: Layout,
-    in_table: bool,
-    /// The name of a hardened allocator, which outlives it.
-    name: Option<Box<str>>,
-}
-
-/// States: one of the first two with a kind, plus `DEAD` after the destruction.
+/// A state is `PLAIN` or `HARDENED`, plus the kind, plus `DESTROYED` from the destruction on.
 const PLAIN: u32 = 0x414C_0000;
 const HARDENED: u32 = PLAIN | IS_HARDENED;
 const IS_HARDENED: u32 = 0x200;
-const DEAD: u32 = 0x400;
+const DESTROYED: u32 = 0x400;
 
-thread_local! {
-    static NUMBER: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The calling thread's number. It is not zero, and no other thread ever has it.
-#[inline]
-pub(crate) fn this_thread() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NUMBER.with(|number| {
-        if number.get() == 0 {
-            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
-        number.get()
-    })
-}
-
-impl Handle {
-    pub(crate) fn address(&self) -> usize {
-        self.start.addr()
-    }
-
-    fn is_mine(&self) -> bool {
-        self.owner.load(Ordering::Relaxed) == this_thread()
-    }
-
-    /// Frees the memory that a handle is in.
-    ///
-    /// # Safety
-    /// Its value was dropped, and the handle is not used any more.
-    pub(crate) unsafe fn free_memory(handle: *mut Self) {
-        // SAFETY: passed on to the caller; the memory came from `create` with this layout.
-        unsafe {
-            let (start, layout) = ((*handle).start, (*handle).layout);
-            drop((*handle).name.take());
-            std::alloc::dealloc(start, layout);
-        }
-    }
-}
-
-/// Creates a handle for an allocator. `hardened` is as in its options
-/// ([`Options::hardened`](crate::options::Options)).
+/// Creates a handle for an allocator. `hardened`: whether its options, or hardened mode for every
+/// allocator, request hardening.
 ///
 /// The value is dropped if there is no memory for the handle.
-pub(crate) fn create<T: Kept>(value: T, hardened: bool) -> Result<NonNull<Held<T>>, Noted> {
-    let layout = Layout::new::<Held<T>>();
+pub(crate) fn create<T: HandleTarget>(
+    value: T,
+    hardened: bool,
+) -> Result<NonNull<HandleBox<T>>, Failure> {
+    let layout = Layout::new::<HandleBox<T>>();
     let refused = AllocError::new(ErrorKind::SourceRefused, layout.size());
     // SAFETY: the size is not zero.
     let start = unsafe { std::alloc::alloc(layout) };
-    let Some(held) = NonNull::new(start.cast::<Held<T>>()) else {
-        return Err(note(T::KIND, value.name(), refused));
+    let Some(handle) = NonNull::new(start.cast::<HandleBox<T>>()) else {
+        return Err(fail(T::KIND, value.name(), refused));
     };
-    let in_table = known::all_hardened();
+    let in_table = handle_table::all_hardened();
     if !in_table {
-        known::left_out();
-    } else if !known::put(start.addr(), T::KIND) {
+        handle_table::note_unlisted();
+    } else if !handle_table::insert(start.addr(), T::KIND) {
         // SAFETY: allocated above with this layout.
         unsafe { std::alloc::dealloc(start, layout) };
-        return Err(note(T::KIND, value.name(), refused));
+        return Err(fail(T::KIND, value.name(), refused));
     }
     let name = if hardened { value.name().map(Into::into) } else { None };
-    let life = if hardened { HARDENED } else { PLAIN };
-    let handle = Handle {
-        state: AtomicU32::new(life | T::KIND as u32),
+    let mode = if hardened { HARDENED } else { PLAIN };
+    let record = HandleRecord {
+        state: AtomicU32::new(mode | T::KIND as u32),
         owner: AtomicU64::new(if T::ONE_THREAD { this_thread() } else { 0 }),
         start,
         layout,
@@ -191,60 +93,66 @@ pub(crate) fn create<T: Kept>(value: T, hardened: bool) -> Result<NonNull<Held<T
         name,
     };
     // SAFETY: fresh memory of this layout.
-    unsafe { held.write(Held { value: ManuallyDrop::new(value), handle }) };
-    Ok(held)
+    unsafe { handle.write(HandleBox { value: ManuallyDrop::new(value), record }) };
+    Ok(handle)
 }
 
-/// The handle that a pointer refers to, and its state, if it is alive.
+/// The record of the handle that a pointer refers to, and its state, if it is alive.
 #[inline]
-unsafe fn find<'a, T: Kept>(held: *const Held<T>) -> Result<(&'a Handle, u32), Noted> {
-    if held.is_null() {
-        return Err(note(T::KIND, None, Problem::NullHandle));
+unsafe fn live_record<'a, T: HandleTarget>(
+    handle: *const HandleBox<T>,
+) -> Result<(&'a HandleRecord, u32), Failure> {
+    if handle.is_null() {
+        return Err(fail(T::KIND, None, Problem::NullHandle));
     }
-    if known::all_hardened() {
-        look_up::<T>(held.addr())?;
+    if handle_table::all_hardened() {
+        check_listed::<T>(handle.addr())?;
     }
     // SAFETY: not null and, as far as can be determined, a handle (invariant 1). The value is not
     // accessed.
-    let handle = unsafe { &(*held).handle };
-    let state = handle.state.load(Ordering::Acquire);
+    let record = unsafe { &(*handle).record };
+    let state = record.state.load(Ordering::Acquire);
     if state == PLAIN | T::KIND as u32 || state == HARDENED | T::KIND as u32 {
-        Ok((handle, state))
+        Ok((record, state))
     } else {
-        Err(judge::<T>(handle, state))
+        Err(not_alive::<T>(record, state))
     }
 }
 
 #[cold]
-fn look_up<T: Kept>(address: usize) -> Result<(), Noted> {
-    match known::kind_of(address) {
+fn check_listed<T: HandleTarget>(address: usize) -> Result<(), Failure> {
+    let may_be_unlisted =
+        || handle_table::unlisted_exist() && address % align_of::<HandleBox<T>>() == 0;
+    match handle_table::kind_at(address) {
         Some(kind) if kind == T::KIND as usize => Ok(()),
-        None if known::some_left_out() && address % align_of::<Held<T>>() == 0 => Ok(()),
-        _ => Err(note(T::KIND, None, Problem::Foreign)),
+        None if may_be_unlisted() => Ok(()),
+        _ => Err(fail(T::KIND, None, Problem::Foreign)),
     }
 }
 
 #[cold]
-fn judge<T: Kept>(handle: &Handle, state: u32) -> Noted {
+fn not_alive<T: HandleTarget>(record: &HandleRecord, state: u32) -> Failure {
     let kind = T::KIND as u32;
-    if state == DEAD | HARDENED | kind {
-        note(T::KIND, handle.name.as_deref(), Problem::Destroyed)
-    } else if state == DEAD | PLAIN | kind {
-        note(T::KIND, None, Problem::Destroyed)
+    if state == DESTROYED | HARDENED | kind {
+        fail(T::KIND, record.name.as_deref(), Problem::Destroyed)
+    } else if state == DESTROYED | PLAIN | kind {
+        fail(T::KIND, None, Problem::Destroyed)
     } else {
-        note(T::KIND, None, Problem::Foreign)
+        fail(T::KIND, None, Problem::Foreign)
     }
 }
 
-/// [`find`], for a thread that is about to use the allocator: also checks the owner.
+/// [`live_record`], for a thread that is about to use the allocator: also checks the owner.
 #[inline]
-unsafe fn look<'a, T: Kept>(held: *const Held<T>) -> Result<&'a Handle, Noted> {
+unsafe fn usable_record<'a, T: HandleTarget>(
+    handle: *const HandleBox<T>,
+) -> Result<&'a HandleRecord, Failure> {
     // SAFETY: passed on to the caller.
-    let (handle, state) = unsafe { find(held)? };
-    if T::ONE_THREAD && state != PLAIN | T::KIND as u32 && !handle.is_mine() {
-        return Err(note(T::KIND, handle.name.as_deref(), Problem::WrongThread));
+    let (record, state) = unsafe { live_record(handle)? };
+    if T::ONE_THREAD && state != PLAIN | T::KIND as u32 && !record.is_owned_by_this_thread() {
+        return Err(fail(T::KIND, record.name.as_deref(), Problem::WrongThread));
     }
-    Ok(handle)
+    Ok(record)
 }
 
 /// The allocator that a handle refers to.
@@ -252,11 +160,13 @@ unsafe fn look<'a, T: Kept>(held: *const Held<T>) -> Result<&'a Handle, Noted> {
 /// # Safety
 /// Invariants 1 and 3 of lib.rs. No reference of [`get_mut`] to it exists.
 #[inline]
-pub(crate) unsafe fn get<'a, T: Kept>(held: *const Held<T>) -> Result<&'a T, Noted> {
+pub(crate) unsafe fn get<'a, T: HandleTarget>(
+    handle: *const HandleBox<T>,
+) -> Result<&'a T, Failure> {
     // SAFETY: passed on to the caller. A handle that passes the check is alive (invariant 2).
     unsafe {
-        look(held)?;
-        Ok(&*(&raw const (*held).value).cast::<T>())
+        usable_record(handle)?;
+        Ok(&*(&raw const (*handle).value).cast::<T>())
     }
 }
 
@@ -266,14 +176,14 @@ pub(crate) unsafe fn get<'a, T: Kept>(held: *const Held<T>) -> Result<&'a T, Not
 /// # Safety
 /// As for [`get`].
 #[inline(always)]
-pub(crate) unsafe fn at_once<'a, T: Kept>(held: *const Held<T>) -> Option<&'a T> {
-    if held.is_null() || !known::none_looked_up() {
+pub(crate) unsafe fn get_fast<'a, T: HandleTarget>(handle: *const HandleBox<T>) -> Option<&'a T> {
+    if handle.is_null() || !handle_table::lookup_is_off() {
         return None;
     }
     // SAFETY: passed on to the caller. It is plain and alive (invariant 2).
     unsafe {
-        let state = (*held).handle.state.load(Ordering::Relaxed);
-        (state == PLAIN | T::KIND as u32).then(|| &*(&raw const (*held).value).cast::<T>())
+        let state = (*handle).record.state.load(Ordering::Relaxed);
+        (state == PLAIN | T::KIND as u32).then(|| &*(&raw const (*handle).value).cast::<T>())
     }
 }
 
@@ -282,11 +192,13 @@ pub(crate) unsafe fn at_once<'a, T: Kept>(held: *const Held<T>) -> Option<&'a T>
 /// # Safety
 /// As for [`get`], for an allocator of one thread. No other reference to it exists.
 #[inline]
-pub(crate) unsafe fn get_mut<'a, T: Kept>(held: *mut Held<T>) -> Result<&'a mut T, Noted> {
+pub(crate) unsafe fn get_mut<'a, T: HandleTarget>(
+    handle: *mut HandleBox<T>,
+) -> Result<&'a mut T, Failure> {
     // SAFETY: passed on to the caller. A handle that passes the check is alive (invariant 2).
     unsafe {
-        look(held)?;
-        Ok(&mut *(&raw mut (*held).value).cast::<T>())
+        usable_record(handle)?;
+        Ok(&mut *(&raw mut (*handle).value).cast::<T>())
     }
 }
 
@@ -295,14 +207,16 @@ pub(crate) unsafe fn get_mut<'a, T: Kept>(held: *mut Held<T>) -> Result<&'a mut 
 /// # Safety
 /// As for [`get`].
 #[inline]
-pub(crate) unsafe fn get_by_owner<'a, T: Kept>(held: *const Held<T>) -> Result<&'a T, Noted> {
+pub(crate) unsafe fn get_by_owner<'a, T: HandleTarget>(
+    handle: *const HandleBox<T>,
+) -> Result<&'a T, Failure> {
     // SAFETY: passed on to the caller. Only fields that never change are read before the owner is
     // known.
     unsafe {
-        if !look(held)?.is_mine() {
-            return Err(note(T::KIND, None, Problem::WrongThread));
+        if !usable_record(handle)?.is_owned_by_this_thread() {
+            return Err(fail(T::KIND, None, Problem::WrongThread));
         }
-        Ok(&*(&raw const (*held).value).cast::<T>())
+        Ok(&*(&raw const (*handle).value).cast::<T>())
     }
 }
 
@@ -310,53 +224,63 @@ pub(crate) unsafe fn get_by_owner<'a, T: Kept>(held: *const Held<T>) -> Result<&
 ///
 /// # Safety
 /// The handle passed [`get`] and has not been destroyed.
-pub(crate) unsafe fn is_hardened<T: Kept>(held: *const Held<T>) -> bool {
+pub(crate) unsafe fn is_hardened<T: HandleTarget>(handle: *const HandleBox<T>) -> bool {
     // SAFETY: passed on to the caller.
-    unsafe { (*held).handle.state.load(Ordering::Relaxed) & IS_HARDENED != 0 }
+    unsafe { (*handle).record.state.load(Ordering::Relaxed) & IS_HARDENED != 0 }
 }
 
 /// Makes the calling thread the owner of an allocator of one thread.
 ///
 /// # Safety
 /// As for [`get`].
-pub(crate) unsafe fn adopt<T: Kept>(held: *const Held<T>) -> Result<(), Noted> {
+pub(crate) unsafe fn adopt<T: HandleTarget>(handle: *const HandleBox<T>) -> Result<(), Failure> {
     // SAFETY: passed on to the caller.
-    let (handle, _) = unsafe { find(held)? };
-    handle.owner.store(this_thread(), Ordering::Relaxed);
+    let (record, _) = unsafe { live_record(handle)? };
+    record.owner.store(this_thread(), Ordering::Relaxed);
     Ok(())
 }
 
-/// Destroys an allocator, if `may` allows it. NULL is ignored. The tombstone of a hardened handle
-/// is recognised until [`known::TOMBSTONES`] more hardened handles have been destroyed.
+/// Destroys an allocator. NULL is ignored. The tombstone of a hardened handle is recognised until
+/// [`MAX_TOMBSTONES`](crate::handle_record::MAX_TOMBSTONES) more hardened handles have been
+/// destroyed.
 ///
 /// # Safety
 /// As for [`get_mut`]. Without hardened mode, the caller does not use the handle any more.
-pub(crate) unsafe fn destroy<T: Kept>(
-    held: *mut Held<T>,
-    may: impl FnOnce(&T) -> Result<(), Noted>,
-) -> Result<(), Noted> {
-    if held.is_null() {
+pub(crate) unsafe fn destroy<T: HandleTarget>(handle: *mut HandleBox<T>) -> Result<(), Failure> {
+    // SAFETY: passed on to the caller.
+    unsafe { destroy_if(handle, |_| Ok(())) }
+}
+
+/// [`destroy`], unless `check` fails. `check` is not called for NULL.
+///
+/// # Safety
+/// As for [`destroy`].
+pub(crate) unsafe fn destroy_if<T: HandleTarget>(
+    handle: *mut HandleBox<T>,
+    check: impl FnOnce(&T) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    if handle.is_null() {
         return Ok(());
     }
     // SAFETY: passed on to the caller. The value is alive until the state changes, and the thread
     // that changed the state drops it (invariant 2).
     unsafe {
-        may(get(held)?)?;
-        let handle = &raw mut (*held).handle;
-        let value = &raw mut (*held).value;
-        let state = (*handle).state.fetch_or(DEAD, Ordering::AcqRel);
-        if state & DEAD != 0 {
-            return Err(note(T::KIND, None, Problem::Destroyed));
+        check(get(handle)?)?;
+        let record = &raw mut (*handle).record;
+        let value = &raw mut (*handle).value;
+        let state = (*record).state.fetch_or(DESTROYED, Ordering::AcqRel);
+        if state & DESTROYED != 0 {
+            return Err(fail(T::KIND, None, Problem::Destroyed));
         }
         ManuallyDrop::drop(&mut *value);
         if state & IS_HARDENED == 0 {
-            if (*handle).in_table {
-                known::take_out(held.addr());
+            if (*record).in_table {
+                handle_table::remove(handle.addr());
             }
-            Handle::free_memory(handle);
+            HandleRecord::free_memory(record);
         } else {
-            T::entomb(value.cast());
-            known::bury(handle);
+            T::disable_fast_paths(value.cast());
+            keep_tombstone(record);
         }
     }
     Ok(())

@@ -18,16 +18,17 @@ pub(crate) fn layout_of(size: usize, align: usize) -> Result<Layout, AllocError>
         .map_err(|_| AllocError::new(ErrorKind::SizeOverflow, size))
 }
 
-/// The largest size of fast paths, in bytes.
-pub(crate) const COMMON: usize = 1024;
+/// The largest size that fast paths serve, in bytes.
+pub(crate) const MAX_FAST_BYTES: usize = 1024;
 
-/// The layout of an object with a common size and alignment. For fast paths; the slow path handles
-/// all others.
+/// The layout of an object whose size and alignment fast paths serve. The slow path handles all
+/// others.
 #[inline(always)]
-pub(crate) fn common_layout(size: usize, align: usize) -> Option<Layout> {
+pub(crate) fn fast_layout(size: usize, align: usize) -> Option<Layout> {
     // The bits of 1, 2, 4, 8 and 16.
     const ALIGNS: u32 = 0x1_0116;
-    if size.wrapping_sub(1) < COMMON && align <= DEFAULT_ALIGN && (ALIGNS >> align) & 1 != 0 {
+    if size.wrapping_sub(1) < MAX_FAST_BYTES && align <= DEFAULT_ALIGN && (ALIGNS >> align) & 1 != 0
+    {
         // SAFETY: a power of two, and a size far below the end of the address space.
         return Some(unsafe { Layout::from_size_align_unchecked(size, align) });
     }

@@ -1,15 +1,26 @@
-//! The C and C++ interface of Allotment: `include/allotment.h` says what each function does.
+//! The C and C++ interface of Allotment. `include/allotment.h` says what each function does.
+//!
+//! The files, lowest first; each uses only files above it in this table:
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `error` | the thread's last error, the failure handler |
-//! | `handle` | the target of a C pointer to an allocator, and the checks before the pointer is followed |
-//! | `known` | the table of handles, for hardened mode |
-//! | `options` | reading and checking `allot_options` |
+//! | `version` | the versions of the library and of the frozen structures |
+//! | `struct_numbers` | a macro: size and offsets of a C structure, for a test of the header |
 //! | `layouts` | sizes and alignments as C passes them |
-//! | `numbers` | sizes and offsets of the header's structures, for a test of the header |
-//! | `source`, `budget`, `statistics` | what all allocators share |
-//! | other files | one allocator each |
+//! | `handle_kind` | the kinds of object that a C pointer can refer to |
+//! | `error` | the thread's last error, the failure handler |
+//! | `call_pair` | a macro: one definition for a C call and its `try_` twin |
+//! | `handle_table` | the addresses of all handles, for hardened mode |
+//! | `handle_record` | the part that all handles share, and tombstones |
+//! | `handle` | what a C pointer to an allocator refers to, and the checks before it is followed |
+//! | `budget`, `source` | what allocators share, with handles of their own |
+//! | `options` | reading and checking `allot_options` |
+//! | `statistics`, `report`, `recycler` | what the library tells about its memory |
+//! | `arena`, `free_list`, `sealed` | one allocator each |
+//! | `slab`, `slab_handle` | the slab, and a thread's handle to its cache of a slab |
+//! | `sized_blocks` | the header of blocks that store their size |
+//! | `reap`, `pool_ref`, `malloc`, `pool` | blocks of any size |
+//! | `header_numbers` | all sizes, offsets and constants of the header, for a test |
 //!
 //! # Invariants of the boundary
 //!
@@ -24,22 +35,30 @@
     reason = "only developers of this crate read these pages"
 )]
 
-pub mod arena;
-mod blocks;
-pub mod budget;
-pub mod error;
-pub mod free_list;
-pub mod handle;
-mod known;
-mod layouts;
+mod arena;
+mod budget;
+mod call_pair;
+mod error;
+mod free_list;
+mod handle;
+mod handle_kind;
+mod handle_record;
+mod handle_table;
 #[doc(hidden)]
-pub mod numbers;
-pub mod options;
+pub mod header_numbers;
+mod layouts;
+mod malloc;
+mod options;
 mod pool;
 mod pool_ref;
 mod reap;
+mod recycler;
+mod report;
 mod sealed;
+mod sized_blocks;
 mod slab;
 mod slab_handle;
-pub mod source;
-pub mod statistics;
+mod source;
+mod statistics;
+mod struct_numbers;
+mod version;

@@ -12,10 +12,12 @@ use core::time::Duration;
 use allotment::{AllocError, Budget, ErrorKind, MAX_NAME_LEN, Release, Retain, SharedSource};
 
 use crate::budget::allot_budget;
-use crate::error::{Noted, Problem, check_abi, note};
-use crate::handle::{self, Kind};
-use crate::known;
+use crate::error::{Failure, Problem, check_abi, fail};
+use crate::handle;
+use crate::handle_kind::HandleKind;
+use crate::handle_table;
 use crate::source::allot_source;
+use crate::struct_numbers::struct_numbers;
 
 /// `allot_release`.
 #[repr(C)]
@@ -25,7 +27,7 @@ pub struct allot_release {
     amount: u64,
 }
 
-crate::numbers::numbers!(RELEASE: allot_release { kind, amount });
+struct_numbers!(RELEASE: allot_release { kind, amount });
 
 /// `allot_retain`.
 #[repr(C)]
@@ -35,7 +37,7 @@ pub struct allot_retain {
     bytes: usize,
 }
 
-crate::numbers::numbers!(RETAIN: allot_retain { kind, bytes });
+struct_numbers!(RETAIN: allot_retain { kind, bytes });
 
 /// `allot_options`. A C `bool` is a byte here, so that no value of it is undefined behaviour.
 #[repr(C)]
@@ -59,10 +61,10 @@ pub struct allot_options {
     maximum: usize,
 }
 
-crate::numbers::numbers!(OPTIONS: allot_options { name, budget, source, release, hardened, report_live, packing, hint, retain, objects_per_chunk, max_page_bytes, max_cached_bytes, reserved, initial, increment, maximum });
+struct_numbers!(OPTIONS: allot_options { name, budget, source, release, hardened, report_live, packing, hint, retain, objects_per_chunk, max_page_bytes, max_cached_bytes, reserved, initial, increment, maximum });
 
 /// The options that an allocator can support besides name and budget, which all support.
-pub(crate) mod has {
+pub(crate) mod option_bits {
     pub(crate) const SOURCE: u32 = 1;
     pub(crate) const RELEASE: u32 = 1 << 1;
     pub(crate) const HARDENED: u32 = 1 << 2;
@@ -79,58 +81,82 @@ pub(crate) mod has {
     pub(crate) const MAXIMUM: u32 = 1 << 13;
 }
 
-/// The requested options. The header's default, zero, is `None` or the library's default here.
+/// The requested options, checked. Where the header's default, zero, differs from what a builder
+/// takes as the default, the field is `None`.
 #[derive(Debug, Default)]
-pub(crate) struct Options<'a> {
+pub(crate) struct CheckedOptions<'a> {
     pub name: Option<&'a str>,
     pub budget: Option<Budget>,
     pub source: Option<SharedSource>,
     pub release: Release,
     /// Requested in the options, or for all allocators.
     pub hardened: bool,
-    /// `None` if it was not requested: the library's default, which depends on hardened mode.
+    /// `None` if it was not requested: the library's default depends on hardened mode.
     pub report_live: Option<bool>,
     pub packing: bool,
     pub hint: usize,
     pub retain: Retain,
     pub objects_per_chunk: usize,
-    pub max_page_bytes: usize,
-    pub max_cached_bytes: usize,
+    pub max_page_bytes: Option<usize>,
+    pub max_cached_bytes: Option<usize>,
     pub reserved: usize,
-    pub initial: usize,
+    pub initial: Option<usize>,
     pub increment: usize,
-    pub maximum: usize,
+    pub maximum: Option<usize>,
     /// Nothing was requested, so a default constructor is enough.
     pub is_default: bool,
 }
 
-fn bad(kind: Kind, text: &str) -> Noted {
-    note(kind, None, Problem::BadOption(text))
+/// Passes the name, the budget and the listed `Option` fields to a builder, if they were requested.
+/// The listed fields are moved out of the options.
+macro_rules! with_requested {
+    ($builder:expr, $options:ident: $($option:ident),* $(,)?) => {{
+        let mut builder = $builder;
+        if let Some(name) = $options.name {
+            builder = builder.name(name);
+        }
+        if let Some(budget) = &$options.budget {
+            builder = builder.budget(budget);
+        }
+        $(if let Some(value) = $options.$option {
+            builder = builder.$option(value);
+        })*
+        builder
+    }};
+}
+pub(crate) use with_requested;
+
+fn bad(kind: HandleKind, text: &str) -> Failure {
+    fail(kind, None, Problem::BadOption(text))
 }
 
-/// Reads the options of an allocator that supports those in `having` (the bits of [`has`]), besides
-/// name and budget.
+/// Reads the options of an allocator that supports the [`option_bits`] in `supported`, besides name
+/// and budget.
 ///
 /// # Safety
 /// `options` is NULL, or points to a structure of the header with this `abi` that outlives `'a`.
 /// Its handles are as for [`handle::get`].
 pub(crate) unsafe fn read<'a>(
-    kind: Kind,
+    kind: HandleKind,
     abi: u32,
     options: *const allot_options,
-    having: u32,
-) -> Result<Options<'a>, Noted> {
+    supported: u32,
+) -> Result<CheckedOptions<'a>, Failure> {
     check_abi(kind, abi)?;
-    let all_hardened = known::all_hardened() && having & has::HARDENED != 0;
+    let all_hardened = handle_table::all_hardened() && supported & option_bits::HARDENED != 0;
     // SAFETY: our own ABI, so NULL or valid options (invariant 1).
     let Some(options) = (unsafe { options.as_ref() }) else {
         let is_default = !all_hardened;
-        return Ok(Options { hardened: all_hardened, is_default, ..Options::default() });
+        return Ok(CheckedOptions {
+            hardened: all_hardened,
+            is_default,
+            ..CheckedOptions::default()
+        });
     };
-    check_known(kind, options, having)?;
+    check_supported(kind, options, supported)?;
     // SAFETY: a name ends with a NUL (2). The caller guarantees the handles.
     unsafe {
-        Ok(Options {
+        Ok(CheckedOptions {
             name: read_name(kind, options.name)?,
             budget: match options.budget.is_null() {
                 true => None,
@@ -147,63 +173,71 @@ pub(crate) unsafe fn read<'a>(
             hint: options.hint,
             retain: retain(kind, options.retain)?,
             objects_per_chunk: options.objects_per_chunk,
-            max_page_bytes: options.max_page_bytes,
-            max_cached_bytes: options.max_cached_bytes,
+            max_page_bytes: non_zero(options.max_page_bytes),
+            max_cached_bytes: non_zero(options.max_cached_bytes),
             reserved: options.reserved,
-            initial: options.initial,
+            initial: non_zero(options.initial),
             increment: options.increment,
-            maximum: options.maximum,
+            maximum: non_zero(options.maximum),
             is_default: false,
         })
     }
 }
 
 /// Refuses options that the allocator does not support.
-fn check_known(kind: Kind, options: &allot_options, having: u32) -> Result<(), Noted> {
-    let asked = [
-        (!options.source.is_null(), has::SOURCE, "source"),
-        (options.release.kind != 0, has::RELEASE, "release"),
-        (options.hardened != 0, has::HARDENED, "hardened"),
-        (options.report_live != 0, has::REPORT_LIVE, "report_live"),
-        (options.packing != 0, has::PACKING, "packing"),
-        (options.hint != 0, has::HINT, "hint"),
-        (options.retain.kind != 0, has::RETAIN, "retain"),
-        (options.objects_per_chunk != 0, has::OBJECTS_PER_CHUNK, "objects_per_chunk"),
-        (options.max_page_bytes != 0, has::MAX_PAGE_BYTES, "max_page_bytes"),
-        (options.max_cached_bytes != 0, has::MAX_CACHED_BYTES, "max_cached_bytes"),
-        (options.reserved != 0, has::RESERVED, "reserved"),
-        (options.initial != 0, has::INITIAL, "initial"),
-        (options.increment != 0, has::INCREMENT, "increment"),
-        (options.maximum != 0, has::MAXIMUM, "maximum"),
+fn check_supported(
+    kind: HandleKind,
+    options: &allot_options,
+    supported: u32,
+) -> Result<(), Failure> {
+    let requested = [
+        (!options.source.is_null(), option_bits::SOURCE, "source"),
+        (options.release.kind != 0, option_bits::RELEASE, "release"),
+        (options.hardened != 0, option_bits::HARDENED, "hardened"),
+        (options.report_live != 0, option_bits::REPORT_LIVE, "report_live"),
+        (options.packing != 0, option_bits::PACKING, "packing"),
+        (options.hint != 0, option_bits::HINT, "hint"),
+        (options.retain.kind != 0, option_bits::RETAIN, "retain"),
+        (options.objects_per_chunk != 0, option_bits::OBJECTS_PER_CHUNK, "objects_per_chunk"),
+        (options.max_page_bytes != 0, option_bits::MAX_PAGE_BYTES, "max_page_bytes"),
+        (options.max_cached_bytes != 0, option_bits::MAX_CACHED_BYTES, "max_cached_bytes"),
+        (options.reserved != 0, option_bits::RESERVED, "reserved"),
+        (options.initial != 0, option_bits::INITIAL, "initial"),
+        (options.increment != 0, option_bits::INCREMENT, "increment"),
+        (options.maximum != 0, option_bits::MAXIMUM, "maximum"),
     ];
-    match asked.iter().find(|(asked, option, _)| *asked && having & option == 0) {
+    match requested.iter().find(|(is_requested, bit, _)| *is_requested && supported & bit == 0) {
         Some((_, _, option)) => {
-            let word = kind.word().to_string_lossy();
-            Err(bad(kind, &format!("this {word} has no option '{option}'; leave it at zero")))
+            let label = kind.label().to_string_lossy();
+            Err(bad(kind, &format!("this {label} has no option '{option}'; leave it at zero")))
         }
         None => Ok(()),
     }
 }
 
+fn non_zero(number: usize) -> Option<usize> {
+    (number != 0).then_some(number)
+}
+
 /// # Safety
 /// `name` is NULL, or a string that ends with a NUL and outlives `'a`.
-unsafe fn read_name<'a>(kind: Kind, name: *const c_char) -> Result<Option<&'a str>, Noted> {
+unsafe fn read_name<'a>(kind: HandleKind, name: *const c_char) -> Result<Option<&'a str>, Failure> {
     if name.is_null() {
         return Ok(None);
     }
     // SAFETY: passed on to the caller.
     let bytes = unsafe { CStr::from_ptr(name) }.to_bytes();
     if bytes.len() > MAX_NAME_LEN {
-        return Err(note(kind, None, AllocError::new(ErrorKind::NameTooLong, bytes.len())));
+        return Err(fail(kind, None, AllocError::new(ErrorKind::NameTooLong, bytes.len())));
     }
     match core::str::from_utf8(bytes) {
         Ok(name) => Ok((!name.is_empty()).then_some(name)),
-        Err(_) => Err(note(kind, None, Problem::BadName)),
+        Err(_) => Err(fail(kind, None, Problem::BadName)),
     }
 }
 
 /// A release policy.
-pub(crate) fn release(kind: Kind, release: allot_release) -> Result<Release, Noted> {
+pub(crate) fn release(kind: HandleKind, release: allot_release) -> Result<Release, Failure> {
     match (release.kind, release.amount) {
         (0, 0) => Ok(Release::Adaptive),
         (1, 0) => Ok(Release::AtOnce),
@@ -214,7 +248,7 @@ pub(crate) fn release(kind: Kind, release: allot_release) -> Result<Release, Not
     }
 }
 
-fn retain(kind: Kind, retain: allot_retain) -> Result<Retain, Noted> {
+fn retain(kind: HandleKind, retain: allot_retain) -> Result<Retain, Failure> {
     match (retain.kind, retain.bytes) {
         (0, 0) => Ok(Retain::Newest),
         (1, 0) => Ok(Retain::Nothing),

@@ -16,33 +16,38 @@ use core::ptr::NonNull;
 use allotment::pool::current;
 use allotment::{AllocError, ErrorKind, LocalPool};
 
-use crate::blocks;
-use crate::error::{Noted, Problem, note, or_null, or_stop, or_stop_pointer};
-use crate::handle::{self, Held, Kept, Kind};
-use crate::layouts::{common_layout, layout_of};
-use crate::options::{self, Options, allot_options, has};
+use crate::call_pair::call_pair;
+use crate::error::{Failure, Problem, fail, or_abort};
+use crate::handle::{self, HandleBox, HandleTarget};
+use crate::handle_kind::HandleKind;
+use crate::layouts::{fast_layout, layout_of};
+use crate::options::{self, CheckedOptions, allot_options, option_bits, with_requested};
+use crate::sized_blocks::{BlockShape, OwnerKey};
 use crate::statistics::allot_statistics;
+use crate::struct_numbers::struct_numbers;
 
 /// `allot_pool`.
+pub type allot_pool = HandleBox<CPool>;
+
+/// A pool, and what was current before each time that its thread entered it. In this order: fast paths
+/// add no offset to find the pool.
 #[repr(C)]
-pub struct Pool {
+pub struct CPool {
     pool: LocalPool,
     entered: RefCell<Vec<*const ()>>,
 }
 
-/// The options of a pool besides its name and budget.
-const OPTIONS: u32 = has::RELEASE
-    | has::HARDENED
-    | has::REPORT_LIVE
-    | has::RESERVED
-    | has::INITIAL
-    | has::INCREMENT
-    | has::MAXIMUM;
+/// `allot_entered`.
+#[repr(C)]
+pub struct allot_entered {
+    pool: *mut allot_pool,
+    before: *const (),
+}
 
-type Pointer = *mut Held<Pool>;
+struct_numbers!(ENTERED: allot_entered { pool, before });
 
-impl Kept for Pool {
-    const KIND: Kind = Kind::Pool;
+impl HandleTarget for CPool {
+    const KIND: HandleKind = HandleKind::Pool;
     const ONE_THREAD: bool = true;
 
     fn name(&self) -> Option<&str> {
@@ -50,16 +55,17 @@ impl Kept for Pool {
     }
 }
 
-impl Pool {
-    fn failed(&self, error: AllocError) -> Noted {
-        note(Kind::Pool, self.name(), error)
+impl CPool {
+    #[cold]
+    fn failed(&self, error: AllocError) -> Failure {
+        fail(HandleKind::Pool, self.name(), error)
     }
 
-    fn in_use(&self, text: &str) -> Noted {
-        note(Kind::Pool, self.name(), Problem::InUse(text))
+    fn in_use(&self, text: &str) -> Failure {
+        fail(HandleKind::Pool, self.name(), Problem::InUse(text))
     }
 
-    fn check_left(&self) -> Result<(), Noted> {
+    fn check_left(&self) -> Result<(), Failure> {
         match self.entered.borrow().is_empty() {
             true => Ok(()),
             false => Err(self.in_use("destroyed while its thread is in it; leave it first")),
@@ -67,7 +73,7 @@ impl Pool {
     }
 
     /// Whether the thread may leave the pool, with this value of what was current before.
-    fn check_entered(&self, before: *const ()) -> Result<(), Noted> {
+    fn check_entered(&self, before: *const ()) -> Result<(), Failure> {
         let Some(&newest) = self.entered.borrow().last() else {
             return Err(
                 self.in_use("left more often than it was entered; leave it once for each enter")
@@ -87,255 +93,195 @@ impl Pool {
     }
 }
 
-unsafe fn create(abi: u32, options: *const allot_options) -> Result<NonNull<Held<Pool>>, Noted> {
+/// The options besides name and budget.
+const SUPPORTED: u32 = option_bits::RELEASE
+    | option_bits::HARDENED
+    | option_bits::REPORT_LIVE
+    | option_bits::RESERVED
+    | option_bits::INITIAL
+    | option_bits::INCREMENT
+    | option_bits::MAXIMUM;
+
+unsafe fn create(abi: u32, options: *const allot_options) -> Result<NonNull<allot_pool>, Failure> {
     // SAFETY: passed on to the caller.
-    let options = unsafe { options::read(Kind::Pool, abi, options, OPTIONS) }?;
-    let pool = build(&options).map_err(|error| note(Kind::Pool, options.name, error))?;
-    handle::create(Pool { pool, entered: RefCell::default() }, options.hardened)
+    let options = unsafe { options::read(HandleKind::Pool, abi, options, SUPPORTED) }?;
+    let (name, hardened) = (options.name, options.hardened);
+    let pool = build(options).map_err(|error| fail(HandleKind::Pool, name, error))?;
+    handle::create(CPool { pool, entered: RefCell::default() }, hardened)
 }
 
-fn build(options: &Options<'_>) -> Result<LocalPool, AllocError> {
-    let mut builder = LocalPool::builder()
+fn build(options: CheckedOptions<'_>) -> Result<LocalPool, AllocError> {
+    let builder = LocalPool::builder()
         .release(options.release)
         .hardened(options.hardened)
         .increment(options.increment)
         .reserved(options.reserved);
-    if let Some(name) = options.name {
-        builder = builder.name(name);
-    }
-    if let Some(budget) = &options.budget {
-        builder = builder.budget(budget);
-    }
-    if options.maximum > 0 {
-        builder = builder.maximum(options.maximum);
-    }
-    if let Some(report) = options.report_live {
-        builder = builder.report_live(report);
-    }
-    if options.initial > 0 {
-        builder = builder.initial(options.initial);
-    }
-    builder.try_build()
+    with_requested!(builder, options: report_live, initial, maximum).try_build()
 }
 
 /// A block, if the fast path finds one.
 #[inline(always)]
-unsafe fn at_hand(pool: Pointer, size: usize, align: usize) -> Option<NonNull<u8>> {
+unsafe fn alloc_fast(pool: *mut allot_pool, size: usize, align: usize) -> Option<NonNull<u8>> {
     // SAFETY: passed on to the caller.
-    let held = unsafe { handle::at_once(pool) }?;
-    held.pool.alloc_fast(common_layout(size, align)?)
+    let this = unsafe { handle::get_fast(pool) }?;
+    this.pool.alloc_fast(fast_layout(size, align)?)
 }
 
-unsafe fn alloc(pool: Pointer, size: usize, align: usize) -> Result<NonNull<c_void>, Noted> {
+unsafe fn alloc(pool: *mut allot_pool, size: usize, align: usize) -> Result<NonNull<u8>, Failure> {
     // SAFETY: passed on to the caller.
-    let held = unsafe { handle::get(pool) }?;
-    let block = layout_of(size, align).and_then(|layout| held.pool.try_alloc_layout(layout));
-    block.map(NonNull::cast).map_err(|error| held.failed(error))
-}
-
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn alloc_slowly(pool: Pointer, size: usize, align: usize) -> *mut c_void {
-    // SAFETY: passed on to the caller.
-    or_stop_pointer(unsafe { alloc(pool, size, align) })
+    let this = unsafe { handle::get(pool) }?;
+    let block = layout_of(size, align).and_then(|layout| this.pool.try_alloc_layout(layout));
+    block.map_err(|error| this.failed(error))
 }
 
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn try_alloc_slowly(pool: Pointer, size: usize, align: usize) -> *mut c_void {
-    // SAFETY: passed on to the caller.
-    or_null(unsafe { alloc(pool, size, align) })
-}
-
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn free_slowly(pool: Pointer, block: *mut c_void, size: usize, align: usize) {
+unsafe extern "C" fn free_slow(
+    pool: *mut allot_pool,
+    block: *mut c_void,
+    size: usize,
+    align: usize,
+) {
     let Some(block) = NonNull::new(block) else { return };
     // SAFETY: passed on to the caller.
     unsafe {
-        let held = or_stop(handle::get(pool));
-        let layout = or_stop(layout_of(size, align).map_err(|error| held.failed(error)));
-        held.pool.free_layout(block.cast(), layout);
+        let this = or_abort(handle::get(pool));
+        let layout = or_abort(layout_of(size, align).map_err(|error| this.failed(error)));
+        this.pool.free_layout(block.cast(), layout);
     }
 }
 
 unsafe fn resize(
-    pool: Pointer,
+    pool: *mut allot_pool,
     block: *mut c_void,
     old_size: usize,
     new_size: usize,
     align: usize,
-) -> Result<NonNull<c_void>, Noted> {
+) -> Result<NonNull<u8>, Failure> {
     // SAFETY: passed on to the caller.
     unsafe {
-        let held = handle::get(pool)?;
-        let new = layout_of(new_size, align).map_err(|error| held.failed(error))?;
+        let this = handle::get(pool)?;
+        let new = layout_of(new_size, align).map_err(|error| this.failed(error))?;
         let resized = match NonNull::new(block) {
-            None => held.pool.try_alloc_layout(new),
+            None => this.pool.try_alloc_layout(new),
             Some(block) => layout_of(old_size, align)
-                .and_then(|old| held.pool.try_resize(block.cast(), old, new.size())),
+                .and_then(|old| this.pool.try_resize(block.cast(), old, new.size())),
         };
-        resized.map(NonNull::cast).map_err(|error| held.failed(error))
+        resized.map_err(|error| this.failed(error))
     }
 }
 
-unsafe fn malloc(pool: Pointer, size: usize) -> Result<NonNull<c_void>, Noted> {
-    // SAFETY: passed on to the caller.
-    let held = unsafe { handle::get(pool) }?;
-    blocks::alloc_in(&held.pool, size).map_err(|error| held.failed(error))
+/// A block that stores its size, of this pool and never of malloc.
+unsafe fn malloc(pool: *mut allot_pool, size: usize) -> Result<NonNull<c_void>, Failure> {
+    // SAFETY: passed on to the caller. The block has the layout that `write_header` needs.
+    unsafe {
+        let this = handle::get(pool)?;
+        let shape = BlockShape::with_default_align(size).map_err(|error| this.failed(error))?;
+        let start = match this.pool.alloc_fast(shape.layout()) {
+            Some(start) => start,
+            None => {
+                this.pool.try_alloc_layout(shape.layout()).map_err(|error| this.failed(error))?
+            }
+        };
+        Ok(shape.write_header(start, OwnerKey::SHARED))
+    }
 }
 
-unsafe fn enter(pool: Pointer) -> Result<allot_entered, Noted> {
+unsafe fn enter(pool: *mut allot_pool) -> Result<allot_entered, Failure> {
     // SAFETY: passed on to the caller.
-    let held = unsafe { handle::get_by_owner(pool) }?;
-    let mut entered = held.entered.borrow_mut();
+    let this = unsafe { handle::get_by_owner(pool) }?;
+    let mut entered = this.entered.borrow_mut();
     let refused = AllocError::new(ErrorKind::SourceRefused, size_of::<*const ()>());
-    entered.try_reserve(1).map_err(|_| held.failed(refused))?;
-    let before = held.pool.enter_unguarded();
+    entered.try_reserve(1).map_err(|_| this.failed(refused))?;
+    let before = this.pool.enter_unguarded();
     entered.push(before);
     Ok(allot_entered { pool, before })
 }
 
-unsafe fn leave(entered: allot_entered) -> Result<(), Noted> {
+unsafe fn leave(entered: allot_entered) -> Result<(), Failure> {
     // SAFETY: passed on to the caller. The pool was entered and is the current one.
     unsafe {
-        let held = handle::get_by_owner(entered.pool)?;
-        held.check_entered(entered.before)?;
-        held.entered.borrow_mut().pop();
-        held.pool.leave_to(entered.before);
+        let this = handle::get_by_owner(entered.pool)?;
+        this.check_entered(entered.before)?;
+        this.entered.borrow_mut().pop();
+        this.pool.leave_to(entered.before);
     }
     Ok(())
 }
 
-/// `allot_entered`.
-#[repr(C)]
-pub struct allot_entered {
-    pool: Pointer,
-    before: *const (),
-}
-
-crate::numbers::numbers!(ENTERED: allot_entered { pool, before });
-
 // SAFETY, of every function below: the caller keeps the contract of the header, which includes that
 // of the functions called here.
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_pool_create_abi(abi: u32, options: *const allot_options) -> Pointer {
-    // SAFETY: as above.
-    or_stop_pointer(unsafe { create(abi, options) })
+call_pair! {
+    unsafe fn allot_pool_create_abi, allot_pool_try_create_abi(
+        abi: u32,
+        options: *const allot_options,
+    ) -> *mut allot_pool = create
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_pool_try_create_abi(
-    abi: u32,
-    options: *const allot_options,
-) -> Pointer {
-    // SAFETY: as above.
-    or_null(unsafe { create(abi, options) })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_pool_destroy(pool: Pointer) {
+pub unsafe extern "C" fn allot_pool_destroy(pool: *mut allot_pool) {
     if !pool.is_null() {
         // SAFETY: as above.
-        or_stop(unsafe { handle::get_by_owner(pool) });
+        or_abort(unsafe { handle::get_by_owner(pool) });
     }
     // SAFETY: as above.
-    or_stop(unsafe { handle::destroy(pool, Pool::check_left) });
+    or_abort(unsafe { handle::destroy_if(pool, CPool::check_left) });
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_pool_alloc(pool: Pointer, size: usize, align: usize) -> *mut c_void {
-    // SAFETY: as above.
-    unsafe {
-        match at_hand(pool, size, align) {
-            Some(block) => block.as_ptr().cast(),
-            None => alloc_slowly(pool, size, align),
-        }
-    }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_pool_try_alloc(
-    pool: Pointer,
-    size: usize,
-    align: usize,
-) -> *mut c_void {
-    // SAFETY: as above.
-    unsafe {
-        match at_hand(pool, size, align) {
-            Some(block) => block.as_ptr().cast(),
-            None => try_alloc_slowly(pool, size, align),
-        }
-    }
+call_pair! {
+    unsafe fn allot_pool_alloc, allot_pool_try_alloc(
+        pool: *mut allot_pool,
+        size: usize,
+        align: usize,
+    ) -> *mut c_void = alloc_fast else alloc
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_pool_free(
-    pool: Pointer,
+    pool: *mut allot_pool,
     block: *mut c_void,
     size: usize,
     align: usize,
 ) {
     // SAFETY: as above.
     unsafe {
-        if let Some(held) = handle::at_once(pool) {
-            if let Some(layout) = common_layout(size, align) {
+        if let Some(this) = handle::get_fast(pool) {
+            if let Some(layout) = fast_layout(size, align) {
                 if let Some(block) = NonNull::new(block) {
-                    return held.pool.free_layout(block.cast(), layout);
+                    return this.pool.free_layout(block.cast(), layout);
                 }
             }
         }
-        free_slowly(pool, block, size, align);
+        free_slow(pool, block, size, align);
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_pool_resize(
-    pool: Pointer,
-    block: *mut c_void,
-    old_size: usize,
-    new_size: usize,
-    align: usize,
-) -> *mut c_void {
-    // SAFETY: as above.
-    or_stop_pointer(unsafe { resize(pool, block, old_size, new_size, align) })
+call_pair! {
+    unsafe fn allot_pool_resize, allot_pool_try_resize(
+        pool: *mut allot_pool,
+        block: *mut c_void,
+        old_size: usize,
+        new_size: usize,
+        align: usize,
+    ) -> *mut c_void = resize
+}
+
+call_pair! {
+    unsafe fn allot_pool_malloc, allot_pool_try_malloc(pool: *mut allot_pool, size: usize)
+        -> *mut c_void = malloc
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_pool_try_resize(
-    pool: Pointer,
-    block: *mut c_void,
-    old_size: usize,
-    new_size: usize,
-    align: usize,
-) -> *mut c_void {
+pub unsafe extern "C" fn allot_pool_trim(pool: *mut allot_pool) -> usize {
     // SAFETY: as above.
-    or_null(unsafe { resize(pool, block, old_size, new_size, align) })
+    or_abort(unsafe { handle::get(pool) }).pool.trim()
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_pool_malloc(pool: Pointer, size: usize) -> *mut c_void {
+pub unsafe extern "C" fn allot_pool_statistics(pool: *const allot_pool) -> allot_statistics {
     // SAFETY: as above.
-    or_stop_pointer(unsafe { malloc(pool, size) })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_pool_try_malloc(pool: Pointer, size: usize) -> *mut c_void {
-    // SAFETY: as above.
-    or_null(unsafe { malloc(pool, size) })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_pool_trim(pool: Pointer) -> usize {
-    // SAFETY: as above.
-    or_stop(unsafe { handle::get(pool) }).pool.trim()
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_pool_statistics(pool: *const Held<Pool>) -> allot_statistics {
-    // SAFETY: as above.
-    or_stop(unsafe { handle::get(pool) }).pool.statistics().into()
+    or_abort(unsafe { handle::get(pool) }).pool.statistics().into()
 }
 
 #[unsafe(no_mangle)]
@@ -344,19 +290,19 @@ pub extern "C" fn allot_pool_any_holds(address: *const c_void) -> bool {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_pool_enter(pool: Pointer) -> allot_entered {
+pub unsafe extern "C" fn allot_pool_enter(pool: *mut allot_pool) -> allot_entered {
     // SAFETY: as above.
-    or_stop(unsafe { enter(pool) })
+    or_abort(unsafe { enter(pool) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_pool_leave(entered: allot_entered) {
     // SAFETY: as above.
-    or_stop(unsafe { leave(entered) });
+    or_abort(unsafe { leave(entered) });
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_pool_reference(pool: *const Held<Pool>) -> u64 {
+pub unsafe extern "C" fn allot_pool_reference(pool: *const allot_pool) -> u64 {
     // SAFETY: as above.
-    or_stop(unsafe { handle::get(pool) }).pool.reference().to_bits()
+    or_abort(unsafe { handle::get(pool) }).pool.reference().to_bits()
 }

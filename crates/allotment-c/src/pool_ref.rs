@@ -11,49 +11,78 @@ use core::ptr::NonNull;
 use allotment::pool::current;
 use allotment::{AllocError, PoolRef};
 
-use crate::blocks;
-use crate::error::{Noted, Problem, note, or_null, or_stop, or_stop_pointer};
-use crate::handle::Kind;
-use crate::known;
-use crate::layouts::{DEFAULT_ALIGN, common_layout, layout_of};
+use crate::call_pair::call_pair;
+use crate::error::{Failure, Problem, fail, or_abort};
+use crate::handle_kind::HandleKind;
+use crate::handle_table;
+use crate::layouts::{DEFAULT_ALIGN, fast_layout, layout_of};
+use crate::sized_blocks::{BlockShape, OwnerKey};
 
-/// The reference of a number.
+/// The reference that a number stands for.
 ///
 /// # Safety
 /// The module's invariant.
 #[inline(always)]
-unsafe fn of(bits: u64) -> Result<PoolRef, Noted> {
-    if !known::none_looked_up() {
-        look_up(bits)?;
+unsafe fn from_bits(bits: u64) -> Result<PoolRef, Failure> {
+    if !handle_table::lookup_is_off() {
+        check_bits(bits)?;
     }
     // SAFETY: passed on to the caller.
     Ok(unsafe { PoolRef::from_bits(bits) })
 }
 
 #[cold]
-fn look_up(bits: u64) -> Result<(), Noted> {
-    if known::all_hardened() && !PoolRef::are_valid_bits(bits) {
+fn check_bits(bits: u64) -> Result<(), Failure> {
+    if handle_table::all_hardened() && !PoolRef::are_valid_bits(bits) {
         let text = "the reference is not that of a pool; allot_pool_reference() returns one";
-        return Err(note(Kind::Pool, None, Problem::Bad(text)));
+        return Err(fail(HandleKind::Pool, None, Problem::BadArgument(text)));
     }
     Ok(())
 }
 
-fn failed(pool: PoolRef, error: AllocError) -> Noted {
-    let kind = if pool == PoolRef::GLOBAL { Kind::Memory } else { Kind::Pool };
-    note(kind, None, error)
+/// What an error of an allocation from this pool names.
+pub(crate) fn kind_of(pool: PoolRef) -> HandleKind {
+    if pool == PoolRef::GLOBAL { HandleKind::Memory } else { HandleKind::Pool }
 }
 
-unsafe fn alloc(bits: u64, size: usize, align: usize) -> Result<NonNull<c_void>, Noted> {
+fn failed(pool: PoolRef, error: AllocError) -> Failure {
+    fail(kind_of(pool), None, error)
+}
+
+/// A block, if the fast path finds one and handles are not looked up.
+#[inline(always)]
+unsafe fn alloc_fast(bits: u64, size: usize, align: usize) -> Option<NonNull<u8>> {
+    if !handle_table::lookup_is_off() {
+        return None;
+    }
     // SAFETY: passed on to the caller.
-    let pool = unsafe { of(bits) }?;
+    unsafe { PoolRef::from_bits(bits) }.alloc_fast(fast_layout(size, align)?)
+}
+
+unsafe fn alloc(bits: u64, size: usize, align: usize) -> Result<NonNull<u8>, Failure> {
+    // SAFETY: passed on to the caller.
+    let pool = unsafe { from_bits(bits) }?;
     let block = layout_of(size, align).and_then(|layout| pool.try_alloc_layout(layout));
-    block.map(NonNull::cast).map_err(|error| failed(pool, error))
+    block.map_err(|error| failed(pool, error))
 }
 
-unsafe fn malloc(bits: u64, size: usize) -> Result<NonNull<c_void>, Noted> {
+/// A block that stores its size, of the pool that a reference refers to, or of malloc.
+pub(crate) fn alloc_sized(
+    pool: PoolRef,
+    size: usize,
+    align: usize,
+) -> Result<NonNull<c_void>, Failure> {
+    let block = BlockShape::new(size, align).and_then(|shape| {
+        let start = pool.try_alloc_layout(shape.layout())?;
+        // SAFETY: allocated above.
+        Ok(unsafe { shape.write_header(start, OwnerKey::SHARED) })
+    });
+    block.map_err(|error| failed(pool, error))
+}
+
+unsafe fn malloc(bits: u64, size: usize) -> Result<NonNull<c_void>, Failure> {
     // SAFETY: passed on to the caller.
-    blocks::alloc(unsafe { of(bits) }?, size, DEFAULT_ALIGN)
+    alloc_sized(unsafe { from_bits(bits) }?, size, DEFAULT_ALIGN)
 }
 
 unsafe fn resize(
@@ -62,42 +91,27 @@ unsafe fn resize(
     old_size: usize,
     new_size: usize,
     align: usize,
-) -> Result<NonNull<c_void>, Noted> {
+) -> Result<NonNull<u8>, Failure> {
     // SAFETY: passed on to the caller.
     unsafe {
-        let pool = of(bits)?;
+        let pool = from_bits(bits)?;
         let new = layout_of(new_size, align).map_err(|error| failed(pool, error))?;
         let resized = match NonNull::new(block) {
             None => pool.try_alloc_layout(new),
             Some(block) => layout_of(old_size, align)
                 .and_then(|old| pool.try_resize(block.cast(), old, new.size())),
         };
-        resized.map(NonNull::cast).map_err(|error| failed(pool, error))
+        resized.map_err(|error| failed(pool, error))
     }
 }
 
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn alloc_slowly(bits: u64, size: usize, align: usize) -> *mut c_void {
+unsafe extern "C" fn free_slow(block: *mut c_void, size: usize, align: usize) {
+    let Some(block) = NonNull::new(block) else { return };
+    let layout = layout_of(size, align).map_err(|error| failed(PoolRef::GLOBAL, error));
     // SAFETY: passed on to the caller.
-    or_stop_pointer(unsafe { alloc(bits, size, align) })
-}
-
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn try_alloc_slowly(bits: u64, size: usize, align: usize) -> *mut c_void {
-    // SAFETY: passed on to the caller.
-    or_null(unsafe { alloc(bits, size, align) })
-}
-
-/// A block, if the fast path finds one and handles are not looked up.
-#[inline(always)]
-unsafe fn at_hand(bits: u64, size: usize, align: usize) -> Option<NonNull<u8>> {
-    if !known::none_looked_up() {
-        return None;
-    }
-    // SAFETY: passed on to the caller.
-    unsafe { PoolRef::from_bits(bits) }.alloc_fast(common_layout(size, align)?)
+    unsafe { PoolRef::free_anywhere(block.cast(), or_abort(layout)) }
 }
 
 // SAFETY, of every function below: the caller keeps the contract of the header, which includes that
@@ -116,85 +130,37 @@ pub extern "C" fn allot_global() -> u64 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_ref_is_usable(bits: u64) -> bool {
     // SAFETY: as above.
-    or_stop(unsafe { of(bits) }).is_usable()
+    or_abort(unsafe { from_bits(bits) }).is_usable()
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_ref_alloc(bits: u64, size: usize, align: usize) -> *mut c_void {
-    // SAFETY: as above.
-    unsafe {
-        match at_hand(bits, size, align) {
-            Some(block) => block.as_ptr().cast(),
-            None => alloc_slowly(bits, size, align),
-        }
-    }
+call_pair! {
+    unsafe fn allot_ref_alloc, allot_ref_try_alloc(bits: u64, size: usize, align: usize)
+        -> *mut c_void = alloc_fast else alloc
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_ref_try_alloc(bits: u64, size: usize, align: usize) -> *mut c_void {
-    // SAFETY: as above.
-    unsafe {
-        match at_hand(bits, size, align) {
-            Some(block) => block.as_ptr().cast(),
-            None => try_alloc_slowly(bits, size, align),
-        }
-    }
+call_pair! {
+    unsafe fn allot_ref_resize, allot_ref_try_resize(
+        bits: u64,
+        block: *mut c_void,
+        old_size: usize,
+        new_size: usize,
+        align: usize,
+    ) -> *mut c_void = resize
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_ref_resize(
-    bits: u64,
-    block: *mut c_void,
-    old_size: usize,
-    new_size: usize,
-    align: usize,
-) -> *mut c_void {
-    // SAFETY: as above.
-    or_stop_pointer(unsafe { resize(bits, block, old_size, new_size, align) })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_ref_try_resize(
-    bits: u64,
-    block: *mut c_void,
-    old_size: usize,
-    new_size: usize,
-    align: usize,
-) -> *mut c_void {
-    // SAFETY: as above.
-    or_null(unsafe { resize(bits, block, old_size, new_size, align) })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_ref_malloc(bits: u64, size: usize) -> *mut c_void {
-    // SAFETY: as above.
-    or_stop_pointer(unsafe { malloc(bits, size) })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_ref_try_malloc(bits: u64, size: usize) -> *mut c_void {
-    // SAFETY: as above.
-    or_null(unsafe { malloc(bits, size) })
-}
-
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn free_slowly(block: *mut c_void, size: usize, align: usize) {
-    let Some(block) = NonNull::new(block) else { return };
-    let layout = layout_of(size, align).map_err(|error| failed(PoolRef::GLOBAL, error));
-    // SAFETY: passed on to the caller.
-    unsafe { PoolRef::free_anywhere(block.cast(), or_stop(layout)) }
+call_pair! {
+    unsafe fn allot_ref_malloc, allot_ref_try_malloc(bits: u64, size: usize) -> *mut c_void = malloc
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_free_sized(block: *mut c_void, size: usize, align: usize) {
     // SAFETY: as above.
     unsafe {
-        if let Some(layout) = common_layout(size, align) {
+        if let Some(layout) = fast_layout(size, align) {
             if let Some(block) = NonNull::new(block) {
                 return PoolRef::free_anywhere(block.cast(), layout);
             }
         }
-        free_slowly(block, size, align);
+        free_slow(block, size, align);
     }
 }

@@ -1,42 +1,37 @@
 //! `allot_reap`: blocks of any size for one thread at a time.
 //!
-//! The invariants are those of lib.rs, handle.rs and, for blocks that store their size, blocks.rs.
+//! The invariants are those of lib.rs, handle.rs and, for blocks that store their size,
+//! sized_blocks.rs.
 
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use allotment::AllocError;
+use allotment::{AllocError, Reap};
 
-use crate::blocks::{self, Key};
-use crate::error::{Noted, note, or_null, or_stop, or_stop_pointer};
-use crate::handle::{self, Held, Kept, Kind};
-use crate::layouts::{common_layout, layout_of};
-use crate::options::{self, Options, allot_options, has};
+use crate::call_pair::call_pair;
+use crate::error::{Failure, fail, or_abort};
+use crate::handle::{self, HandleBox, HandleTarget};
+use crate::handle_kind::HandleKind;
+use crate::layouts::{fast_layout, layout_of};
+use crate::options::{self, CheckedOptions, allot_options, option_bits, with_requested};
+use crate::sized_blocks::{self, BlockShape, OwnerKey, not_a_block};
 use crate::statistics::allot_statistics;
 
 /// `allot_reap`.
+pub type allot_reap = HandleBox<CReap>;
+
+/// A reap, and the key of its blocks. In this order: fast paths add no offset to find the reap.
 #[repr(C)]
-pub struct Reap {
-    reap: allotment::Reap,
+pub struct CReap {
+    reap: Reap,
     /// The key of the blocks that store their size. A reset changes it.
-    key: Cell<Key>,
+    key: Cell<OwnerKey>,
 }
 
-/// The options of a reap besides its name and budget.
-const OPTIONS: u32 = has::SOURCE
-    | has::RELEASE
-    | has::HARDENED
-    | has::RESERVED
-    | has::INITIAL
-    | has::INCREMENT
-    | has::MAXIMUM;
-
-type Pointer = *mut Held<Reap>;
-
-impl Kept for Reap {
-    const KIND: Kind = Kind::Reap;
+impl HandleTarget for CReap {
+    const KIND: HandleKind = HandleKind::Reap;
     const ONE_THREAD: bool = true;
 
     fn name(&self) -> Option<&str> {
@@ -44,145 +39,131 @@ impl Kept for Reap {
     }
 }
 
-impl Reap {
-    fn failed(&self, error: AllocError) -> Noted {
-        note(Kind::Reap, self.name(), error)
+impl CReap {
+    #[cold]
+    fn failed(&self, error: AllocError) -> Failure {
+        fail(HandleKind::Reap, self.name(), error)
     }
 }
 
 /// A new key, which neither another reap nor this reap before a reset had.
-fn next_key() -> Key {
+fn next_key() -> OwnerKey {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    Key::numbered(NEXT.fetch_add(1, Ordering::Relaxed))
+    OwnerKey::numbered(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-unsafe fn create(abi: u32, options: *const allot_options) -> Result<NonNull<Held<Reap>>, Noted> {
+/// The options besides name and budget.
+const SUPPORTED: u32 = option_bits::SOURCE
+    | option_bits::RELEASE
+    | option_bits::HARDENED
+    | option_bits::RESERVED
+    | option_bits::INITIAL
+    | option_bits::INCREMENT
+    | option_bits::MAXIMUM;
+
+unsafe fn create(abi: u32, options: *const allot_options) -> Result<NonNull<allot_reap>, Failure> {
     // SAFETY: passed on to the caller.
-    let options = unsafe { options::read(Kind::Reap, abi, options, OPTIONS) }?;
-    let reap = build(&options).map_err(|error| note(Kind::Reap, options.name, error))?;
-    handle::create(Reap { reap, key: Cell::new(next_key()) }, options.hardened)
+    let options = unsafe { options::read(HandleKind::Reap, abi, options, SUPPORTED) }?;
+    let (name, hardened) = (options.name, options.hardened);
+    let reap = build(options).map_err(|error| fail(HandleKind::Reap, name, error))?;
+    handle::create(CReap { reap, key: Cell::new(next_key()) }, hardened)
 }
 
-fn build(options: &Options<'_>) -> Result<allotment::Reap, AllocError> {
-    let mut builder = allotment::Reap::builder()
+fn build(options: CheckedOptions<'_>) -> Result<Reap, AllocError> {
+    let builder = Reap::builder()
         .release(options.release)
         .hardened(options.hardened)
         .increment(options.increment)
         .reserved(options.reserved);
-    if let Some(name) = options.name {
-        builder = builder.name(name);
-    }
-    if let Some(budget) = &options.budget {
-        builder = builder.budget(budget);
-    }
-    if options.maximum > 0 {
-        builder = builder.maximum(options.maximum);
-    }
-    if let Some(source) = &options.source {
-        builder = builder.source(source.clone());
-    }
-    if options.initial > 0 {
-        builder = builder.initial(options.initial);
-    }
-    builder.try_build()
+    with_requested!(builder, options: source, initial, maximum).try_build()
 }
 
-// ---- blocks by size ----
+// ---- blocks whose caller knows the size ----
 
 /// A block, if the fast path finds one.
 #[inline(always)]
-unsafe fn at_hand(reap: Pointer, size: usize, align: usize) -> Option<NonNull<u8>> {
+unsafe fn alloc_fast(reap: *mut allot_reap, size: usize, align: usize) -> Option<NonNull<u8>> {
     // SAFETY: passed on to the caller.
-    let held = unsafe { handle::at_once(reap) }?;
-    held.reap.alloc_fast(common_layout(size, align)?)
+    let this = unsafe { handle::get_fast(reap) }?;
+    this.reap.alloc_fast(fast_layout(size, align)?)
 }
 
-unsafe fn alloc(reap: Pointer, size: usize, align: usize) -> Result<NonNull<c_void>, Noted> {
+unsafe fn alloc(reap: *mut allot_reap, size: usize, align: usize) -> Result<NonNull<u8>, Failure> {
     // SAFETY: passed on to the caller.
-    let held = unsafe { handle::get(reap) }?;
-    let block = layout_of(size, align).and_then(|layout| held.reap.try_alloc_layout(layout));
-    block.map(NonNull::cast).map_err(|error| held.failed(error))
-}
-
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn alloc_slowly(reap: Pointer, size: usize, align: usize) -> *mut c_void {
-    // SAFETY: passed on to the caller.
-    or_stop_pointer(unsafe { alloc(reap, size, align) })
+    let this = unsafe { handle::get(reap) }?;
+    let block = layout_of(size, align).and_then(|layout| this.reap.try_alloc_layout(layout));
+    block.map_err(|error| this.failed(error))
 }
 
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn try_alloc_slowly(reap: Pointer, size: usize, align: usize) -> *mut c_void {
-    // SAFETY: passed on to the caller.
-    or_null(unsafe { alloc(reap, size, align) })
-}
-
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn free_slowly(reap: Pointer, block: *mut c_void, size: usize, align: usize) {
+unsafe extern "C" fn free_slow(
+    reap: *mut allot_reap,
+    block: *mut c_void,
+    size: usize,
+    align: usize,
+) {
     let Some(block) = NonNull::new(block) else { return };
     // SAFETY: passed on to the caller.
     unsafe {
-        let held = or_stop(handle::get(reap));
-        let layout = or_stop(layout_of(size, align).map_err(|error| held.failed(error)));
-        held.reap.free_layout(block.cast(), layout);
+        let this = or_abort(handle::get(reap));
+        let layout = or_abort(layout_of(size, align).map_err(|error| this.failed(error)));
+        this.reap.free_layout(block.cast(), layout);
     }
 }
 
 unsafe fn resize(
-    reap: Pointer,
+    reap: *mut allot_reap,
     block: *mut c_void,
     old_size: usize,
     new_size: usize,
     align: usize,
-) -> Result<NonNull<c_void>, Noted> {
+) -> Result<NonNull<u8>, Failure> {
     // SAFETY: passed on to the caller.
     unsafe {
-        let held = handle::get(reap)?;
-        let new = layout_of(new_size, align).map_err(|error| held.failed(error))?;
+        let this = handle::get(reap)?;
+        let new = layout_of(new_size, align).map_err(|error| this.failed(error))?;
         let resized = match NonNull::new(block) {
-            None => held.reap.try_alloc_layout(new),
+            None => this.reap.try_alloc_layout(new),
             Some(block) => layout_of(old_size, align)
-                .and_then(|old| held.reap.try_resize(block.cast(), old, new.size())),
+                .and_then(|old| this.reap.try_resize(block.cast(), old, new.size())),
         };
-        resized.map(NonNull::cast).map_err(|error| held.failed(error))
+        resized.map_err(|error| this.failed(error))
     }
 }
 
 // ---- blocks that store their size ----
 
-unsafe fn malloc(reap: Pointer, size: usize) -> Result<NonNull<c_void>, Noted> {
-    // SAFETY: passed on to the caller. The block has the layout that `begin` needs.
+unsafe fn malloc(reap: *mut allot_reap, size: usize) -> Result<NonNull<c_void>, Failure> {
+    // SAFETY: passed on to the caller. The block has the layout that `write_header` needs.
     unsafe {
-        let held = handle::get(reap)?;
-        let form = blocks::usual(size).map_err(|error| held.failed(error))?;
-        let start = match held.reap.alloc_fast(form.layout()) {
+        let this = handle::get(reap)?;
+        let shape = BlockShape::with_default_align(size).map_err(|error| this.failed(error))?;
+        let start = match this.reap.alloc_fast(shape.layout()) {
             Some(start) => start,
             None => {
-                held.reap.try_alloc_layout(form.layout()).map_err(|error| held.failed(error))?
+                this.reap.try_alloc_layout(shape.layout()).map_err(|error| this.failed(error))?
             }
         };
-        Ok(form.begin(start, held.key.get()))
+        Ok(shape.write_header(start, this.key.get()))
     }
 }
 
 unsafe fn realloc(
-    reap: Pointer,
+    reap: *mut allot_reap,
     block: *mut c_void,
     size: usize,
-) -> Result<NonNull<c_void>, Noted> {
+) -> Result<NonNull<c_void>, Failure> {
     // SAFETY: passed on to the caller. The block's header shows that it is of this reap.
     unsafe {
         let Some(block) = NonNull::new(block) else { return malloc(reap, size) };
-        let held = handle::get(reap)?;
-        let key = held.key.get();
-        let resized = blocks::resize(block, size, key, |start, old, new| {
-            held.reap.try_resize(start, old, new)
+        let this = handle::get(reap)?;
+        let resized = sized_blocks::resize(block, size, this.key.get(), |start, old, new| {
+            this.reap.try_resize(start, old, new)
         });
         match resized {
-            Some(block) => block.map_err(|error| held.failed(error)),
-            None => Err(blocks::no_block(Kind::Reap, held.name(), block)),
+            Some(block) => block.map_err(|error| this.failed(error)),
+            None => Err(not_a_block(HandleKind::Reap, this.name(), block)),
         }
     }
 }
@@ -190,164 +171,105 @@ unsafe fn realloc(
 // SAFETY, of every function below: the caller keeps the contract of the header, which includes that
 // of the functions called here.
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_reap_create_abi(abi: u32, options: *const allot_options) -> Pointer {
-    // SAFETY: as above.
-    or_stop_pointer(unsafe { create(abi, options) })
+call_pair! {
+    unsafe fn allot_reap_create_abi, allot_reap_try_create_abi(
+        abi: u32,
+        options: *const allot_options,
+    ) -> *mut allot_reap = create
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_reap_try_create_abi(
-    abi: u32,
-    options: *const allot_options,
-) -> Pointer {
+pub unsafe extern "C" fn allot_reap_destroy(reap: *mut allot_reap) {
     // SAFETY: as above.
-    or_null(unsafe { create(abi, options) })
+    or_abort(unsafe { handle::destroy(reap) });
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_reap_destroy(reap: Pointer) {
-    // SAFETY: as above.
-    or_stop(unsafe { handle::destroy(reap, |_| Ok(())) });
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_reap_alloc(reap: Pointer, size: usize, align: usize) -> *mut c_void {
-    // SAFETY: as above.
-    unsafe {
-        match at_hand(reap, size, align) {
-            Some(block) => block.as_ptr().cast(),
-            None => alloc_slowly(reap, size, align),
-        }
-    }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_reap_try_alloc(
-    reap: Pointer,
-    size: usize,
-    align: usize,
-) -> *mut c_void {
-    // SAFETY: as above.
-    unsafe {
-        match at_hand(reap, size, align) {
-            Some(block) => block.as_ptr().cast(),
-            None => try_alloc_slowly(reap, size, align),
-        }
-    }
+call_pair! {
+    unsafe fn allot_reap_alloc, allot_reap_try_alloc(
+        reap: *mut allot_reap,
+        size: usize,
+        align: usize,
+    ) -> *mut c_void = alloc_fast else alloc
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_reap_free(
-    reap: Pointer,
+    reap: *mut allot_reap,
     block: *mut c_void,
     size: usize,
     align: usize,
 ) {
     // SAFETY: as above.
     unsafe {
-        if let Some(held) = handle::at_once(reap) {
-            if let Some(layout) = common_layout(size, align) {
+        if let Some(this) = handle::get_fast(reap) {
+            if let Some(layout) = fast_layout(size, align) {
                 if let Some(block) = NonNull::new(block) {
-                    return held.reap.free_layout(block.cast(), layout);
+                    return this.reap.free_layout(block.cast(), layout);
                 }
             }
         }
-        free_slowly(reap, block, size, align);
+        free_slow(reap, block, size, align);
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_reap_resize(
-    reap: Pointer,
-    block: *mut c_void,
-    old_size: usize,
-    new_size: usize,
-    align: usize,
-) -> *mut c_void {
-    // SAFETY: as above.
-    or_stop_pointer(unsafe { resize(reap, block, old_size, new_size, align) })
+call_pair! {
+    unsafe fn allot_reap_resize, allot_reap_try_resize(
+        reap: *mut allot_reap,
+        block: *mut c_void,
+        old_size: usize,
+        new_size: usize,
+        align: usize,
+    ) -> *mut c_void = resize
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_reap_try_resize(
-    reap: Pointer,
-    block: *mut c_void,
-    old_size: usize,
-    new_size: usize,
-    align: usize,
-) -> *mut c_void {
+pub unsafe extern "C" fn allot_reap_reset(reap: *mut allot_reap) {
     // SAFETY: as above.
-    or_null(unsafe { resize(reap, block, old_size, new_size, align) })
+    let this = or_abort(unsafe { handle::get_mut(reap) });
+    this.key.set(next_key());
+    this.reap.reset();
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_reap_reset(reap: Pointer) {
+pub unsafe extern "C" fn allot_reap_trim(reap: *mut allot_reap) -> usize {
     // SAFETY: as above.
-    let held = or_stop(unsafe { handle::get_mut(reap) });
-    held.key.set(next_key());
-    held.reap.reset();
+    or_abort(unsafe { handle::get(reap) }).reap.trim()
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_reap_trim(reap: Pointer) -> usize {
+pub unsafe extern "C" fn allot_reap_adopt(reap: *mut allot_reap) {
     // SAFETY: as above.
-    or_stop(unsafe { handle::get(reap) }).reap.trim()
+    or_abort(unsafe { handle::adopt(reap) });
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_reap_adopt(reap: Pointer) {
+pub unsafe extern "C" fn allot_reap_statistics(reap: *const allot_reap) -> allot_statistics {
     // SAFETY: as above.
-    or_stop(unsafe { handle::adopt(reap) });
+    or_abort(unsafe { handle::get(reap) }).reap.statistics().into()
+}
+
+call_pair! {
+    unsafe fn allot_reap_malloc, allot_reap_try_malloc(reap: *mut allot_reap, size: usize)
+        -> *mut c_void = malloc
+}
+
+call_pair! {
+    unsafe fn allot_reap_realloc, allot_reap_try_realloc(
+        reap: *mut allot_reap,
+        block: *mut c_void,
+        size: usize,
+    ) -> *mut c_void = realloc
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_reap_statistics(reap: *const Held<Reap>) -> allot_statistics {
-    // SAFETY: as above.
-    or_stop(unsafe { handle::get(reap) }).reap.statistics().into()
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_reap_malloc(reap: Pointer, size: usize) -> *mut c_void {
-    // SAFETY: as above.
-    or_stop_pointer(unsafe { malloc(reap, size) })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_reap_try_malloc(reap: Pointer, size: usize) -> *mut c_void {
-    // SAFETY: as above.
-    or_null(unsafe { malloc(reap, size) })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_reap_realloc(
-    reap: Pointer,
-    block: *mut c_void,
-    size: usize,
-) -> *mut c_void {
-    // SAFETY: as above.
-    or_stop_pointer(unsafe { realloc(reap, block, size) })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_reap_try_realloc(
-    reap: Pointer,
-    block: *mut c_void,
-    size: usize,
-) -> *mut c_void {
-    // SAFETY: as above.
-    or_null(unsafe { realloc(reap, block, size) })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_reap_free_known(reap: Pointer, block: *mut c_void) {
+pub unsafe extern "C" fn allot_reap_free_known(reap: *mut allot_reap, block: *mut c_void) {
     let Some(block) = NonNull::new(block) else { return };
     // SAFETY: as above. The block's header shows that it is of this reap.
     unsafe {
-        let held = or_stop(handle::get(reap));
-        match blocks::end(block, held.key.get()) {
-            Some((start, layout)) => held.reap.free_layout(start, layout),
-            None => blocks::no_block(Kind::Reap, held.name(), block).stop(),
+        let this = or_abort(handle::get(reap));
+        match sized_blocks::retire(block, this.key.get()) {
+            Some((start, layout)) => this.reap.free_layout(start, layout),
+            None => not_a_block(HandleKind::Reap, this.name(), block).abort(),
         }
     }
 }

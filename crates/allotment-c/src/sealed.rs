@@ -4,71 +4,78 @@
 //!
 //! Those of lib.rs and handle.rs, and these:
 //!
-//! 1. A [`Root`] refers to what an initialiser returned. The C caller guarantees that it is
+//! 1. A [`SealedRoot`] refers to what an initialiser returned. The C caller guarantees that it is
 //!    read-only.
-//! 2. A `Sealer` is alive while its initialiser runs. Its handle, which is hardened in every mode,
+//! 2. A sealer is alive while its initialiser runs. Its handle, which is hardened in every mode,
 //!    is destroyed before the sealed memory can be released.
 
-use core::alloc::Layout;
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::NonNull;
 
-use allotment::{AllocError, ReadOnly, Sealable};
+use allotment::{AllocError, ReadOnly, Sealable, Sealed, Sealer};
 
-use crate::error::{self, Noted, Problem, note, or_null, or_stop, or_stop_pointer};
-use crate::handle::{self, Held, Kept, Kind};
-use crate::known;
+use crate::call_pair::call_pair;
+use crate::error::{
+    Failure, Problem, fail, or_abort, pending_failure, pointer_or_abort, restore_last_error,
+    take_last_error,
+};
+use crate::handle::{self, HandleBox, HandleTarget};
+use crate::handle_kind::HandleKind;
+use crate::handle_table;
 use crate::layouts::{DEFAULT_ALIGN, layout_of};
-use crate::options::{self, allot_options};
+use crate::options::{self, allot_options, with_requested};
 use crate::statistics::allot_statistics;
 
-/// The object that was built.
+/// The object that an initialiser built.
 #[derive(Clone, Copy)]
-pub struct Root(NonNull<c_void>);
+pub struct SealedRoot(NonNull<c_void>);
 
 // SAFETY: an address of memory that does not change (invariant 1).
-unsafe impl Send for Root {}
+unsafe impl Send for SealedRoot {}
 // SAFETY: as above.
-unsafe impl Sync for Root {}
+unsafe impl Sync for SealedRoot {}
 // SAFETY: as above; it owns nothing.
-unsafe impl ReadOnly for Root {}
+unsafe impl ReadOnly for SealedRoot {}
 
-impl Sealable for Root {
+impl Sealable for SealedRoot {
     type In<'s> = Self;
 }
 
 /// `allot_sealed`.
+pub type allot_sealed = HandleBox<CSealed>;
+
+/// Sealed memory, and the object in it.
 #[repr(C)]
-pub struct Sealed {
+pub struct CSealed {
     /// `None` after it was leaked.
-    sealed: Option<allotment::Sealed<Root>>,
-    root: Root,
+    sealed: Option<Sealed<SealedRoot>>,
+    root: SealedRoot,
 }
 
 /// `allot_sealer`.
+pub type allot_sealer = HandleBox<CSealer>;
+
+/// The memory that an initialiser allocates in.
 #[repr(C)]
-pub struct Sealer {
-    sealer: allotment::Sealer<'static>,
+pub struct CSealer {
+    sealer: Sealer<'static>,
     name: Option<&'static str>,
 }
 
 /// `allot_sealed_init`.
-type Init = unsafe extern "C" fn(*mut Held<Sealer>, *mut c_void) -> *const c_void;
+type InitCallback = unsafe extern "C" fn(*mut allot_sealer, *mut c_void) -> *const c_void;
 
-type Pointer = *mut Held<Sealed>;
-type SealerPointer = *mut Held<Sealer>;
-
-impl Kept for Sealed {
-    const KIND: Kind = Kind::Sealed;
+impl HandleTarget for CSealed {
+    const KIND: HandleKind = HandleKind::Sealed;
     const ONE_THREAD: bool = false;
 
     fn name(&self) -> Option<&str> {
-        self.sealed.as_ref().and_then(allotment::Sealed::name)
+        self.sealed.as_ref().and_then(Sealed::name)
     }
 }
 
-impl Kept for Sealer {
-    const KIND: Kind = Kind::Sealer;
+impl HandleTarget for CSealer {
+    const KIND: HandleKind = HandleKind::Sealer;
     const ONE_THREAD: bool = true;
 
     fn name(&self) -> Option<&str> {
@@ -77,14 +84,14 @@ impl Kept for Sealer {
 }
 
 /// Why nothing was built.
-enum Refused {
+enum BuildError {
     Memory(AllocError),
-    Noted(Noted),
+    Failed(Failure),
     /// The initialiser returned NULL.
     GaveUp,
 }
 
-impl From<AllocError> for Refused {
+impl From<AllocError> for BuildError {
     fn from(error: AllocError) -> Self {
         Self::Memory(error)
     }
@@ -96,88 +103,84 @@ impl From<AllocError> for Refused {
 /// `init` is an initialiser that may be called with `context`. It uses the sealer only while it
 /// runs.
 unsafe fn run(
-    init: Init,
+    init: InitCallback,
     context: *mut c_void,
-    sealer: allotment::Sealer<'_>,
+    sealer: Sealer<'_>,
     name: Option<&str>,
-) -> Result<Root, Refused> {
+) -> Result<SealedRoot, BuildError> {
     // SAFETY: the sealer's handle is destroyed below, before the memory and the name can end
     // (invariant 2).
     let (sealer, name) = unsafe {
         (
-            core::mem::transmute::<allotment::Sealer<'_>, allotment::Sealer<'static>>(sealer),
+            core::mem::transmute::<Sealer<'_>, Sealer<'static>>(sealer),
             core::mem::transmute::<Option<&str>, Option<&'static str>>(name),
         )
     };
     // Hardened in every mode: C code can easily keep the handle and use it too late. The tombstone
     // costs little compared with the system calls.
-    let held = handle::create(Sealer { sealer, name }, true);
-    let held = held.map_err(Refused::Noted)?.as_ptr();
+    let handle = handle::create(CSealer { sealer, name }, true);
+    let handle = handle.map_err(BuildError::Failed)?.as_ptr();
     // SAFETY: passed on to the caller.
-    let root = unsafe { init(held, context) };
+    let root = unsafe { init(handle, context) };
     // SAFETY: created above; the initialiser does not use it any more.
-    unsafe { handle::destroy(held, |_| Ok(())) }.map_err(Refused::Noted)?;
-    NonNull::new(root.cast_mut()).map(Root).ok_or(Refused::GaveUp)
+    unsafe { handle::destroy(handle) }.map_err(BuildError::Failed)?;
+    NonNull::new(root.cast_mut()).map(SealedRoot).ok_or(BuildError::GaveUp)
 }
 
 /// `Err(None)` means that the initialiser gave up without an error.
 unsafe fn create(
     abi: u32,
     options: *const allot_options,
-    init: Option<Init>,
+    init: Option<InitCallback>,
     context: *mut c_void,
-) -> Result<NonNull<Held<Sealed>>, Option<Noted>> {
+) -> Result<NonNull<allot_sealed>, Option<Failure>> {
     // SAFETY: passed on to the caller.
-    let options = unsafe { options::read(Kind::Sealed, abi, options, 0) }?;
+    let options = unsafe { options::read(HandleKind::Sealed, abi, options, 0) }?;
     let Some(init) = init else {
         let text = "the initialiser is NULL; pass a function that builds the object";
-        return Err(Some(note(Kind::Sealed, options.name, Problem::BadOption(text))));
+        return Err(Some(fail(HandleKind::Sealed, options.name, Problem::BadOption(text))));
     };
-    let mut builder = allotment::Sealed::<Root>::builder();
-    if let Some(name) = options.name {
-        builder = builder.name(name);
-    }
-    if let Some(budget) = &options.budget {
-        builder = builder.budget(budget);
-    }
-    let before = error::set_aside();
+    let builder = with_requested!(Sealed::<SealedRoot>::builder(), options:);
+    let before = take_last_error();
     let built = builder.try_build(|sealer| {
         // SAFETY: passed on to the caller.
         unsafe { run(init, context, sealer, options.name) }
     });
     match built {
         Ok(sealed) => {
-            error::put_back(before);
+            restore_last_error(before);
             let root = *sealed.get();
-            Ok(handle::create(Sealed { sealed: Some(sealed), root }, known::all_hardened())?)
+            let sealed = CSealed { sealed: Some(sealed), root };
+            Ok(handle::create(sealed, handle_table::all_hardened())?)
         }
-        Err(Refused::Memory(error)) => Err(Some(note(Kind::Sealed, options.name, error))),
-        Err(Refused::Noted(noted)) => Err(Some(noted)),
-        Err(Refused::GaveUp) => Err(error::left()),
+        Err(BuildError::Memory(error)) => Err(Some(fail(HandleKind::Sealed, options.name, error))),
+        Err(BuildError::Failed(failure)) => Err(Some(failure)),
+        Err(BuildError::GaveUp) => Err(pending_failure()),
     }
 }
 
 // ---- the sealer ----
 
 unsafe fn alloc(
-    sealer: SealerPointer,
-    layout: Result<Layout, AllocError>,
-) -> Result<NonNull<u8>, Noted> {
+    sealer: *mut allot_sealer,
+    size: usize,
+    align: usize,
+) -> Result<NonNull<u8>, Failure> {
     // SAFETY: passed on to the caller.
-    let held = unsafe { handle::get(sealer) }?;
-    let block = layout.and_then(|layout| held.sealer.try_alloc_layout(layout));
-    block.map_err(|error| note(Kind::Sealer, held.name, error))
+    let this = unsafe { handle::get(sealer) }?;
+    let block = layout_of(size, align).and_then(|layout| this.sealer.try_alloc_layout(layout));
+    block.map_err(|error| fail(HandleKind::Sealer, this.name, error))
 }
 
-unsafe fn memdup(
-    sealer: SealerPointer,
+unsafe fn copy(
+    sealer: *mut allot_sealer,
     bytes: *const u8,
     size: usize,
     align: usize,
-) -> Result<NonNull<u8>, Noted> {
+) -> Result<NonNull<u8>, Failure> {
     // SAFETY: passed on to the caller. A fresh block of `size` bytes.
     unsafe {
-        let block = alloc(sealer, layout_of(size, align))?;
+        let block = alloc(sealer, size, align)?;
         if size > 0 {
             block.as_ptr().copy_from_nonoverlapping(bytes, size);
         }
@@ -185,28 +188,39 @@ unsafe fn memdup(
     }
 }
 
-unsafe fn strdup(sealer: SealerPointer, text: *const c_char) -> Result<NonNull<u8>, Noted> {
+unsafe fn memdup(
+    sealer: *mut allot_sealer,
+    bytes: *const c_void,
+    size: usize,
+) -> Result<NonNull<u8>, Failure> {
+    // SAFETY: passed on to the caller.
+    unsafe { copy(sealer, bytes.cast(), size, DEFAULT_ALIGN) }
+}
+
+unsafe fn strdup(sealer: *mut allot_sealer, text: *const c_char) -> Result<NonNull<u8>, Failure> {
     // SAFETY: passed on to the caller.
     unsafe {
         let text = CStr::from_ptr(text).to_bytes_with_nul();
-        memdup(sealer, text.as_ptr(), text.len(), 1)
+        copy(sealer, text.as_ptr(), text.len(), 1)
     }
 }
 
 // SAFETY, of every function below: the caller keeps the contract of the header, which includes that
 // of the functions called here.
 
+// Not a `call_pair`: if the initialiser gives up, the twin returns NULL without an error.
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_sealed_create_abi(
     abi: u32,
     options: *const allot_options,
-    init: Option<Init>,
+    init: Option<InitCallback>,
     context: *mut c_void,
-) -> Pointer {
+) -> *mut allot_sealed {
     // SAFETY: as above.
-    or_stop_pointer(unsafe { create(abi, options, init, context) }.map_err(|refused| {
+    pointer_or_abort(unsafe { create(abi, options, init, context) }.map_err(|failure| {
         let text = "its initialiser gave up: it returned NULL";
-        refused.unwrap_or_else(|| note(Kind::Sealed, None, Problem::Bad(text)))
+        failure.unwrap_or_else(|| fail(HandleKind::Sealed, None, Problem::BadArgument(text)))
     }))
 }
 
@@ -214,9 +228,9 @@ pub unsafe extern "C" fn allot_sealed_create_abi(
 pub unsafe extern "C" fn allot_sealed_try_create_abi(
     abi: u32,
     options: *const allot_options,
-    init: Option<Init>,
+    init: Option<InitCallback>,
     context: *mut c_void,
-) -> Pointer {
+) -> *mut allot_sealed {
     // SAFETY: as above.
     match unsafe { create(abi, options, init, context) } {
         Ok(sealed) => sealed.as_ptr(),
@@ -225,98 +239,63 @@ pub unsafe extern "C" fn allot_sealed_try_create_abi(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_sealed_get(sealed: *const Held<Sealed>) -> *const c_void {
+pub unsafe extern "C" fn allot_sealed_get(sealed: *const allot_sealed) -> *const c_void {
     // SAFETY: as above.
     unsafe {
-        let held = match handle::at_once(sealed) {
-            Some(held) => held,
-            None => or_stop(handle::get(sealed)),
+        let this = match handle::get_fast(sealed) {
+            Some(this) => this,
+            None => or_abort(handle::get(sealed)),
         };
-        held.root.0.as_ptr()
+        this.root.0.as_ptr()
     }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_sealed_leak(sealed: Pointer) -> *const c_void {
+pub unsafe extern "C" fn allot_sealed_leak(sealed: *mut allot_sealed) -> *const c_void {
     // SAFETY: as above. No other code uses the handle any more.
     unsafe {
-        let held = or_stop(handle::get_mut(sealed));
-        let root = held.root.0.as_ptr();
-        if let Some(sealed) = held.sealed.take() {
-            let _ = sealed.leak();
+        let this = or_abort(handle::get_mut(sealed));
+        let root = this.root.0.as_ptr();
+        if let Some(memory) = this.sealed.take() {
+            let _ = memory.leak();
         }
-        or_stop(handle::destroy(sealed, |_| Ok(())));
+        or_abort(handle::destroy(sealed));
         root
     }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_sealed_destroy(sealed: Pointer) {
+pub unsafe extern "C" fn allot_sealed_destroy(sealed: *mut allot_sealed) {
     // SAFETY: as above.
-    or_stop(unsafe { handle::destroy(sealed, |_| Ok(())) });
+    or_abort(unsafe { handle::destroy(sealed) });
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_sealed_statistics(sealed: *const Held<Sealed>) -> allot_statistics {
+pub unsafe extern "C" fn allot_sealed_statistics(sealed: *const allot_sealed) -> allot_statistics {
     // SAFETY: as above.
-    let held = or_stop(unsafe { handle::get(sealed) });
-    held.sealed.as_ref().map(|sealed| sealed.statistics().into()).unwrap_or_default()
+    let this = or_abort(unsafe { handle::get(sealed) });
+    this.sealed.as_ref().map(|sealed| sealed.statistics().into()).unwrap_or_default()
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_sealer_alloc(
-    sealer: SealerPointer,
-    size: usize,
-    align: usize,
-) -> *mut c_void {
-    // SAFETY: as above.
-    or_stop_pointer(unsafe { alloc(sealer, layout_of(size, align)) }).cast()
+call_pair! {
+    unsafe fn allot_sealer_alloc, allot_sealer_try_alloc(
+        sealer: *mut allot_sealer,
+        size: usize,
+        align: usize,
+    ) -> *mut c_void = alloc
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_sealer_try_alloc(
-    sealer: SealerPointer,
-    size: usize,
-    align: usize,
-) -> *mut c_void {
-    // SAFETY: as above.
-    or_null(unsafe { alloc(sealer, layout_of(size, align)) }).cast()
+call_pair! {
+    unsafe fn allot_sealer_memdup, allot_sealer_try_memdup(
+        sealer: *mut allot_sealer,
+        bytes: *const c_void,
+        size: usize,
+    ) -> *mut c_void = memdup
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_sealer_memdup(
-    sealer: SealerPointer,
-    bytes: *const c_void,
-    size: usize,
-) -> *mut c_void {
-    // SAFETY: as above.
-    or_stop_pointer(unsafe { memdup(sealer, bytes.cast(), size, DEFAULT_ALIGN) }).cast()
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_sealer_try_memdup(
-    sealer: SealerPointer,
-    bytes: *const c_void,
-    size: usize,
-) -> *mut c_void {
-    // SAFETY: as above.
-    or_null(unsafe { memdup(sealer, bytes.cast(), size, DEFAULT_ALIGN) }).cast()
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_sealer_strdup(
-    sealer: SealerPointer,
-    text: *const c_char,
-) -> *mut c_char {
-    // SAFETY: as above.
-    or_stop_pointer(unsafe { strdup(sealer, text) }).cast()
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_sealer_try_strdup(
-    sealer: SealerPointer,
-    text: *const c_char,
-) -> *mut c_char {
-    // SAFETY: as above.
-    or_null(unsafe { strdup(sealer, text) }).cast()
+call_pair! {
+    unsafe fn allot_sealer_strdup, allot_sealer_try_strdup(
+        sealer: *mut allot_sealer,
+        text: *const c_char,
+    ) -> *mut c_char = strdup
 }

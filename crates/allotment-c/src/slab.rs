@@ -20,34 +20,30 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use allotment::{AllocError, ErrorKind, Lifetime, RawSlab};
 
-use crate::error::{Noted, Problem, note, or_false, or_null, or_stop, or_stop_pointer};
-use crate::handle::{self, Held, Kept, Kind};
-use crate::known;
+use crate::call_pair::call_pair;
+use crate::error::{Failure, Problem, fail, or_abort};
+use crate::handle::{self, HandleBox, HandleTarget};
+use crate::handle_kind::HandleKind;
+use crate::handle_table;
 use crate::layouts::layout_of;
-use crate::options::{self, Options, allot_options, has};
+use crate::options::{self, CheckedOptions, allot_options, option_bits, with_requested};
 use crate::statistics::allot_statistics;
 
 /// `allot_slab`.
+pub type allot_slab = HandleBox<CSlab>;
+
+/// A slab, or a reference to a slab that the whole process shares.
 #[repr(C)]
-pub struct Slab {
+pub struct CSlab {
     raw: ManuallyDrop<RawSlab>,
+    /// The slab that the whole process shares, if this is one.
     shared: Option<Arc<RawSlab>>,
+    /// The number of living slab handles.
     handles: AtomicUsize,
 }
 
-/// The options of a slab besides its name and budget.
-const OPTIONS: u32 = has::SOURCE
-    | has::RELEASE
-    | has::HARDENED
-    | has::REPORT_LIVE
-    | has::PACKING
-    | has::MAX_PAGE_BYTES
-    | has::MAX_CACHED_BYTES;
-
-pub(crate) type SlabPointer = *mut Held<Slab>;
-
-impl Slab {
-    fn own(raw: RawSlab) -> Self {
+impl CSlab {
+    fn owned(raw: RawSlab) -> Self {
         Self { raw: ManuallyDrop::new(raw), shared: None, handles: AtomicUsize::new(0) }
     }
 
@@ -62,33 +58,34 @@ impl Slab {
         &self.raw
     }
 
-    /// Counts a new handle.
+    /// Counts a new slab handle.
     pub(crate) fn add_handle(&self) {
         self.handles.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts the end of a handle.
+    /// Counts the end of a slab handle.
     pub(crate) fn drop_handle(&self) {
         // Release pairs with the Acquire in `check_unused`: the handle's last use of the slab comes
         // before its end.
         self.handles.fetch_sub(1, Ordering::Release);
     }
 
-    fn check_unused(&self) -> Result<(), Noted> {
+    fn check_unused(&self) -> Result<(), Failure> {
         if self.handles.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         let text = "destroyed while it has handles; destroy them first, each on its thread";
-        Err(note(Kind::Slab, self.name(), Problem::InUse(text)))
+        Err(fail(HandleKind::Slab, self.name(), Problem::InUse(text)))
     }
 
-    pub(crate) fn failed(&self, error: AllocError) -> Noted {
-        note(Kind::Slab, self.name(), error)
+    #[cold]
+    fn failed(&self, error: AllocError) -> Failure {
+        fail(HandleKind::Slab, self.name(), error)
     }
 }
 
-impl Kept for Slab {
-    const KIND: Kind = Kind::Slab;
+impl HandleTarget for CSlab {
+    const KIND: HandleKind = HandleKind::Slab;
     const ONE_THREAD: bool = false;
 
     fn name(&self) -> Option<&str> {
@@ -96,7 +93,7 @@ impl Kept for Slab {
     }
 }
 
-impl Drop for Slab {
+impl Drop for CSlab {
     fn drop(&mut self) {
         if self.shared.is_none() {
             // SAFETY: the slab's own (invariant 1), not used after this.
@@ -105,50 +102,44 @@ impl Drop for Slab {
     }
 }
 
+/// The options besides name and budget.
+const SUPPORTED: u32 = option_bits::SOURCE
+    | option_bits::RELEASE
+    | option_bits::HARDENED
+    | option_bits::REPORT_LIVE
+    | option_bits::PACKING
+    | option_bits::MAX_PAGE_BYTES
+    | option_bits::MAX_CACHED_BYTES;
+
 unsafe fn create(
     abi: u32,
     size: usize,
     align: usize,
     options: *const allot_options,
-) -> Result<NonNull<Held<Slab>>, Noted> {
+) -> Result<NonNull<allot_slab>, Failure> {
     // SAFETY: passed on to the caller.
-    let options = unsafe { options::read(Kind::Slab, abi, options, OPTIONS) }?;
-    let raw = layout_of(size, align).and_then(|layout| build(layout, &options));
-    let raw = raw.map_err(|error| note(Kind::Slab, options.name, error))?;
-    handle::create(Slab::own(raw), options.hardened)
+    let options = unsafe { options::read(HandleKind::Slab, abi, options, SUPPORTED) }?;
+    let (name, hardened) = (options.name, options.hardened);
+    let slab = layout_of(size, align).and_then(|layout| build(layout, options));
+    let slab = slab.map_err(|error| fail(HandleKind::Slab, name, error))?;
+    handle::create(CSlab::owned(slab), hardened)
 }
 
-fn build(layout: Layout, options: &Options<'_>) -> Result<RawSlab, AllocError> {
-    let mut builder = RawSlab::builder(layout)
+fn build(layout: Layout, options: CheckedOptions<'_>) -> Result<RawSlab, AllocError> {
+    let builder = RawSlab::builder(layout)
         .release(options.release)
         .packing(options.packing)
         .hardened(options.hardened);
-    if let Some(name) = options.name {
-        builder = builder.name(name);
-    }
-    if let Some(budget) = &options.budget {
-        builder = builder.budget(budget);
-    }
-    if let Some(source) = &options.source {
-        builder = builder.source(source.clone());
-    }
-    if let Some(report) = options.report_live {
-        builder = builder.report_live(report);
-    }
-    if options.max_page_bytes > 0 {
-        builder = builder.max_page_bytes(options.max_page_bytes);
-    }
-    if options.max_cached_bytes > 0 {
-        builder = builder.max_cached_bytes(options.max_cached_bytes);
-    }
-    builder.try_build()
+    with_requested!(builder, options: source, report_live, max_page_bytes, max_cached_bytes)
+        .try_build()
 }
 
 /// Hardened slabs by size. The slabs by size of the library are not hardened.
-static HARDENED: Mutex<BTreeMap<(usize, usize), Weak<RawSlab>>> = Mutex::new(BTreeMap::new());
+static HARDENED_BY_SIZE: Mutex<BTreeMap<(usize, usize), Weak<RawSlab>>> =
+    Mutex::new(BTreeMap::new());
 
 fn hardened_by_size(layout: Layout) -> Result<Arc<RawSlab>, AllocError> {
-    let mut slabs = HARDENED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut slabs = HARDENED_BY_SIZE.lock().unwrap_or_else(PoisonError::into_inner);
     slabs.retain(|_, slab| slab.strong_count() > 0);
     let key = (layout.size(), layout.align());
     if let Some(slab) = slabs.get(&key).and_then(Weak::upgrade) {
@@ -159,70 +150,56 @@ fn hardened_by_size(layout: Layout) -> Result<Arc<RawSlab>, AllocError> {
     Ok(slab)
 }
 
-fn by_size(size: usize, align: usize) -> Result<NonNull<Held<Slab>>, Noted> {
-    let hardened = known::all_hardened();
+fn by_size(size: usize, align: usize) -> Result<NonNull<allot_slab>, Failure> {
+    let hardened = handle_table::all_hardened();
     let slab = layout_of(size, align)
         .and_then(RawSlab::try_by_size)
         .and_then(|slab| if hardened { hardened_by_size(slab.layout()) } else { Ok(slab) })
-        .map_err(|error| note(Kind::Slab, None, error))?;
-    handle::create(Slab::shared(slab), hardened)
+        .map_err(|error| fail(HandleKind::Slab, None, error))?;
+    handle::create(CSlab::shared(slab), hardened)
 }
 
 /// The slab, if its fast paths may be tried: it is not NULL, and handles are not looked up.
 #[inline(always)]
-unsafe fn at_once<'a>(slab: *const Held<Slab>) -> Option<&'a Slab> {
+unsafe fn get_fast<'a>(slab: *const allot_slab) -> Option<&'a CSlab> {
     // SAFETY: a slab (invariant 1 of lib.rs), or the tombstone of a hardened slab. Only `raw` of a
     // tombstone is read, and it is unchanged (2).
-    if known::none_looked_up() { unsafe { slab.cast::<Slab>().as_ref() } } else { None }
+    if handle_table::lookup_is_off() { unsafe { slab.cast::<CSlab>().as_ref() } } else { None }
 }
 
 /// A slot from the thread's cache.
 #[inline(always)]
-unsafe fn at_hand(slab: *const Held<Slab>) -> Option<NonNull<u8>> {
+unsafe fn alloc_fast(slab: *const allot_slab) -> Option<NonNull<u8>> {
     // SAFETY: passed on to the caller.
-    unsafe { at_once(slab) }?.raw.alloc_cached()
+    unsafe { get_fast(slab) }?.raw.alloc_cached()
 }
 
-unsafe fn alloc(slab: *const Held<Slab>) -> Result<NonNull<c_void>, Noted> {
+unsafe fn alloc(slab: *const allot_slab) -> Result<NonNull<u8>, Failure> {
     // SAFETY: passed on to the caller.
-    let slab = unsafe { handle::get(slab) }?;
-    slab.raw.try_alloc().map(NonNull::cast).map_err(|error| slab.failed(error))
-}
-
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn alloc_slowly(slab: *const Held<Slab>) -> *mut c_void {
-    // SAFETY: passed on to the caller.
-    or_stop_pointer(unsafe { alloc(slab) })
+    let this = unsafe { handle::get(slab) }?;
+    this.raw.try_alloc().map_err(|error| this.failed(error))
 }
 
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn try_alloc_slowly(slab: *const Held<Slab>) -> *mut c_void {
-    // SAFETY: passed on to the caller.
-    or_null(unsafe { alloc(slab) })
-}
-
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn free_slowly(slab: *const Held<Slab>, slot: *mut c_void) {
+unsafe extern "C" fn free_slow(slab: *const allot_slab, slot: *mut c_void) {
     let Some(slot) = NonNull::new(slot) else { return };
     // SAFETY: passed on to the caller.
-    unsafe { or_stop(handle::get(slab)).raw.free(slot.cast()) }
+    unsafe { or_abort(handle::get(slab)).raw.free(slot.cast()) }
 }
 
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn free_anywhere_slowly(slot: *mut c_void) {
+unsafe extern "C" fn free_anywhere_slow(slot: *mut c_void) {
     let Some(live) = NonNull::new(slot) else { return };
     // SAFETY: passed on to the caller.
     if !unsafe { RawSlab::free_if_slot(live.cast()) } {
         let text = format!("foreign pointer, not a slot of any slab: {slot:p}");
-        note(Kind::Slab, None, Problem::Bad(&text)).stop()
+        fail(HandleKind::Slab, None, Problem::BadArgument(&text)).abort()
     }
 }
 
-unsafe fn alloc_for(slab: *const Held<Slab>, lifetime: c_int) -> Result<NonNull<c_void>, Noted> {
+unsafe fn alloc_for(slab: *const allot_slab, lifetime: c_int) -> Result<NonNull<c_void>, Failure> {
     // SAFETY: passed on to the caller.
     let slab = unsafe { handle::get(slab) }?;
     let lifetime = match lifetime {
@@ -230,17 +207,17 @@ unsafe fn alloc_for(slab: *const Held<Slab>, lifetime: c_int) -> Result<NonNull<
         1 => Lifetime::Long,
         _ => {
             let text = "no such lifetime; use ALLOT_SHORT_LIVED or ALLOT_LONG_LIVED";
-            return Err(note(Kind::Slab, slab.name(), Problem::BadOption(text)));
+            return Err(fail(HandleKind::Slab, slab.name(), Problem::BadOption(text)));
         }
     };
     slab.raw.try_alloc_for(lifetime).map(NonNull::cast).map_err(|error| slab.failed(error))
 }
 
 unsafe fn alloc_many(
-    slab: *const Held<Slab>,
+    slab: *const allot_slab,
     slots: *mut *mut c_void,
     count: usize,
-) -> Result<(), Noted> {
+) -> Result<(), Failure> {
     // SAFETY: passed on to the caller.
     let slab = unsafe { handle::get(slab) }?;
     if count == 0 {
@@ -256,7 +233,7 @@ unsafe fn alloc_many(
     slab.raw.try_alloc_many(slots).map_err(|error| slab.failed(error))
 }
 
-unsafe fn reserve(slab: *const Held<Slab>, slots: usize) -> Result<(), Noted> {
+unsafe fn reserve(slab: *const allot_slab, slots: usize) -> Result<(), Failure> {
     // SAFETY: passed on to the caller.
     let slab = unsafe { handle::get(slab) }?;
     slab.raw.try_reserve(slots).map_err(|error| slab.failed(error))
@@ -265,80 +242,47 @@ unsafe fn reserve(slab: *const Held<Slab>, slots: usize) -> Result<(), Noted> {
 // SAFETY, of every function below: the caller keeps the contract of the header, which includes that
 // of the functions called here.
 
+call_pair! {
+    unsafe fn allot_slab_create_abi, allot_slab_try_create_abi(
+        abi: u32,
+        size: usize,
+        align: usize,
+        options: *const allot_options,
+    ) -> *mut allot_slab = create
+}
+
+call_pair! {
+    fn allot_slab_by_size, allot_slab_try_by_size(size: usize, align: usize) -> *mut allot_slab
+        = by_size
+}
+
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_create_abi(
-    abi: u32,
-    size: usize,
-    align: usize,
-    options: *const allot_options,
-) -> SlabPointer {
+pub unsafe extern "C" fn allot_slab_destroy(slab: *mut allot_slab) {
     // SAFETY: as above.
-    or_stop_pointer(unsafe { create(abi, size, align, options) })
+    or_abort(unsafe { handle::destroy_if(slab, CSlab::check_unused) });
+}
+
+call_pair! {
+    unsafe fn allot_slab_alloc, allot_slab_try_alloc(slab: *mut allot_slab) -> *mut c_void
+        = alloc_fast else alloc
+}
+
+call_pair! {
+    unsafe fn allot_slab_alloc_for, allot_slab_try_alloc_for(
+        slab: *mut allot_slab,
+        lifetime: c_int,
+    ) -> *mut c_void = alloc_for
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_try_create_abi(
-    abi: u32,
-    size: usize,
-    align: usize,
-    options: *const allot_options,
-) -> SlabPointer {
-    // SAFETY: as above.
-    or_null(unsafe { create(abi, size, align, options) })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn allot_slab_by_size(size: usize, align: usize) -> SlabPointer {
-    or_stop_pointer(by_size(size, align))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn allot_slab_try_by_size(size: usize, align: usize) -> SlabPointer {
-    or_null(by_size(size, align))
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_destroy(slab: SlabPointer) {
-    // SAFETY: as above.
-    or_stop(unsafe { handle::destroy(slab, Slab::check_unused) });
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_alloc(slab: SlabPointer) -> *mut c_void {
-    // SAFETY: as above.
-    unsafe { at_hand(slab).map_or_else(|| alloc_slowly(slab), |slot| slot.as_ptr().cast()) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_try_alloc(slab: SlabPointer) -> *mut c_void {
-    // SAFETY: as above.
-    unsafe { at_hand(slab).map_or_else(|| try_alloc_slowly(slab), |slot| slot.as_ptr().cast()) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_alloc_for(slab: SlabPointer, lifetime: c_int) -> *mut c_void {
-    // SAFETY: as above.
-    or_stop_pointer(unsafe { alloc_for(slab, lifetime) })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_try_alloc_for(
-    slab: SlabPointer,
-    lifetime: c_int,
-) -> *mut c_void {
-    // SAFETY: as above.
-    or_null(unsafe { alloc_for(slab, lifetime) })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_free(slab: SlabPointer, slot: *mut c_void) {
+pub unsafe extern "C" fn allot_slab_free(slab: *mut allot_slab, slot: *mut c_void) {
     // SAFETY: as above.
     unsafe {
-        match (at_once(slab), NonNull::new(slot)) {
-            (Some(known), Some(live)) => {
-                known.raw.free_or(live.cast(), || free_slowly(slab, slot));
+        match (get_fast(slab), NonNull::new(slot)) {
+            (Some(this), Some(live)) => {
+                this.raw.free_or(live.cast(), || free_slow(slab, slot));
             }
-            _ => free_slowly(slab, slot),
+            _ => free_slow(slab, slot),
         }
     }
 }
@@ -347,40 +291,28 @@ pub unsafe extern "C" fn allot_slab_free(slab: SlabPointer, slot: *mut c_void) {
 pub unsafe extern "C" fn allot_slab_free_anywhere(slot: *mut c_void) {
     if let Some(live) = NonNull::new(slot) {
         // SAFETY: as above.
-        unsafe { RawSlab::free_cached_or(live.cast(), || free_anywhere_slowly(slot)) };
+        unsafe { RawSlab::free_cached_or(live.cast(), || free_anywhere_slow(slot)) };
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_alloc_many(
-    slab: SlabPointer,
-    slots: *mut *mut c_void,
-    count: usize,
-) {
-    // SAFETY: as above.
-    or_stop(unsafe { alloc_many(slab, slots, count) });
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_try_alloc_many(
-    slab: SlabPointer,
-    slots: *mut *mut c_void,
-    count: usize,
-) -> bool {
-    // SAFETY: as above.
-    or_false(unsafe { alloc_many(slab, slots, count) })
+call_pair! {
+    unsafe fn allot_slab_alloc_many, allot_slab_try_alloc_many(
+        slab: *mut allot_slab,
+        slots: *mut *mut c_void,
+        count: usize,
+    ) = alloc_many
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_slab_free_many(
-    slab: SlabPointer,
+    slab: *mut allot_slab,
     slots: *const *mut c_void,
     count: usize,
 ) {
     // SAFETY: as above. The caller provides `count` entries, and a run between two NULLs contains
     // none.
     unsafe {
-        let slab = or_stop(handle::get(slab));
+        let slab = or_abort(handle::get(slab));
         if count > 0 {
             let slots = core::slice::from_raw_parts(slots, count);
             for run in slots.split(|slot| slot.is_null()) {
@@ -390,44 +322,37 @@ pub unsafe extern "C" fn allot_slab_free_many(
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_reserve(slab: SlabPointer, slots: usize) {
-    // SAFETY: as above.
-    or_stop(unsafe { reserve(slab, slots) });
+call_pair! {
+    unsafe fn allot_slab_reserve, allot_slab_try_reserve(slab: *mut allot_slab, slots: usize)
+        = reserve
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_try_reserve(slab: SlabPointer, slots: usize) -> bool {
+pub unsafe extern "C" fn allot_slab_trim(slab: *mut allot_slab) -> usize {
     // SAFETY: as above.
-    or_false(unsafe { reserve(slab, slots) })
+    or_abort(unsafe { handle::get(slab) }).raw.trim()
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_trim(slab: SlabPointer) -> usize {
+pub unsafe extern "C" fn allot_slab_flush(slab: *mut allot_slab) {
     // SAFETY: as above.
-    or_stop(unsafe { handle::get(slab) }).raw.trim()
+    or_abort(unsafe { handle::get(slab) }).raw.flush();
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_flush(slab: SlabPointer) {
+pub unsafe extern "C" fn allot_slab_set_packing(slab: *mut allot_slab, packing: bool) {
     // SAFETY: as above.
-    or_stop(unsafe { handle::get(slab) }).raw.flush();
+    or_abort(unsafe { handle::get(slab) }).raw.set_packing(packing);
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_set_packing(slab: SlabPointer, packing: bool) {
+pub unsafe extern "C" fn allot_slab_slot_size(slab: *const allot_slab) -> usize {
     // SAFETY: as above.
-    or_stop(unsafe { handle::get(slab) }).raw.set_packing(packing);
+    or_abort(unsafe { handle::get(slab) }).raw.layout().size()
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_slot_size(slab: *const Held<Slab>) -> usize {
+pub unsafe extern "C" fn allot_slab_statistics(slab: *const allot_slab) -> allot_statistics {
     // SAFETY: as above.
-    or_stop(unsafe { handle::get(slab) }).raw.layout().size()
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_statistics(slab: *const Held<Slab>) -> allot_statistics {
-    // SAFETY: as above.
-    or_stop(unsafe { handle::get(slab) }).raw.statistics().into()
+    or_abort(unsafe { handle::get(slab) }).raw.statistics().into()
 }

@@ -5,7 +5,7 @@
 //!
 //! Those of lib.rs and handle.rs, and these:
 //!
-//! 1. The header's inline functions read `front` and `tags`. `front` is that of `handle`, or one
+//! 1. The header's inline functions read `cache` and `tags`. `cache` is that of `handle`, or one
 //!    that is empty and accepts nothing.
 //! 2. `slab` is alive: it counts this handle.
 
@@ -15,48 +15,53 @@ use core::ptr::NonNull;
 
 use allotment::RawSlabHandle;
 
-use crate::error::{Noted, check_abi, note, or_null, or_stop, or_stop_pointer};
-use crate::handle::{self, Held, Kept, Kind};
-use crate::slab::{Slab, SlabPointer};
+use crate::call_pair::call_pair;
+use crate::error::{Failure, check_abi, fail, or_abort};
+use crate::handle::{self, HandleBox, HandleTarget};
+use crate::handle_kind::HandleKind;
+use crate::slab::{CSlab, allot_slab};
 
 /// `allot_slab_handle`.
+pub type allot_slab_handle = HandleBox<CSlabHandle>;
+
+/// A slab handle, and what inline functions read.
 #[repr(C)]
-pub struct SlabHandle {
-    front: *const (),
+pub struct CSlabHandle {
+    /// The thread's cache of the slab.
+    cache: *const (),
+    /// The root of the map from addresses to the tags of slabs.
     tags: *const (),
     handle: ManuallyDrop<RawSlabHandle<'static>>,
-    slab: &'static Slab,
+    slab: &'static CSlab,
 }
 
 pub(crate) const HANDLE: &[(&str, usize)] = &[
-    ("offsetof(struct allot_slab_handle, allot_front)", core::mem::offset_of!(SlabHandle, front)),
-    ("offsetof(struct allot_slab_handle, allot_tags)", core::mem::offset_of!(SlabHandle, tags)),
+    ("offsetof(struct allot_slab_handle, allot_cache)", core::mem::offset_of!(CSlabHandle, cache)),
+    ("offsetof(struct allot_slab_handle, allot_tags)", core::mem::offset_of!(CSlabHandle, tags)),
 ];
 
 // The numbers of the header.
 const _: () = {
-    assert!(core::mem::offset_of!(SlabHandle, front) == 0);
-    assert!(core::mem::offset_of!(SlabHandle, tags) == 8);
+    assert!(core::mem::offset_of!(CSlabHandle, cache) == 0);
+    assert!(core::mem::offset_of!(CSlabHandle, tags) == 8);
     assert!(RawSlabHandle::CACHE_BYTES == 384);
 };
 
-type Pointer = *mut Held<SlabHandle>;
-
-impl Kept for SlabHandle {
-    const KIND: Kind = Kind::SlabHandle;
+impl HandleTarget for CSlabHandle {
+    const KIND: HandleKind = HandleKind::SlabHandle;
     const ONE_THREAD: bool = true;
 
     fn name(&self) -> Option<&str> {
         self.slab.name()
     }
 
-    unsafe fn entomb(value: *mut Self) {
-        // SAFETY: the memory is valid. The front is empty and accepts nothing.
-        unsafe { (*value).front = RawSlabHandle::empty_cache() };
+    unsafe fn disable_fast_paths(value: *mut Self) {
+        // SAFETY: the memory is valid. The cache is empty and accepts nothing.
+        unsafe { (*value).cache = RawSlabHandle::empty_cache() };
     }
 }
 
-impl Drop for SlabHandle {
+impl Drop for CSlabHandle {
     fn drop(&mut self) {
         // SAFETY: dropped only here.
         unsafe { ManuallyDrop::drop(&mut self.handle) };
@@ -64,65 +69,57 @@ impl Drop for SlabHandle {
     }
 }
 
-unsafe fn create(abi: u32, slab: SlabPointer) -> Result<NonNull<Held<SlabHandle>>, Noted> {
-    check_abi(Kind::SlabHandle, abi)?;
+unsafe fn create(abi: u32, slab: *mut allot_slab) -> Result<NonNull<allot_slab_handle>, Failure> {
+    check_abi(HandleKind::SlabHandle, abi)?;
     // SAFETY: passed on to the caller. The slab is not destroyed before the handle (its invariant
     // 3).
-    let (held, hardened) = unsafe { (handle::get(slab)?, handle::is_hardened(slab)) };
-    held.add_handle();
-    let handle = held.raw().handle();
-    let (front, tags) = (handle.cache(), RawSlabHandle::tags());
-    let made = SlabHandle { front, tags, handle: ManuallyDrop::new(handle), slab: held };
-    handle::create(made, hardened)
+    let (slab, hardened) = unsafe { (handle::get(slab)?, handle::is_hardened(slab)) };
+    slab.add_handle();
+    let handle = slab.raw().handle();
+    let (cache, tags) = (handle.cache(), RawSlabHandle::tags());
+    let handle = ManuallyDrop::new(handle);
+    handle::create(CSlabHandle { cache, tags, handle, slab }, hardened)
 }
 
-unsafe fn alloc(handle: Pointer) -> Result<NonNull<c_void>, Noted> {
+unsafe fn alloc(handle: *mut allot_slab_handle) -> Result<NonNull<u8>, Failure> {
     // SAFETY: passed on to the caller.
-    let held = unsafe { handle::get(handle) }?;
-    let slot = held.handle.try_alloc();
-    slot.map(NonNull::cast).map_err(|error| note(Kind::SlabHandle, held.name(), error))
+    let this = unsafe { handle::get(handle) }?;
+    let slot = this.handle.try_alloc();
+    slot.map_err(|error| fail(HandleKind::SlabHandle, this.name(), error))
 }
 
 // SAFETY, of every function below: the caller keeps the contract of the header, which includes that
 // of the functions called here.
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_handle_create_abi(abi: u32, slab: SlabPointer) -> Pointer {
-    // SAFETY: as above.
-    or_stop_pointer(unsafe { create(abi, slab) })
+call_pair! {
+    unsafe fn allot_slab_handle_create_abi, allot_slab_handle_try_create_abi(
+        abi: u32,
+        slab: *mut allot_slab,
+    ) -> *mut allot_slab_handle = create
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_handle_try_create_abi(abi: u32, slab: SlabPointer) -> Pointer {
-    // SAFETY: as above.
-    or_null(unsafe { create(abi, slab) })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_handle_destroy(handle: Pointer) {
+pub unsafe extern "C" fn allot_slab_handle_destroy(handle: *mut allot_slab_handle) {
     if !handle.is_null() {
-        // SAFETY: as above. No other thread may access the front, in any mode.
-        or_stop(unsafe { handle::get_by_owner(handle) });
+        // SAFETY: as above. No other thread may access the cache, in any mode.
+        or_abort(unsafe { handle::get_by_owner(handle) });
     }
     // SAFETY: as above.
-    or_stop(unsafe { handle::destroy(handle, |_| Ok(())) });
+    or_abort(unsafe { handle::destroy(handle) });
+}
+
+call_pair! {
+    unsafe fn allot_slab_handle_alloc_slowly, allot_slab_handle_try_alloc_slowly(
+        handle: *mut allot_slab_handle,
+    ) -> *mut c_void = alloc
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_handle_alloc_slowly(handle: Pointer) -> *mut c_void {
-    // SAFETY: as above.
-    or_stop_pointer(unsafe { alloc(handle) })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_handle_try_alloc_slowly(handle: Pointer) -> *mut c_void {
-    // SAFETY: as above.
-    or_null(unsafe { alloc(handle) })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_handle_free_slowly(handle: Pointer, slot: *mut c_void) {
+pub unsafe extern "C" fn allot_slab_handle_free_slowly(
+    handle: *mut allot_slab_handle,
+    slot: *mut c_void,
+) {
     let Some(slot) = NonNull::new(slot) else { return };
     // SAFETY: as above. With `ALLOT_OUT_OF_LINE` every slot is freed here.
-    unsafe { or_stop(handle::get(handle)).handle.free(slot.cast()) }
+    unsafe { or_abort(handle::get(handle)).handle.free(slot.cast()) }
 }

@@ -15,27 +15,30 @@ use std::sync::Arc;
 
 use allotment::{AllocError, ErrorKind, File, Malloc, Mmap, SharedSource, Source};
 
-use crate::error::{Noted, Problem, check_abi, note, or_null, or_stop, or_stop_pointer};
-use crate::handle::{self, Held, Kept, Kind};
-use crate::known;
+use crate::call_pair::call_pair;
+use crate::error::{Failure, Problem, check_abi, fail, or_abort, pointer_or_abort};
+use crate::handle::{self, HandleBox, HandleTarget};
+use crate::handle_kind::HandleKind;
+use crate::handle_table;
+use crate::struct_numbers::struct_numbers;
 
 /// `allot_source`.
-pub type allot_source = Held<SourceOfC>;
+pub type allot_source = HandleBox<CSource>;
 
 /// A source, and the file if it is a file source.
-pub struct SourceOfC {
+pub struct CSource {
     shared: SharedSource,
     file: Option<Arc<File>>,
 }
 
-impl SourceOfC {
+impl CSource {
     pub(crate) fn shared(&self) -> SharedSource {
         self.shared.clone()
     }
 }
 
-impl Kept for SourceOfC {
-    const KIND: Kind = Kind::Source;
+impl HandleTarget for CSource {
+    const KIND: HandleKind = HandleKind::Source;
     const ONE_THREAD: bool = false;
 
     fn name(&self) -> Option<&str> {
@@ -43,41 +46,41 @@ impl Kept for SourceOfC {
     }
 }
 
-type Acquire = unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void;
-type Release = unsafe extern "C" fn(*mut c_void, *mut c_void, usize, usize);
-type End = unsafe extern "C" fn(*mut c_void);
+type AcquireCallback = unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void;
+type ReleaseCallback = unsafe extern "C" fn(*mut c_void, *mut c_void, usize, usize);
+type EndCallback = unsafe extern "C" fn(*mut c_void);
 
 /// `allot_source_calls`.
 #[repr(C)]
 pub struct allot_source_calls {
     name: *const c_char,
-    acquire: Option<Acquire>,
-    release: Option<Release>,
-    end: Option<End>,
+    acquire: Option<AcquireCallback>,
+    release: Option<ReleaseCallback>,
+    end: Option<EndCallback>,
     zeroed: u8,
     not_inherited: u8,
 }
 
-crate::numbers::numbers!(CALLS: allot_source_calls { name, acquire, release, end, zeroed, not_inherited });
+struct_numbers!(CALLS: allot_source_calls { name, acquire, release, end, zeroed, not_inherited });
 
-/// A custom source.
-struct Calls {
+/// A custom source: the functions of an `allot_source_calls`, checked.
+struct CallbackSource {
     name: Box<str>,
-    acquire: Acquire,
-    release: Release,
-    end: Option<End>,
+    acquire: AcquireCallback,
+    release: ReleaseCallback,
+    end: Option<EndCallback>,
     context: *mut c_void,
     zeroed: bool,
     inherited: bool,
 }
 
 // SAFETY: any thread may call its functions (invariant 1).
-unsafe impl Send for Calls {}
+unsafe impl Send for CallbackSource {}
 // SAFETY: as above.
-unsafe impl Sync for Calls {}
+unsafe impl Sync for CallbackSource {}
 
 // SAFETY: the functions keep the contract (invariant 1).
-unsafe impl Source for Calls {
+unsafe impl Source for CallbackSource {
     fn name(&self) -> &str {
         &self.name
     }
@@ -112,7 +115,7 @@ unsafe impl Source for Calls {
     }
 }
 
-impl Drop for Calls {
+impl Drop for CallbackSource {
     fn drop(&mut self) {
         if let Some(end) = self.end {
             // SAFETY: invariant 1. No other call follows.
@@ -121,23 +124,23 @@ impl Drop for Calls {
     }
 }
 
-fn make(
+fn create(
     shared: impl Into<SharedSource>,
     file: Option<Arc<File>>,
-) -> Result<NonNull<allot_source>, Noted> {
-    handle::create(SourceOfC { shared: shared.into(), file }, known::all_hardened())
+) -> Result<NonNull<allot_source>, Failure> {
+    handle::create(CSource { shared: shared.into(), file }, handle_table::all_hardened())
 }
 
 /// # Safety
 /// `calls` is NULL, or points to a structure of the header with this `abi`, whose functions keep
 /// the contract.
-unsafe fn make_of_calls(
+unsafe fn create_from_callbacks(
     abi: u32,
     calls: *const allot_source_calls,
     context: *mut c_void,
-) -> Result<NonNull<allot_source>, Noted> {
-    check_abi(Kind::Source, abi)?;
-    let bad = |text| Err(note(Kind::Source, None, Problem::BadOption(text)));
+) -> Result<NonNull<allot_source>, Failure> {
+    check_abi(HandleKind::Source, abi)?;
+    let bad = |text| Err(fail(HandleKind::Source, None, Problem::BadOption(text)));
     // SAFETY: passed on to the caller.
     let Some(calls) = (unsafe { calls.as_ref() }) else {
         return bad("the calls are NULL; a custom source needs acquire and release");
@@ -151,129 +154,106 @@ unsafe fn make_of_calls(
         // SAFETY: passed on to the caller.
         match unsafe { CStr::from_ptr(calls.name) }.to_str() {
             Ok(name) => name.into(),
-            Err(_) => return Err(note(Kind::Source, None, Problem::BadName)),
+            Err(_) => return Err(fail(HandleKind::Source, None, Problem::BadName)),
         }
     };
     let (zeroed, inherited) = (calls.zeroed != 0, calls.not_inherited == 0);
-    let calls = Calls { name, acquire, release, end: calls.end, context, zeroed, inherited };
-    make(Arc::new(calls), None)
+    let end = calls.end;
+    let source = CallbackSource { name, acquire, release, end, context, zeroed, inherited };
+    create(Arc::new(source), None)
 }
 
 /// # Safety
 /// The path is NULL, or a string that ends with a NUL.
-unsafe fn make_of_file(
+unsafe fn create_from_file(
     path: *const c_char,
     open: impl FnOnce(&Path) -> std::io::Result<File>,
-) -> Result<NonNull<allot_source>, Noted> {
+) -> Result<NonNull<allot_source>, Failure> {
     if path.is_null() {
         let problem = Problem::BadOption("the path is NULL; a file source needs a path");
-        return Err(note(Kind::Source, None, problem));
+        return Err(fail(HandleKind::Source, None, problem));
     }
     // SAFETY: passed on to the caller.
     let path = unsafe { CStr::from_ptr(path) };
     match open(Path::new(OsStr::from_bytes(path.to_bytes()))) {
         Ok(file) => {
             let file = Arc::new(file);
-            make(file.clone(), Some(file))
+            create(file.clone(), Some(file))
         }
         Err(error) => {
             let code = error.raw_os_error().unwrap_or(0);
-            Err(note(Kind::Source, None, Problem::File(path, code)))
+            Err(fail(HandleKind::Source, None, Problem::File(path, code)))
         }
     }
 }
 
 /// # Safety
-/// `calls` is NULL, or points to a structure of the header with this `abi`, whose functions keep
-/// the contract.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_source_create_abi(
-    abi: u32,
-    calls: *const allot_source_calls,
-    context: *mut c_void,
-) -> *mut allot_source {
+/// As for [`create_from_file`].
+unsafe fn unnamed_file(directory: *const c_char) -> Result<NonNull<allot_source>, Failure> {
     // SAFETY: passed on to the caller.
-    or_stop_pointer(unsafe { make_of_calls(abi, calls, context) })
+    unsafe { create_from_file(directory, File::in_directory) }
 }
 
 /// # Safety
-/// As for [`allot_source_create_abi`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_source_try_create_abi(
-    abi: u32,
-    calls: *const allot_source_calls,
-    context: *mut c_void,
-) -> *mut allot_source {
+/// As for [`create_from_file`].
+unsafe fn named_file(path: *const c_char) -> Result<NonNull<allot_source>, Failure> {
     // SAFETY: passed on to the caller.
-    or_null(unsafe { make_of_calls(abi, calls, context) })
+    unsafe { create_from_file(path, File::kept) }
+}
+
+// SAFETY, of every function below: the caller keeps the contract of the header, which includes that
+// of the functions called here.
+
+call_pair! {
+    unsafe fn allot_source_create_abi, allot_source_try_create_abi(
+        abi: u32,
+        calls: *const allot_source_calls,
+        context: *mut c_void,
+    ) -> *mut allot_source = create_from_callbacks
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn allot_source_mmap() -> *mut allot_source {
-    or_stop_pointer(make(Mmap::new(), None))
+    pointer_or_abort(create(Mmap::new(), None))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn allot_source_small_pages() -> *mut allot_source {
-    or_stop_pointer(make(Mmap::small_pages(), None))
+    pointer_or_abort(create(Mmap::small_pages(), None))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn allot_source_huge_pages() -> *mut allot_source {
-    or_stop_pointer(make(Mmap::huge_pages(), None))
+    pointer_or_abort(create(Mmap::huge_pages(), None))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn allot_source_malloc() -> *mut allot_source {
-    or_stop_pointer(make(Malloc, None))
+    pointer_or_abort(create(Malloc, None))
 }
 
-/// # Safety
-/// The path is NULL, or a string that ends with a NUL.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_source_file_in(directory: *const c_char) -> *mut allot_source {
-    // SAFETY: passed on to the caller.
-    or_stop_pointer(unsafe { make_of_file(directory, File::in_directory) })
+call_pair! {
+    unsafe fn allot_source_file_in, allot_source_try_file_in(directory: *const c_char)
+        -> *mut allot_source = unnamed_file
 }
 
-/// # Safety
-/// The path is NULL, or a string that ends with a NUL.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_source_try_file_in(directory: *const c_char) -> *mut allot_source {
-    // SAFETY: passed on to the caller.
-    or_null(unsafe { make_of_file(directory, File::in_directory) })
+call_pair! {
+    unsafe fn allot_source_file, allot_source_try_file(path: *const c_char)
+        -> *mut allot_source = named_file
 }
 
-/// # Safety
-/// The path is NULL, or a string that ends with a NUL.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_source_file(path: *const c_char) -> *mut allot_source {
-    // SAFETY: passed on to the caller.
-    or_stop_pointer(unsafe { make_of_file(path, File::kept) })
-}
-
-/// # Safety
-/// The path is NULL, or a string that ends with a NUL.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_source_try_file(path: *const c_char) -> *mut allot_source {
-    // SAFETY: passed on to the caller.
-    or_null(unsafe { make_of_file(path, File::kept) })
-}
-
-/// # Safety
-/// As for [`handle::get`]. `offset` is NULL or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_source_file_offset(
     source: *const allot_source,
     address: *const c_void,
     offset: *mut u64,
 ) -> bool {
-    // SAFETY: passed on to the caller.
-    let source = or_stop(unsafe { handle::get(source) });
+    // SAFETY: as above.
+    let source = or_abort(unsafe { handle::get(source) });
     match source.file.as_ref().and_then(|file| file.offset_of(address)) {
         Some(found) => {
             if !offset.is_null() {
-                // SAFETY: passed on to the caller.
+                // SAFETY: as above. The pointer is valid for a write.
                 unsafe { offset.write(found) };
             }
             true
@@ -282,10 +262,8 @@ pub unsafe extern "C" fn allot_source_file_offset(
     }
 }
 
-/// # Safety
-/// As for [`handle::destroy`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_source_destroy(source: *mut allot_source) {
-    // SAFETY: passed on to the caller.
-    or_stop(unsafe { handle::destroy(source, |_| Ok(())) });
+    // SAFETY: as above.
+    or_abort(unsafe { handle::destroy(source) });
 }

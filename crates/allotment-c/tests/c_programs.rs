@@ -1,12 +1,14 @@
-//! Builds each program of `tests/c` (C11) and `tests/cpp` (C++17) against an installation, and runs it: by GCC and Clang, on
-//! the shared and the static library, under AddressSanitizer with UndefinedBehaviorSanitizer, under Valgrind, and with every
-//! allocator hardened.
+//! Builds each program of `tests/c` (C11) and `tests/cpp` (C++17) against an installation, and runs it in
+//! several configurations: with GCC and Clang, the shared and the static library, AddressSanitizer with
+//! UndefinedBehaviorSanitizer, Valgrind, and every allocator hardened.
 //!
-//! A program passes if it exits with 0. Called with `--cases` it may print lines `case<TAB>text`: it is then run once more for each, with the
-//! case as its argument, and has to die by SIGABRT with that text on standard error.
+//! A program passes if it exits with 0. With the argument `--cases`, it may print lines `case<TAB>text`. It
+//! is then run once for each, with the case as its argument, and must end by SIGABRT with that text on
+//! standard error.
 //!
-//! A comment `skip: address-sanitizer: reason` in a program (or `valgrind`, `hardened`, `gcc`, `clang`) leaves that run out, and the reason is printed. With
-//! `ALLOT_C_PROGRAMS=text` in the environment only programs with that text in their names are run.
+//! A comment `skip: address-sanitizer: reason` in a program (or `valgrind`, `hardened`, `gcc`, `clang`) skips
+//! that configuration, and the reason is printed. With `ALLOT_C_PROGRAMS=text` in the environment, only
+//! programs with that text in their names are run.
 
 mod support;
 
@@ -15,7 +17,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use support::{Compiler, has, installation, limited, package, scratch, skip, text, too_long};
+use support::{
+    Compiler, installation, is_installed, package, report_of, scratch, skip, skip_long, with_limits,
+};
 
 /// SIGABRT's number on Linux.
 const ABORTED: i32 = 6;
@@ -27,12 +31,12 @@ struct Program {
 }
 
 impl Program {
-    /// Whether the program asks to be left out of this way to run it.
-    fn leaves_out(&self, way: &str) -> bool {
-        let marker = format!("skip: {way}: ");
+    /// Whether the program is skipped in this configuration.
+    fn skips(&self, configuration: &str) -> bool {
+        let marker = format!("skip: {configuration}: ");
         let reason = self.text.lines().find_map(|line| line.split_once(&marker));
         if let Some((_, reason)) = reason {
-            skip(&format!("{} ({way})", self.name), reason.trim_end_matches("*/").trim());
+            skip(&format!("{} ({configuration})", self.name), reason.trim_end_matches("*/").trim());
         }
         reason.is_some()
     }
@@ -59,7 +63,7 @@ fn programs() -> Vec<Program> {
     found
 }
 
-/// Builds a program once, whoever asks first.
+/// Builds a program, once for each directory.
 fn build(
     program: &Program,
     directory: &str,
@@ -72,15 +76,15 @@ fn build(
     std::fs::create_dir_all(&directory).expect("the target directory can be written");
     let binary = directory.join(program.name.replace('.', "-"));
     let built =
-        BUILT.lock().expect("nobody panics here").entry(binary.clone()).or_default().clone();
+        BUILT.lock().expect("no thread panics here").entry(binary.clone()).or_default().clone();
     built.get_or_init(|| compiler.build(&program.source, &binary, flags)).clone()?;
     Ok(binary)
 }
 
-/// Builds every program into a directory, unless another way to run them has, and gives it to `run`; panics with all that
-/// went wrong.
-fn each(
-    way: &str,
+/// Builds every program into a directory, unless another configuration has, and passes it to `run`. Panics with
+/// all failures.
+fn for_each_program(
+    configuration: &str,
     directory: &str,
     compiler: Compiler,
     flags: &[String],
@@ -88,41 +92,41 @@ fn each(
 ) {
     let mut failures = Vec::new();
     for program in programs() {
-        if program.leaves_out(way) {
+        if program.skips(configuration) {
             continue;
         }
         let result = build(&program, directory, compiler, flags).and_then(|binary| run(&binary));
         if let Err(error) = result {
-            failures.push(format!("{} ({way}): {error}", program.name));
+            failures.push(format!("{} ({configuration}): {error}", program.name));
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Runs the program itself, which has to exit with 0.
+/// Runs the program, which must exit with 0.
 fn passes(binary: &Path) -> Result<(), String> {
-    let output = limited(binary).output().expect("there is a shell");
-    if output.status.success() { Ok(()) } else { Err(text(&output)) }
+    let output = with_limits(binary).output().expect("there is a shell");
+    if output.status.success() { Ok(()) } else { Err(report_of(&output)) }
 }
 
-/// Runs each misuse that the program knows, which has to be named and stopped.
+/// Runs each case of misuse of a program, which must be named and stopped.
 fn cases_are_stopped(binary: &Path) -> Result<(), String> {
-    let listed = limited(binary).arg("--cases").output().expect("there is a shell");
+    let listed = with_limits(binary).arg("--cases").output().expect("there is a shell");
     if !listed.status.success() {
-        return Err(format!("--cases: {}", text(&listed)));
+        return Err(format!("--cases: {}", report_of(&listed)));
     }
     for line in String::from_utf8_lossy(&listed.stdout).lines() {
         let Some((case, expected)) = line.split_once('\t') else {
             return Err(format!("--cases: no tab in {line:?}"));
         };
-        let output = limited(binary).arg(case).output().expect("there is a shell");
-        // `timeout` dies by the signal that its command died of; a shell would say 128 more.
+        let output = with_limits(binary).arg(case).output().expect("there is a shell");
+        // `timeout` ends with the signal that ended its command. A shell adds 128.
         let aborted =
             output.status.signal() == Some(ABORTED) || output.status.code() == Some(128 + ABORTED);
         if !aborted || !String::from_utf8_lossy(&output.stderr).contains(expected) {
             return Err(format!(
                 "case {case}: expected an abort with {expected:?}: {}",
-                text(&output)
+                report_of(&output)
             ));
         }
     }
@@ -130,72 +134,72 @@ fn cases_are_stopped(binary: &Path) -> Result<(), String> {
 }
 
 #[test]
-fn programs_pass_by_gcc_on_the_shared_library_and_misuse_is_stopped() {
+fn programs_pass_with_gcc_and_the_shared_library_and_misuse_is_stopped() {
     let mut flags = installation().cflags();
     flags.extend(installation().shared_flags());
-    each("gcc", "shared", Compiler::Gcc, &flags, |binary| {
+    for_each_program("gcc", "shared", Compiler::Gcc, &flags, |binary| {
         passes(binary)?;
         cases_are_stopped(binary)
     });
 }
 
 #[test]
-fn programs_pass_by_clang_on_the_static_library_and_misuse_is_stopped() {
-    if too_long("C and C++ programs by Clang") {
+fn programs_pass_with_clang_and_the_static_library_and_misuse_is_stopped() {
+    if skip_long("C and C++ programs by Clang") {
         return;
     }
-    if !Compiler::Clang.is_there() {
+    if !Compiler::Clang.is_installed() {
         return skip("C and C++ programs by Clang", "it is not installed");
     }
     let mut flags = installation().cflags();
     flags.extend(installation().static_flags());
-    each("clang", "static", Compiler::Clang, &flags, |binary| {
+    for_each_program("clang", "static", Compiler::Clang, &flags, |binary| {
         passes(binary)?;
         cases_are_stopped(binary)
     });
 }
 
 #[test]
-fn programs_pass_under_the_sanitizers_of_addresses_and_undefined_behaviour() {
-    if too_long("C and C++ programs under sanitizers") {
+fn programs_pass_under_the_sanitizers_for_addresses_and_undefined_behaviour() {
+    if skip_long("C and C++ programs under sanitizers") {
         return;
     }
     let mut flags = installation().cflags();
     flags.extend(installation().shared_flags());
     flags.extend(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"].map(str::to_owned));
-    each("address-sanitizer", "sanitized", Compiler::Gcc, &flags, passes);
+    for_each_program("address-sanitizer", "sanitized", Compiler::Gcc, &flags, passes);
 }
 
 #[test]
 fn programs_pass_under_valgrind() {
-    if too_long("C and C++ programs under Valgrind") {
+    if skip_long("C and C++ programs under Valgrind") {
         return;
     }
-    if !has("valgrind") {
+    if !is_installed("valgrind") {
         return skip("C and C++ programs under Valgrind", "it is not installed");
     }
     let mut flags = installation().cflags();
     flags.extend(installation().shared_flags());
-    each("valgrind", "shared", Compiler::Gcc, &flags, |binary| {
-        let output = limited("valgrind")
+    for_each_program("valgrind", "shared", Compiler::Gcc, &flags, |binary| {
+        let output = with_limits("valgrind")
             .args(["--quiet", "--error-exitcode=99", "--leak-check=no"])
             .arg(binary)
             .output()
             .expect("there is a shell");
-        if output.status.success() { Ok(()) } else { Err(text(&output)) }
+        if output.status.success() { Ok(()) } else { Err(report_of(&output)) }
     });
 }
 
 #[test]
 fn programs_pass_with_every_allocator_hardened() {
-    if too_long("C and C++ programs with every allocator hardened") {
+    if skip_long("C and C++ programs with every allocator hardened") {
         return;
     }
     let mut flags = installation().cflags();
     flags.extend(installation().shared_flags());
-    each("hardened", "shared", Compiler::Gcc, &flags, |binary| {
+    for_each_program("hardened", "shared", Compiler::Gcc, &flags, |binary| {
         let output =
-            limited(binary).env("ALLOTMENT_HARDENED", "1").output().expect("there is a shell");
-        if output.status.success() { Ok(()) } else { Err(text(&output)) }
+            with_limits(binary).env("ALLOTMENT_HARDENED", "1").output().expect("there is a shell");
+        if output.status.success() { Ok(()) } else { Err(report_of(&output)) }
     });
 }

@@ -1,5 +1,5 @@
-//! Builds the programs of `examples/clients` against an installation and runs them small: each does the same work on malloc
-//! and on an allocator of ours, and says so. What is not installed here is left out, and named.
+//! Builds the programs of `examples/clients` against an installation, and runs them with little work. Each does
+//! the same work on malloc and on Allotment, and reports both. What is not installed is skipped and named.
 
 mod support;
 
@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use support::{Compiler, has, installation, limited, package, scratch, skip, text};
+use support::{
+    Compiler, installation, is_installed, package, report_of, scratch, skip, with_limits,
+};
 
 struct Client {
     name: &'static str,
@@ -34,11 +36,11 @@ const CLIENTS: [Client; 3] = [
     },
 ];
 
-/// Little work, once.
+/// Arguments for little work, once.
 const SMALL: [&str; 6] = ["--rounds", "1", "--times", "2", "--size", "400"];
 
 impl Client {
-    /// The options that compile and link its library, if that is here.
+    /// The options that compile and link its library, if it is installed.
     fn flags(&self) -> Option<Vec<String>> {
         let flags = |library: &&str| {
             let mut pkg_config = Command::new("pkg-config");
@@ -49,14 +51,14 @@ impl Client {
         self.libraries.iter().find_map(flags)
     }
 
-    /// The program, built by this compiler with these options besides.
-    fn built(&self, compiler: Compiler, how: &str, more: &[&str]) -> Option<PathBuf> {
-        let what = format!("the client {} ({how})", self.name);
-        if !has("pkg-config") {
+    /// The program, built with this compiler and additional options.
+    fn built(&self, compiler: Compiler, variant: &str, more: &[&str]) -> Option<PathBuf> {
+        let what = format!("the client {} ({variant})", self.name);
+        if !is_installed("pkg-config") {
             skip(&what, "pkg-config is not installed");
             return None;
         }
-        if !compiler.is_there() {
+        if !compiler.is_installed() {
             skip(&what, "the compiler is not installed");
             return None;
         }
@@ -64,7 +66,7 @@ impl Client {
             skip(&what, self.remedy);
             return None;
         };
-        let directory = scratch().join(how);
+        let directory = scratch().join(variant);
         std::fs::create_dir_all(&directory).expect("the target directory can be written");
         let source = package().join("examples/clients").join(format!("{}.c", self.name));
         let program = directory.join(self.name);
@@ -79,10 +81,10 @@ impl Client {
 }
 
 fn run(program: &PathBuf, arguments: &[&str]) -> Output {
-    limited(program).args(arguments).output().expect("the program can be run")
+    with_limits(program).args(arguments).output().expect("the program can be run")
 }
 
-/// What one line of JSON says under a name, without its quotes.
+/// The value of a field in one line of JSON, without quotes.
 fn field<'l>(line: &'l str, name: &str) -> &'l str {
     let start = line.find(&format!("\"{name}\":")).unwrap_or_else(|| panic!("no {name}: {line}"));
     let value = &line[start + name.len() + 3..];
@@ -90,13 +92,13 @@ fn field<'l>(line: &'l str, name: &str) -> &'l str {
 }
 
 #[test]
-fn both_allocators_do_the_same_work_and_tell_what_it_took() {
+fn both_allocators_do_the_same_work_and_report_its_cost() {
     for client in &CLIENTS {
         for compiler in [Compiler::Gcc, Compiler::Clang] {
-            let how = format!("{compiler:?}").to_lowercase();
-            let Some(program) = client.built(compiler, &how, &[]) else { continue };
+            let variant = format!("{compiler:?}").to_lowercase();
+            let Some(program) = client.built(compiler, &variant, &[]) else { continue };
             let output = run(&program, &[&SMALL[..], &["--json"]].concat());
-            assert!(output.status.success(), "{}: {}", client.name, text(&output));
+            assert!(output.status.success(), "{}: {}", client.name, report_of(&output));
             let printed = String::from_utf8_lossy(&output.stdout);
             let rows: Vec<&str> = printed.lines().collect();
             let names = rows.iter().map(|row| field(row, "allocator"));
@@ -114,7 +116,7 @@ fn both_allocators_do_the_same_work_and_tell_what_it_took() {
 
             let output = run(&program, &SMALL);
             let printed = String::from_utf8_lossy(&output.stdout);
-            assert!(output.status.success(), "{}", text(&output));
+            assert!(output.status.success(), "{}", report_of(&output));
             for words in
                 ["user time", "peak memory", "\nmalloc ", "\nallotment ", "x the user time"]
             {
@@ -125,7 +127,7 @@ fn both_allocators_do_the_same_work_and_tell_what_it_took() {
 }
 
 #[test]
-fn a_client_says_what_it_does_and_what_it_can_not_understand() {
+fn a_client_prints_help_and_reports_wrong_arguments() {
     for client in &CLIENTS {
         let Some(program) = client.built(Compiler::Gcc, "asked", &[]) else { continue };
         let help = run(&program, &["--help"]);
@@ -143,23 +145,23 @@ fn a_client_says_what_it_does_and_what_it_can_not_understand() {
             &["--size"],
         ] {
             let output = run(&program, wrong);
-            assert_eq!(output.status.code(), Some(2), "{wrong:?}: {}", text(&output));
+            assert_eq!(output.status.code(), Some(2), "{wrong:?}: {}", report_of(&output));
             let errors = String::from_utf8_lossy(&output.stderr).into_owned();
             assert!(errors.contains("--help") && errors.lines().count() == 1, "{errors}");
             assert!(output.stdout.is_empty());
         }
         let one = run(&program, &[&SMALL[..], &["--json", "--allocator", "allotment"]].concat());
         let printed = String::from_utf8_lossy(&one.stdout).into_owned();
-        assert_eq!(printed.lines().count(), 1, "{}", text(&one));
+        assert_eq!(printed.lines().count(), 1, "{}", report_of(&one));
         assert_eq!(field(&printed, "allocator"), "allotment");
     }
 }
 
 #[test]
-fn nobody_who_reads_the_answer_is_no_error() {
+fn a_closed_standard_output_is_no_error() {
     for client in &CLIENTS {
         let Some(program) = client.built(Compiler::Gcc, "closed", &[]) else { continue };
-        let mut child = limited(&program)
+        let mut child = with_limits(&program)
             .args(SMALL)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -167,31 +169,31 @@ fn nobody_who_reads_the_answer_is_no_error() {
             .expect("the program can be run");
         drop(child.stdout.take());
         let output = child.wait_with_output().expect("it ends");
-        assert!(output.stderr.is_empty(), "{}", text(&output));
+        assert!(output.stderr.is_empty(), "{}", report_of(&output));
     }
 }
 
 #[test]
-fn no_client_errs_under_address_sanitizer_or_valgrind() {
+fn clients_pass_under_address_sanitizer_and_valgrind() {
     let small = [&SMALL[..], &["--allocator", "allotment"]].concat();
     for client in &CLIENTS {
         let sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
         if let Some(program) = client.built(Compiler::Gcc, "sanitized", &sanitizers) {
             let output = run(&program, &small);
-            assert!(output.status.success(), "{}: {}", client.name, text(&output));
+            assert!(output.status.success(), "{}: {}", client.name, report_of(&output));
         }
-        if !has("valgrind") {
+        if !is_installed("valgrind") {
             skip(&format!("the client {} (valgrind)", client.name), "valgrind is not installed");
             continue;
         }
         if let Some(program) = client.built(Compiler::Gcc, "valgrind", &[]) {
-            let output = limited("valgrind")
+            let output = with_limits("valgrind")
                 .args(["--quiet", "--error-exitcode=9", "--trace-children=yes"])
                 .arg(&program)
                 .args(&small)
                 .output()
                 .expect("valgrind can be run");
-            assert!(output.status.success(), "{}: {}", client.name, text(&output));
+            assert!(output.status.success(), "{}: {}", client.name, report_of(&output));
         }
     }
 }
@@ -200,11 +202,11 @@ fn no_client_errs_under_address_sanitizer_or_valgrind() {
 fn hardened_allocators_find_nothing_wrong_with_a_client() {
     for client in &CLIENTS {
         let Some(program) = client.built(Compiler::Gcc, "hardened", &[]) else { continue };
-        let output = limited(&program)
+        let output = with_limits(&program)
             .args(SMALL)
             .env("ALLOTMENT_HARDENED", "1")
             .output()
             .expect("the program can be run");
-        assert!(output.status.success(), "{}: {}", client.name, text(&output));
+        assert!(output.status.success(), "{}: {}", client.name, report_of(&output));
     }
 }

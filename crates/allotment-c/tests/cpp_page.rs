@@ -1,17 +1,17 @@
-//! What the page on C++ shows compiles without a warning and runs; so does the example in `examples/cpp`.
+//! The code on the page about C++ compiles without warnings and runs; so does the example in `examples/cpp`.
 
 mod support;
 
 use std::path::{Path, PathBuf};
 
-use support::{Compiler, installation, limited, package, scratch, skip, text, too_long};
+use support::{Compiler, installation, package, report_of, scratch, skip, skip_long, with_limits};
 
-/// What the page's pieces use without including it.
+/// The headers that the code on the page uses without including them.
 const INCLUDED: &str = "#include <allotment.hpp>\n#include <cstdio>\n#include <cstdlib>\n#include <list>\n#include <map>\n\
     #include <memory>\n#include <memory_resource>\n#include <string>\n#include <string_view>\n#include <thread>\n\
     #include <unordered_map>\n#include <vector>\n";
 
-/// The C++ pieces of the page. One that includes nothing is the body of a function.
+/// The blocks of C++ on the page. One that includes nothing is the body of a function.
 fn programs() -> Vec<String> {
     let page = package().join("../../docs/src/cpp.md");
     let page = std::fs::read_to_string(page).expect("the page is there");
@@ -31,7 +31,7 @@ fn built(compiler: Compiler, source: &Path, name: &str) -> PathBuf {
     let program = scratch().join(format!("{compiler:?}-{name}"));
     let mut flags = installation().cflags();
     flags.extend(installation().static_flags());
-    // Pieces of a page name more than they use.
+    // The code on the page declares variables without using them.
     flags.extend(["-Wno-unused-variable", "-Wno-unused-but-set-variable"].map(str::to_owned));
     if let Err(error) = compiler.build(source, &program, &flags) {
         panic!("{}: {error}", source.display());
@@ -41,40 +41,41 @@ fn built(compiler: Compiler, source: &Path, name: &str) -> PathBuf {
 
 fn compilers() -> impl Iterator<Item = Compiler> {
     [Compiler::Gcc, Compiler::Clang].into_iter().filter(|compiler| {
-        if matches!(compiler, Compiler::Clang) && too_long("C++ by Clang") {
+        if matches!(compiler, Compiler::Clang) && skip_long("C++ with Clang") {
             return false;
         }
-        let there = compiler.is_there();
-        if !there {
-            skip(&format!("C++ by {compiler:?}"), "it is not installed");
+        let is_installed = compiler.is_installed();
+        if !is_installed {
+            skip(&format!("C++ with {compiler:?}"), "it is not installed");
         }
-        there
+        is_installed
     })
 }
 
 #[test]
-fn every_piece_of_the_page_compiles_and_runs() {
+fn every_block_of_the_page_compiles_and_runs() {
     let programs = programs();
-    assert!(programs.len() >= 8, "the page has pieces of C++");
+    assert!(programs.len() >= 8, "the page has blocks of C++");
     for compiler in compilers() {
         for (number, program) in programs.iter().enumerate() {
             let source = scratch().join(format!("piece_{number}.cpp"));
             std::fs::write(&source, program).expect("the target directory can be written");
-            let output = limited(built(compiler, &source, &format!("piece-{number}"))).output();
+            let output = with_limits(built(compiler, &source, &format!("piece-{number}"))).output();
             let output = output.expect("there is a shell");
-            assert!(output.status.success(), "{program}\n{}", text(&output));
+            assert!(output.status.success(), "{program}\n{}", report_of(&output));
         }
     }
 }
 
 #[test]
-fn the_example_does_the_same_work_on_both_allocators_and_says_what_it_took() {
+fn the_example_does_the_same_work_on_both_allocators_and_reports_its_cost() {
     for compiler in compilers() {
         let program = built(compiler, &package().join("examples/cpp/pmr.cpp"), "pmr");
-        let output = limited(&program).args(["--rounds", "1", "--times", "2", "--json"]).output();
+        let output =
+            with_limits(&program).args(["--rounds", "1", "--times", "2", "--json"]).output();
         let output = output.expect("there is a shell");
-        // It compares the results itself.
-        assert!(output.status.success(), "{}", text(&output));
+        // The program compares the results.
+        assert!(output.status.success(), "{}", report_of(&output));
         let lines = String::from_utf8_lossy(&output.stdout).into_owned();
         for allocator in ["malloc", "allotment"] {
             let line = lines.lines().find(|line| line.contains(&format!("\"{allocator}\"")));
@@ -83,9 +84,9 @@ fn the_example_does_the_same_work_on_both_allocators_and_says_what_it_took() {
                 assert!(line.contains(key), "{line}");
             }
         }
-        let refused = limited(&program).args(["--allocator", "none"]).output();
+        let refused = with_limits(&program).args(["--allocator", "none"]).output();
         let refused = refused.expect("there is a shell");
-        assert!(text(&refused).contains("see --help"), "{}", text(&refused));
+        assert!(report_of(&refused).contains("see --help"), "{}", report_of(&refused));
         assert_eq!(refused.status.code(), Some(2));
     }
 }

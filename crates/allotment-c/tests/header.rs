@@ -1,4 +1,4 @@
-//! The headers: each compiles alone and without a warning, and `allotment.h` declares what the libraries export.
+//! Each header compiles alone and without warnings, and `allotment.h` declares what the libraries export.
 
 mod support;
 
@@ -6,17 +6,19 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use support::{Compiler, files, has, installation, limited, package, scratch, skip, text};
+use support::{
+    Compiler, files, installation, is_installed, package, report_of, scratch, skip, with_limits,
+};
 
-/// The names by which programs include them. Those in a directory are parts of these.
+/// The headers that programs include. Those in a directory are parts of these.
 fn headers() -> BTreeSet<String> {
     let mut names = files(&package().join("include"));
     names.retain(|name| !name.contains('/'));
     names
 }
 
-/// Compiles a source of that text alone.
-fn compiles(compiler: Compiler, name: &str, source: &str, flags: &[&str]) {
+/// Compiles a source with this text.
+fn check_compiles(compiler: Compiler, name: &str, source: &str, flags: &[&str]) {
     let file = scratch().join(name);
     std::fs::write(&file, source).expect("the target directory can be written");
     let output = Command::new(compiler.command(&file))
@@ -26,16 +28,16 @@ fn compiles(compiler: Compiler, name: &str, source: &str, flags: &[&str]) {
         .arg(&file)
         .output()
         .expect("the compiler was found");
-    assert!(output.status.success(), "{compiler:?} {flags:?} {name}: {}", text(&output));
+    assert!(output.status.success(), "{compiler:?} {flags:?} {name}: {}", report_of(&output));
 }
 
 fn compilers() -> impl Iterator<Item = Compiler> {
     [Compiler::Gcc, Compiler::Clang].into_iter().filter(|compiler| {
-        let there = compiler.is_there();
-        if !there {
+        let is_installed = compiler.is_installed();
+        if !is_installed {
             skip(&format!("headers by {compiler:?}"), "it is not installed");
         }
-        there
+        is_installed
     })
 }
 
@@ -50,21 +52,21 @@ fn each_header_compiles_alone_and_twice_in_each_language() {
                     let more =
                         ["-Wconversion", "-Wstrict-prototypes", "-Wc++-compat", "-Wcast-qual"];
                     let file = format!("{stem}_alone.c");
-                    compiles(compiler, &file, &source, &[&[standard], &more[..]].concat());
-                    compiles(compiler, &file, &source, &[standard, "-DALLOT_OUT_OF_LINE"]);
+                    check_compiles(compiler, &file, &source, &[&[standard], &more[..]].concat());
+                    check_compiles(compiler, &file, &source, &[standard, "-DALLOT_OUT_OF_LINE"]);
                 }
             }
             let file = format!("{stem}_alone.cpp");
             for standard in ["-std=c++17", "-std=c++20"] {
-                compiles(compiler, &file, &source, &[standard, "-Wconversion"]);
+                check_compiles(compiler, &file, &source, &[standard, "-Wconversion"]);
             }
-            compiles(compiler, &file, &source, &["-std=c++17", "-DALLOT_OUT_OF_LINE"]);
+            check_compiles(compiler, &file, &source, &["-std=c++17", "-DALLOT_OUT_OF_LINE"]);
         }
     }
 }
 
-/// A header's text without comments and preprocessor lines.
-fn bare(header: &str) -> String {
+/// The text of a header without comments and preprocessor lines.
+fn without_comments(header: &str) -> String {
     let mut rest = header;
     let mut kept = String::new();
     while let Some(start) = rest.find("/*") {
@@ -88,7 +90,7 @@ fn bare(header: &str) -> String {
 
 /// The functions that a header declares and does not define.
 fn declared(header: &str) -> BTreeSet<String> {
-    let text = bare(header);
+    let text = without_comments(header);
     let text = text.replace("extern \"C\" {", "");
     let mut found = BTreeSet::new();
     let mut depth = 0;
@@ -97,9 +99,10 @@ fn declared(header: &str) -> BTreeSet<String> {
         match letter {
             '{' => depth += 1,
             '}' => {
-                // One brace more than was opened ends the block of C linkage.
+                // A brace that no other one opened ends the block of C linkage.
                 depth = i32::max(depth - 1, 0);
-                // A function's body ends its statement; a structure's goes on to the semicolon.
+                // The body of a function ends its statement. That of a structure continues to the
+                // semicolon.
                 if depth == 0
                     && statement.contains('(')
                     && !statement.trim_start().starts_with("typedef")
@@ -126,7 +129,7 @@ fn declared(header: &str) -> BTreeSet<String> {
 /// The names that `nm` lists, without their versions.
 fn exported(arguments: &[&str], library: &Path) -> BTreeSet<String> {
     let output = Command::new("nm").args(arguments).arg(library).output().expect("nm was found");
-    assert!(output.status.success(), "{}", text(&output));
+    assert!(output.status.success(), "{}", report_of(&output));
     String::from_utf8_lossy(&output.stdout)
         .lines()
         .filter_map(|line| {
@@ -170,7 +173,7 @@ fn the_header_declares_what_the_libraries_export_and_nothing_else() {
         std::fs::read_to_string(package().join("include/allotment.h")).expect("there is a header");
     let declared = declared(&header);
     assert!(declared.contains("allot_version") && declared.contains("allot_arena_alloc_slowly"));
-    if !has("nm") {
+    if !is_installed("nm") {
         return skip("the header against the libraries", "nm (binutils) is not installed");
     }
     let shared = exported(&["-D", "--defined-only"], &installation().shared());
@@ -184,8 +187,8 @@ fn the_header_declares_what_the_libraries_export_and_nothing_else() {
 }
 
 #[test]
-fn a_c_compiler_finds_every_field_where_the_library_has_it() {
-    let numbers = allotment_c::numbers::all();
+fn a_c_compiler_finds_every_field_at_the_offset_that_the_library_uses() {
+    let numbers = allotment_c::header_numbers::all();
     let source = scratch().join("numbers.c");
     let mut text = "#include <allotment.h>\n#include <stdio.h>\nint main(void)\n{\n".to_owned();
     for (expression, _) in &numbers {
@@ -197,14 +200,14 @@ fn a_c_compiler_finds_every_field_where_the_library_has_it() {
         let program = scratch().join("numbers");
         let include = format!("-I{}", package().join("include").display());
         compiler.build(&source, &program, &[include]).unwrap_or_else(|error| panic!("{error}"));
-        let output = limited(&program).output().expect("there is a shell");
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let theirs: Vec<&str> = said.lines().collect();
-        assert_eq!(theirs.len(), numbers.len());
+        let output = with_limits(&program).output().expect("there is a shell");
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let from_c: Vec<&str> = printed.lines().collect();
+        assert_eq!(from_c.len(), numbers.len());
         let wrong: Vec<_> = numbers
             .iter()
-            .zip(theirs)
-            .filter(|((_, ours), theirs)| theirs.parse() != Ok(*ours))
+            .zip(from_c)
+            .filter(|((_, in_rust), in_c)| in_c.parse() != Ok(*in_rust))
             .collect();
         assert!(wrong.is_empty(), "(expression, Rust's), C's: {wrong:?}");
     }

@@ -1,4 +1,5 @@
-//! What `install.sh` makes: how the libraries are linked, and programs that find them by pkg-config, CMake and dlopen().
+//! The result of `install.sh`: how the libraries are linked, and programs that find them with pkg-config, CMake
+//! and dlopen().
 
 mod support;
 
@@ -6,37 +7,40 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use support::{Compiler, files, has, install, installation, limited, package, scratch, skip, text};
+use support::{
+    Compiler, files, install, installation, is_installed, package, report_of, scratch, skip,
+    with_limits,
+};
 
-/// What a tool says, which has to end well.
-fn said(tool: &str, arguments: &[&str], file: &Path) -> String {
+/// The output of a tool, which must succeed.
+fn output_of(tool: &str, arguments: &[&str], file: &Path) -> String {
     let output = Command::new(tool).args(arguments).arg(file).output().expect("the tool was found");
-    assert!(output.status.success(), "{tool}: {}", text(&output));
+    assert!(output.status.success(), "{tool}: {}", report_of(&output));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 fn succeeds(mut command: Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(output.status.success(), "{command:?}: {}", text(&output));
+    assert!(output.status.success(), "{command:?}: {}", report_of(&output));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 fn run(program: &Path) -> String {
-    succeeds(limited(program))
+    succeeds(with_limits(program))
 }
 
 fn refusal(output: &Output) -> String {
-    assert!(!output.status.success(), "{}", text(output));
+    assert!(!output.status.success(), "{}", report_of(output));
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]
-fn the_shared_library_has_a_name_a_version_and_no_more_needs_than_the_system_s() {
+fn the_shared_library_has_a_name_and_a_version_and_needs_only_system_libraries() {
     let library = installation().shared();
-    if !has("readelf") {
+    if !is_installed("readelf") {
         return skip("how the shared library is linked", "readelf (binutils) is not installed");
     }
-    let dynamic = said("readelf", &["-dW"], &library);
+    let dynamic = output_of("readelf", &["-dW"], &library);
     assert!(dynamic.contains("Library soname: [liballotment.so.0]"), "{dynamic}");
     assert!(!dynamic.contains("TEXTREL"), "{dynamic}");
     assert!(dynamic.contains("NODELETE"), "threads run its destructors: {dynamic}");
@@ -54,8 +58,8 @@ fn the_shared_library_has_a_name_a_version_and_no_more_needs_than_the_system_s()
         let link = installation().libraries().join(name);
         assert_eq!(link.canonicalize().ok(), library.canonicalize().ok(), "{name}");
     }
-    let segments = said("readelf", &["-lW"], &library);
-    // Of glibc's 1664 for all libraries that a program loads with dlopen().
+    let segments = output_of("readelf", &["-lW"], &library);
+    // glibc has 1664 bytes for all libraries that a program loads with dlopen().
     let locals = segments.lines().find(|line| line.trim_start().starts_with("TLS"));
     let bytes = locals
         .and_then(|line| line.split_whitespace().nth(5))
@@ -67,13 +71,13 @@ fn the_shared_library_has_a_name_a_version_and_no_more_needs_than_the_system_s()
         .find(|line| line.contains("GNU_STACK"))
         .expect("it says what the stack needs");
     assert!(!stack.contains("RWE"), "the stack is not executable: {stack}");
-    let symbols = said("nm", &["-D", "--defined-only"], &library);
+    let symbols = output_of("nm", &["-D", "--defined-only"], &library);
     for line in symbols.lines().filter(|line| line.contains(" T ")) {
         assert!(line.ends_with("@@ALLOTMENT_0"), "{line}");
     }
 }
 
-/// The functions that have a call or jump to `__tls_get_addr` in them.
+/// The functions that contain a call or jump to `__tls_get_addr`.
 fn callers_of_tls_get_addr(disassembly: &str) -> BTreeSet<String> {
     let mut function = "";
     let mut found = BTreeSet::new();
@@ -88,23 +92,23 @@ fn callers_of_tls_get_addr(disassembly: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn thread_locals_cost_no_call_where_objects_are_allocated_and_freed() {
-    if !has("objdump") || !has("readelf") {
+fn allocating_and_freeing_call_no_function_for_thread_locals() {
+    if !is_installed("objdump") || !is_installed("readelf") {
         return skip("how thread-locals are reached", "binutils are not installed");
     }
     let library = installation().shared();
-    let flags = said("readelf", &["-dW"], &library);
+    let flags = output_of("readelf", &["-dW"], &library);
     if !flags.contains("STATIC_TLS") {
         return skip(
             "how thread-locals are reached",
             "the Rust compiler does not take -Ztls-model",
         );
     }
-    let disassembly = said("objdump", &["-d", "--no-show-raw-insn"], &library);
+    let disassembly = output_of("objdump", &["-d", "--no-show-raw-insn"], &library);
     assert!(disassembly.contains("<allot_pool_enter"), "functions are found by their names");
     let callers = callers_of_tls_get_addr(&disassembly);
-    // What the standard library keeps for a thread is reached by calls; it is touched where an allocator is made, a hash map is
-    // seeded or a thread is seen for the first time.
+    // The thread-locals of the standard library are accessed by calls: where an allocator is created, a hash
+    // map is seeded, or a thread is seen for the first time.
     let ours: Vec<&String> = callers
         .iter()
         .filter(|name| name.starts_with("allot_"))
@@ -142,7 +146,7 @@ fn threads_use_a_library_that_is_loaded_after_they_were_made() {
         compiler
             .build(&source, &program, &[&flags[..], &["-ldl".to_owned()]].concat())
             .unwrap_or_else(|error| panic!("{error}"));
-        let mut command = limited(&program);
+        let mut command = with_limits(&program);
         command.arg(installation().shared());
         assert_eq!(succeeds(command), "loaded and used\n");
     }
@@ -185,8 +189,8 @@ fn a_program_may_have_another_static_library_made_by_rust() {
     }
 }
 
-/// What `examples/first.c` prints.
-const FIRST_SAYS: &str =
+/// The output of `examples/first.c`.
+const FIRST_OUTPUT: &str =
     "a thousand points: 1001 objects of 24018 bytes in all, the last at (999, 998001)\n";
 
 #[test]
@@ -203,23 +207,23 @@ fn the_first_program_of_the_documentation_runs_linked_in_each_way() {
         Compiler::Gcc
             .build(&source, &program, &[&installed.cflags()[..], &flags[..]].concat())
             .unwrap_or_else(|error| panic!("{flags:?}: {error}"));
-        let said = run(&program);
-        assert_eq!(said, FIRST_SAYS, "{flags:?}");
+        let printed = run(&program);
+        assert_eq!(printed, FIRST_OUTPUT, "{flags:?}");
     }
 }
 
 #[test]
-fn the_documentation_shows_the_first_program_as_it_is() {
+fn the_documentation_shows_the_first_program_unchanged() {
     let example = std::fs::read_to_string(package().join("examples/first.c")).expect("it is there");
     let (_, shown) = example.split_once('\n').expect("its first line says how to compile it");
     let page = std::fs::read_to_string(package().join("../../docs/src/c.md")).expect("it is there");
     assert!(page.contains(shown), "docs/src/c.md has another first program than examples/first.c");
-    assert!(page.contains(FIRST_SAYS), "docs/src/c.md has another output of it");
+    assert!(page.contains(FIRST_OUTPUT), "docs/src/c.md has another output of it");
 }
 
 #[test]
 fn pkg_config_knows_the_version_and_a_prefix_with_a_space() {
-    if !has("pkg-config") {
+    if !is_installed("pkg-config") {
         return skip("pkg-config", "it is not installed");
     }
     let prefix = scratch().join("a prefix");
@@ -230,7 +234,7 @@ fn pkg_config_knows_the_version_and_a_prefix_with_a_space() {
         "--libdir".as_ref(),
         prefix.join("lib/here").as_os_str(),
     ]);
-    assert!(output.status.success(), "{}", text(&output));
+    assert!(output.status.success(), "{}", report_of(&output));
     let directory = prefix.join("lib/here/pkgconfig");
     let pkg_config = |arguments: &[&str]| {
         let mut command = Command::new("pkg-config");
@@ -253,7 +257,7 @@ fn pkg_config_knows_the_version_and_a_prefix_with_a_space() {
         .args([package().join("examples/first.c"), scratch().join("spaced")])
         .env("PKG_CONFIG_PATH", &directory);
     succeeds(command);
-    let mut program = limited(scratch().join("spaced"));
+    let mut program = with_limits(scratch().join("spaced"));
     program.env("LD_LIBRARY_PATH", prefix.join("lib/here"));
     assert!(succeeds(program).starts_with("a thousand points"));
 }
@@ -273,8 +277,8 @@ fn configure(prefix: &Path, build: &Path, wanted: &str) -> Output {
 }
 
 #[test]
-fn cmake_finds_the_package_wherever_it_was_moved_to_and_links_both_libraries() {
-    if !has("cmake") {
+fn cmake_finds_a_package_that_was_moved_and_links_both_libraries() {
+    if !is_installed("cmake") {
         return skip("the CMake package", "CMake is not installed");
     }
     // Not the directory that it was installed for.
@@ -285,24 +289,25 @@ fn cmake_finds_the_package_wherever_it_was_moved_to_and_links_both_libraries() {
     succeeds(copy);
     let build = scratch().join("cmake-build");
     let configured = configure(&moved, &build, "0.1");
-    assert!(configured.status.success(), "{}", text(&configured));
+    assert!(configured.status.success(), "{}", report_of(&configured));
     let mut command = Command::new("cmake");
     command.arg("--build").arg(&build);
     succeeds(command);
     for program in ["c_allotment", "c_static", "cpp_allotment", "cpp_static"] {
         run(&build.join(program));
     }
-    if has("readelf") {
+    if is_installed("readelf") {
         assert!(
-            said("readelf", &["-dW"], &build.join("c_allotment")).contains("[liballotment.so.0]")
+            output_of("readelf", &["-dW"], &build.join("c_allotment"))
+                .contains("[liballotment.so.0]")
         );
-        assert!(!said("readelf", &["-dW"], &build.join("c_static")).contains("liballotment"));
+        assert!(!output_of("readelf", &["-dW"], &build.join("c_static")).contains("liballotment"));
     }
 }
 
 #[test]
-fn cmake_refuses_another_series_and_a_version_that_is_not_there_yet() {
-    if !has("cmake") {
+fn cmake_refuses_another_series_and_a_later_version() {
+    if !is_installed("cmake") {
         return skip("the CMake package's version", "CMake is not installed");
     }
     let build = scratch().join("cmake-refused");
@@ -312,7 +317,7 @@ fn cmake_refuses_another_series_and_a_version_that_is_not_there_yet() {
     }
     for wanted in ["", "0.1.0"] {
         let configured = configure(&installation().prefix, &build, wanted);
-        assert!(configured.status.success(), "{wanted}: {}", text(&configured));
+        assert!(configured.status.success(), "{wanted}: {}", report_of(&configured));
     }
 }
 
@@ -328,7 +333,7 @@ fn an_installation_is_staged_for_another_root_and_removed_again() {
     ];
     let arguments: Vec<_> = arguments.iter().map(std::ffi::OsString::as_os_str).collect();
     let output = install(&arguments);
-    assert!(output.status.success(), "{}", text(&output));
+    assert!(output.status.success(), "{}", report_of(&output));
     let staged = files(&root);
     for name in [
         "usr/include/allotment.h",
@@ -358,7 +363,7 @@ fn an_installation_is_staged_for_another_root_and_removed_again() {
 
     std::fs::write(root.join("usr/include/others.h"), "").expect("the directory can be written");
     let output = install(&[&arguments[..], &["--uninstall".as_ref()]].concat());
-    assert!(output.status.success(), "{}", text(&output));
+    assert!(output.status.success(), "{}", report_of(&output));
     assert_eq!(files(&root), BTreeSet::from(["usr/include/others.h".to_owned()]));
 }
 
@@ -381,8 +386,8 @@ fn wrong_arguments_of_the_installer_are_named() {
     }
     let help = install(&["--help".as_ref()]);
     assert!(
-        help.status.success() && text(&help).contains("pkg-config --cflags --libs allotment"),
+        help.status.success() && report_of(&help).contains("pkg-config --cflags --libs allotment"),
         "{}",
-        text(&help)
+        report_of(&help)
     );
 }

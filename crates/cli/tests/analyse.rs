@@ -24,7 +24,7 @@ impl Thread {
     fn new(number: u32) -> Self {
         let mut stream = Stream::new(1_000);
         // SAFETY: `at` leaves room for any event.
-        unsafe { stream.at(1_000).thread(1_000, number, 100 + number) };
+        unsafe { stream.encoder(1_000).thread(1_000, number, 100 + number) };
         Self { stream, tick: 1_000, nodes: HashMap::new(), kinds: HashMap::new() }
     }
 
@@ -36,7 +36,7 @@ impl Thread {
         }
         let parent = self.node(outer);
         // SAFETY: as above.
-        unsafe { self.stream.at(self.tick).node(parent, *last) };
+        unsafe { self.stream.encoder(self.tick).node(parent, *last) };
         let node = 2 + self.nodes.len() as u32;
         self.nodes.insert(stack.to_vec(), node);
         node
@@ -51,9 +51,9 @@ impl Thread {
         // SAFETY: as above.
         unsafe {
             if kind == next {
-                self.stream.at(tick).kind(node, size, Flags::new(origin));
+                self.stream.encoder(tick).kind(node, size, Flags::new(origin));
             }
-            self.stream.at(tick).allocated(tick, address, kind);
+            self.stream.encoder(tick).allocated(tick, address, kind);
         }
     }
 
@@ -64,7 +64,7 @@ impl Thread {
     fn free(&mut self, address: u64) {
         self.tick += 20;
         // SAFETY: as above.
-        unsafe { self.stream.at(self.tick).freed(self.tick, address) };
+        unsafe { self.stream.encoder(self.tick).freed(self.tick, address) };
     }
 }
 

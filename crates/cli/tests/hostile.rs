@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use trace_format::container::{Chunk, ProcessEnd, ProcessHeader, RecordingEnd, Writer};
 use trace_format::raw::{
-    CHUNK_ROOM, Encoder, Flags, Lock, MODULE_ROOM, Origin, RawModule, WaitedFor,
+    CHUNK_CAPACITY, Encoder, Flags, Lock, LockWait, MAX_MODULE_SIZE, Origin, RawModule,
 };
 
 /// Address space that a command may take. Its threads and their stacks are in it.
@@ -48,21 +48,21 @@ impl Stream {
     }
 
     fn open(&mut self, tick: u64) {
-        self.buffer = vec![0; CHUNK_ROOM];
+        self.buffer = vec![0; CHUNK_CAPACITY];
         self.begun = tick;
         // SAFETY: the buffer is zero, ours, and lives until the chunk is closed.
-        unsafe { self.encoder.open(self.buffer.as_mut_ptr(), CHUNK_ROOM, tick) };
+        unsafe { self.encoder.open(self.buffer.as_mut_ptr(), CHUNK_CAPACITY, tick) };
     }
 
     fn close(&mut self) {
-        let used = CHUNK_ROOM - self.encoder.room();
+        let used = CHUNK_CAPACITY - self.encoder.bytes_left();
         self.buffer.truncate(used);
         self.chunks.push((self.begun, std::mem::take(&mut self.buffer)));
     }
 
     /// The encoder, with room for any event.
     fn at(&mut self, tick: u64) -> &mut Encoder {
-        if self.encoder.room() < MODULE_ROOM {
+        if self.encoder.bytes_left() < MAX_MODULE_SIZE {
             self.close();
             self.open(tick);
         }
@@ -237,8 +237,7 @@ fn the_latest_times() {
                 stream.allocated(tick, i * 256, 0);
                 // SAFETY: there is room.
                 unsafe {
-                    let wait =
-                        WaitedFor { node: 0, address: i, lock: Lock::Write, ticks: u64::MAX };
+                    let wait = LockWait { node: 0, address: i, lock: Lock::Write, ticks: u64::MAX };
                     stream.at(tick).waited(tick, wait);
                 }
                 stream.freed(tick, i * 256);

@@ -36,18 +36,18 @@ fn comes_and_goes(name: &str, rounds: u64, live: u64) -> String {
     let block = |number: u64| 0x10_0000 + number * 0x400;
     // SAFETY: `at` leaves room for any event.
     unsafe {
-        stream.at(1_000).thread(1_000, 0, 7);
-        stream.at(1_000).node(0, 0x5000);
-        stream.at(1_000).kind(2, 1000, Flags::new(Origin::Malloc));
-        stream.at(tick).allocated(tick, block(0), 0);
+        stream.encoder(1_000).thread(1_000, 0, 7);
+        stream.encoder(1_000).node(0, 0x5000);
+        stream.encoder(1_000).kind(2, 1000, Flags::new(Origin::Malloc));
+        stream.encoder(tick).allocated(tick, block(0), 0);
         for _ in 0..rounds {
             for number in 1..=live {
                 tick += 20;
-                stream.at(tick).allocated(tick, block(number), 0);
+                stream.encoder(tick).allocated(tick, block(number), 0);
             }
             for number in 1..=live {
                 tick += 20;
-                stream.at(tick).freed(tick, block(number));
+                stream.encoder(tick).freed(tick, block(number));
             }
         }
     }

@@ -42,9 +42,9 @@ fn stream(number: u32, size: u64) -> (Stream, u64) {
     let mut stream = Stream::new(1_000);
     // SAFETY: `at` leaves room for any event.
     unsafe {
-        stream.at(1_000).thread(1_000, number, 7 + number);
-        stream.at(1_000).node(0, 0x5000);
-        stream.at(1_000).kind(2, size, Flags::new(Origin::Malloc));
+        stream.encoder(1_000).thread(1_000, number, 7 + number);
+        stream.encoder(1_000).node(0, 0x5000);
+        stream.encoder(1_000).kind(2, size, Flags::new(Origin::Malloc));
     }
     (stream, 2_000)
 }
@@ -57,8 +57,8 @@ fn pairs(number: u32, count: u64, size: u64) -> Stream {
         tick += 40;
         // SAFETY: as above.
         unsafe {
-            stream.at(tick).allocated(tick, address, 0);
-            stream.at(tick + 20).freed(tick + 20, address);
+            stream.encoder(tick).allocated(tick, address, 0);
+            stream.encoder(tick + 20).freed(tick + 20, address);
         }
     }
     stream
@@ -70,7 +70,7 @@ fn heap(count: u64, size: u64) -> Stream {
     for block in 0..count {
         tick += 20;
         // SAFETY: as above.
-        unsafe { stream.at(tick).allocated(tick, 0x10_0000 + block * (size + 16), 0) };
+        unsafe { stream.encoder(tick).allocated(tick, 0x10_0000 + block * (size + 16), 0) };
     }
     stream
 }

@@ -16,14 +16,14 @@ fn most_after(pairs: u64) -> u64 {
     let mut tick = 2_000;
     // SAFETY: `at` leaves room for any event.
     unsafe {
-        stream.at(1_000).thread(1_000, 0, 7);
-        stream.at(1_000).node(0, 0x5000);
-        stream.at(1_000).kind(2, 64, Flags::new(Origin::Malloc));
+        stream.encoder(1_000).thread(1_000, 0, 7);
+        stream.encoder(1_000).node(0, 0x5000);
+        stream.encoder(1_000).kind(2, 64, Flags::new(Origin::Malloc));
         for pair in 0..pairs {
             tick += 40;
             let address = 0x10_0000 + pair % 100 * 64;
-            stream.at(tick).allocated(tick, address, 0);
-            stream.at(tick + 20).freed(tick + 20, address);
+            stream.encoder(tick).allocated(tick, address, 0);
+            stream.encoder(tick + 20).freed(tick + 20, address);
         }
     }
     let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("replay-memory.rec");

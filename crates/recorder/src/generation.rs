@@ -1,64 +1,69 @@
-//! What all threads have to know at least, as a number: of the recording that they are in, and of modules that have gone.
+//! The generation: a number that changes whenever all threads must look again. They then check
+//! which recording they belong to and which modules are loaded.
 //!
-//! It is 0 in a process that has not begun its recording. A child of a fork is one, whose memory says otherwise in all else: its header,
-//! its file and its chunks are the parent's until it has begun.
+//! The generation is 0 in a process that has not begun its recording. That includes a child of a
+//! fork, although all other memory of the child says otherwise: its header, its file and its chunks
+//! are the parent's until it has begun.
 
 use crate::sys;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// A page that is zero in the child of a fork.
 #[repr(C, align(4096))]
-struct Wiped {
+struct WipedPage {
     generation: AtomicU32,
     rest: [u8; 4092],
 }
 
-static WIPED: Wiped = Wiped { generation: AtomicU32::new(0), rest: [0; 4092] };
-static GENERATIONS: AtomicU32 = AtomicU32::new(0);
+static PAGE: WipedPage = WipedPage { generation: AtomicU32::new(0), rest: [0; 4092] };
+/// The newest generation of this process and its ancestors.
+static NEWEST: AtomicU32 = AtomicU32::new(0);
 
-/// The generation; what was done before the one that it has is seen.
+/// The generation. What was done before it was stored is visible afterwards.
 #[inline(always)]
 pub fn get() -> u32 {
     // Pairs with the stores below.
-    WIPED.generation.load(Ordering::Acquire)
+    PAGE.generation.load(Ordering::Acquire)
 }
 
-/// The same, where it is only compared.
+/// The generation, for a comparison only.
 #[inline(always)]
-pub fn compared() -> u32 {
-    WIPED.generation.load(Ordering::Relaxed)
+pub fn get_relaxed() -> u32 {
+    PAGE.generation.load(Ordering::Relaxed)
 }
 
 /// Whether this process has begun its own recording.
-pub fn is_begun() -> bool {
-    compared() != 0
+pub fn has_begun() -> bool {
+    get_relaxed() != 0
 }
 
-/// The process begins its recording.
+/// Begins the recording of this process.
 pub fn begin() {
-    let next = GENERATIONS.fetch_add(1, Ordering::Relaxed) + 1;
-    WIPED.generation.store(next, Ordering::Release);
+    let next = NEWEST.fetch_add(1, Ordering::Relaxed) + 1;
+    PAGE.generation.store(next, Ordering::Release);
 }
 
-/// Something has changed for all threads. In a child that has not begun there is nothing that they know; one that a handler forks off
-/// right here stays such a child.
-pub fn next() {
-    let before = compared();
+/// Makes all threads look again. Does nothing in a child that has not begun: its threads know
+/// nothing yet. If a signal handler forks in the middle of this function, the child stays one that
+/// has not begun.
+pub fn advance() {
+    let before = get_relaxed();
     if before != 0 {
-        let next = GENERATIONS.fetch_add(1, Ordering::Relaxed) + 1;
-        // Whoever else has stored one did so behind our begin, and all threads will see that.
+        let next = NEWEST.fetch_add(1, Ordering::Relaxed) + 1;
+        // If the exchange fails, another thread has stored a generation after this function began,
+        // and all threads will see that one.
         let _ =
-            WIPED.generation.compare_exchange(before, next, Ordering::Release, Ordering::Relaxed);
+            PAGE.generation.compare_exchange(before, next, Ordering::Release, Ordering::Relaxed);
     }
 }
 
-/// In the child of a fork.
-pub fn forget() {
-    WIPED.generation.store(0, Ordering::Relaxed);
+/// Resets the generation in the child of a fork.
+pub fn reset_in_child() {
+    PAGE.generation.store(0, Ordering::Relaxed);
 }
 
-/// Has the kernel forget it in every child.
+/// Asks the kernel to reset the generation in every child.
 pub fn wipe_on_fork() {
-    // SAFETY: the page is ours alone, and nothing else is in it.
-    let _ = unsafe { sys::wipe_on_fork((&raw const WIPED).cast(), size_of::<Wiped>()) };
+    // SAFETY: the page holds nothing but the generation.
+    let _ = unsafe { sys::wipe_on_fork((&raw const PAGE).cast(), size_of::<WipedPage>()) };
 }

@@ -1,36 +1,61 @@
 //! The library that `allot record` loads into a program.
 //!
-//! It stands before malloc and its family, writes down each call with its time and its stack, and calls the next
-//! definition, whosever it is. The hooks take the calls; [`record`] writes their events to chunks of a [`raw_file`]; [`unwind`]
-//! finds the stack, mostly from a cache whose answers are verified by reading again what they depend on; [`thread`] is
-//! what each thread has for that.
+//! It defines malloc and its family in front of the next definitions. It records each call with its time
+//! and its stack, and calls the next definition, in whichever library it is.
 //!
-//! Rules that hold everywhere in it, since it runs inside of malloc, at any point of a program's life:
+//! The files, lowest first; each uses only files above it in this table:
 //!
-//! - Nothing allocates, takes a lock that a program could hold, or panics. Memory comes from [`sys`], which calls the kernel itself
-//!   and leaves `errno` alone.
-//! - A hook may be interrupted and entered again: the thread's `busy` mark lets the inner call through unrecorded.
-//! - What goes wrong ends the recording, or that of one thread, and says so in the file's header; the program goes on.
+//! | file | what it holds |
+//! |---|---|
+//! | [`sys`] | system calls, made without the C library |
+//! | [`tls`] | one word for each thread |
+//! | [`clock`] | time stamps |
+//! | [`generation`] | a number that changes whenever all threads must look again |
+//! | [`seccomp`] | whether a program's filter of system calls would harm the recorder |
+//! | [`number_table`], [`stream_keys`] | a hash table that numbers its keys, and the keys |
+//! | [`unwind`] | the parts of finding a stack that do not depend on a thread's state |
+//! | [`operator_new`] | whether C++'s `operator new` bypasses the hooks |
+//! | [`raw_file`] | the file of this process, and its chunks |
+//! | [`thread_state`] | what a thread needs for recording |
+//! | [`modules`] | the modules in which code was found |
+//! | [`walk`] | walks the stack of a call |
+//! | [`threads`] | how a thread enters and leaves a hook, and which state it has |
+//! | [`events`] | writes the events of a thread |
+//! | [`next_functions`] | the next definitions of the hooked functions |
+//! | `hooks` | the functions that the program calls |
+//!
+//! Rules for all of it, because it runs inside of malloc, at any point of a program's life:
+//!
+//! - Nothing allocates, panics, or takes a lock that a program could hold. Memory comes from [`sys`],
+//!   which makes system calls itself and leaves `errno` unchanged.
+//! - A hook may be interrupted by a signal and entered again. The thread's `in_hook` mark lets the inner
+//!   call through without recording it.
+//! - A failure ends the recording of the process or of one thread, and is noted in the file's header.
+//!   The program continues.
 
 #![cfg_attr(not(test), no_std)]
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 
 pub mod clock;
+pub mod events;
 pub mod generation;
 #[cfg(allot_preload)]
 mod hooks;
-pub mod next;
+pub mod modules;
+pub mod next_functions;
+pub mod number_table;
 pub mod operator_new;
 pub mod raw_file;
-pub mod record;
 pub mod seccomp;
+pub mod stream_keys;
 pub mod sys;
-pub mod table;
-pub mod thread;
+pub mod thread_state;
+pub mod threads;
 pub mod tls;
 pub mod unwind;
+pub mod walk;
 
-// Without its standard library Rust names none of the C library's parts to the linker.
+// Without the standard library, Rust passes no part of the C library to the linker.
 #[cfg(allot_preload)]
 #[link(name = "c")]
 #[link(name = "dl")]

@@ -1,90 +1,101 @@
-//! Whether C++'s `operator new` passes the hooks by.
+//! Whether C++'s `operator new` bypasses the hooks.
 //!
-//! The C++ library's calls malloc, as the loader binds that name, which is the hook. An allocator that is loaded beside it
-//! mostly defines both, and its own `operator new` needs no loader to find its own memory: nobody sees what that gives.
+//! The `operator new` of the C++ library calls malloc through the loader's binding, which is the hook.
+//! An allocator that is loaded into the program usually defines both functions, and its own `operator
+//! new` allocates directly: no hook sees what it returns.
 //!
-//! Invariant: `LIBRARY` is null, or the loader's name of an object that was there when the process began, which is never unloaded.
-//! What is read of an object is its dynamic section and the tables that it names, each checked to lie in the object.
+//! Invariants: `LIBRARY` is null, or the loader's name of an object that was there when the process
+//! began, which is never unloaded. Of an object, only its dynamic section and the tables that the
+//! section names are read, after a check that they lie in the object.
 
-use crate::unwind::modules::{self, Object};
+use crate::unwind::loader::{self, LoadedObject};
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-/// The library that defines the next `malloc` and the program's `operator new`.
+/// The name of the library that defines both the next `malloc` and the program's `operator new`.
 static LIBRARY: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
-/// An address in it.
-static WITHIN: AtomicU64 = AtomicU64::new(0);
-/// Somebody needs that `operator new`.
-static NEEDED: AtomicBool = AtomicBool::new(false);
+/// An address in that library.
+static ADDRESS_WITHIN: AtomicU64 = AtomicU64::new(0);
+/// Whether another object uses that `operator new`.
+static IS_USED: AtomicBool = AtomicBool::new(false);
 
-/// Finds out for a process that begins, from the next `malloc` and the `operator new` that it gets, where it gets one.
-pub fn begin(malloc: *mut c_void, operator_new: *mut c_void) {
-    if let Some(name) = modules::name_of_both(malloc as u64, operator_new as u64) {
+/// Finds the library when a process begins, from the addresses of the next `malloc` and of the
+/// program's `operator new`, which may be null.
+pub fn find_library(malloc: *mut c_void, operator_new: *mut c_void) {
+    if let Some(name) = loader::name_of_common_object(malloc as u64, operator_new as u64) {
         LIBRARY.store(name.cast_mut(), Ordering::Relaxed);
-        WITHIN.store(malloc as u64, Ordering::Relaxed);
-        look_for_need();
+        ADDRESS_WITHIN.store(malloc as u64, Ordering::Relaxed);
+        search_for_use();
     }
 }
 
-/// The path of the library that has both, whether or not somebody needs it; empty where there is none.
+/// The path of the library that defines both functions, whether or not its `operator new` is used;
+/// empty if there is none.
 pub fn library() -> &'static [u8] {
     let name = LIBRARY.load(Ordering::Relaxed);
     if name.is_null() {
         return b"";
     }
-    // SAFETY: the loader's name of an object that stays.
+    // SAFETY: the loader's name of an object that is never unloaded.
     unsafe { CStr::from_ptr(name) }.to_bytes()
 }
 
-/// Whether what `operator new` gives isn't seen.
-pub fn is_unseen() -> bool {
-    NEEDED.load(Ordering::Relaxed)
+/// Whether the program uses an `operator new` that bypasses the hooks.
+pub fn bypasses_hooks() -> bool {
+    IS_USED.load(Ordering::Relaxed)
 }
 
-/// The same at the end, when what was loaded later is there too. It takes the loader's lock.
-pub fn is_unseen_after_all() -> bool {
-    if !is_unseen() && !LIBRARY.load(Ordering::Relaxed).is_null() {
-        look_for_need();
+/// [`bypasses_hooks`] at the end of the process, when objects that were loaded later are considered
+/// too. Takes the loader's lock.
+pub fn bypasses_hooks_at_exit() -> bool {
+    if !bypasses_hooks() && !LIBRARY.load(Ordering::Relaxed).is_null() {
+        search_for_use();
     }
-    is_unseen()
+    bypasses_hooks()
 }
 
-/// A program in C has no need of an `operator new` that comes with its malloc, which itself may be written in C++.
-fn look_for_need() {
-    let within = WITHIN.load(Ordering::Relaxed);
-    // SAFETY: they are loaded while they are looked at.
-    if modules::any_object(|object| !object.has(within, 1) && unsafe { needs(object) }) {
-        NEEDED.store(true, Ordering::Relaxed);
+/// Searches the other objects for a use of `operator new`. A program in C has none, although its
+/// allocator may define the function, and may use it itself.
+fn search_for_use() {
+    let address = ADDRESS_WITHIN.load(Ordering::Relaxed);
+    let is_user = |object: &LoadedObject<'_>| {
+        // SAFETY: objects are not unloaded during the iteration.
+        !object.contains(address, 1) && unsafe { uses_operator_new(object) }
+    };
+    if loader::any_object(is_user) {
+        IS_USED.store(true, Ordering::Relaxed);
     }
 }
 
-const DYNAMIC: u32 = 2;
+/// The kind of the program header of the dynamic section.
+const PT_DYNAMIC: u32 = 2;
 
-const STRINGS: u64 = 5;
-const SYMBOLS: u64 = 6;
-const RELOCATIONS: u64 = 7;
-const RELOCATIONS_SIZE: u64 = 8;
-const CALLS_SIZE: u64 = 2;
-const CALLS: u64 = 23;
+// Tags of the dynamic section.
+const DT_PLTRELSZ: u64 = 2;
+const DT_STRTAB: u64 = 5;
+const DT_SYMTAB: u64 = 6;
+const DT_RELA: u64 = 7;
+const DT_RELASZ: u64 = 8;
+const DT_JMPREL: u64 = 23;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Entry {
+struct DynamicEntry {
     tag: u64,
     value: u64,
 }
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Relocation {
-    place: u64,
+struct ElfRelocation {
+    offset: u64,
     info: u64,
     addend: u64,
 }
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Symbol {
+struct ElfSymbol {
     name: u32,
     info: u8,
     other: u8,
@@ -93,48 +104,50 @@ struct Symbol {
     size: u64,
 }
 
-/// What the names begin with of all kinds of `operator new` and `delete`, and of what the C++ library has, which calls them for others:
-/// members of its classes, and functions.
-const NAMES: [&[u8]; 6] = [b"_Znw", b"_Zna", b"_Zdl", b"_Zda", b"_ZNS", b"_ZSt"];
+/// The beginnings of the names of all kinds of `operator new` and `delete`, and of the C++ library's
+/// members of classes and functions, which call them.
+const NAME_PREFIXES: [&[u8]; 6] = [b"_Znw", b"_Zna", b"_Zdl", b"_Zda", b"_ZNS", b"_ZSt"];
 
-/// Whether an object calls such a function that isn't its own.
+/// Whether an object refers to such a function of another object.
 ///
 /// # Safety
 ///
 /// The object is loaded.
-unsafe fn needs(object: &Object<'_>) -> bool {
-    let mut found = [0; CALLS as usize + 1];
-    let Some(section) = object.headers().iter().find(|header| header.kind == DYNAMIC) else {
+unsafe fn uses_operator_new(object: &LoadedObject<'_>) -> bool {
+    let mut values = [0; DT_JMPREL as usize + 1];
+    let Some(section) = object.headers().iter().find(|header| header.kind == PT_DYNAMIC) else {
         return false;
     };
-    let mut at = object.bias().wrapping_add(section.address);
-    // SAFETY: what is read lies in the object; of the dynamic section the loader has read all up to its last entry.
+    let mut address = object.bias().wrapping_add(section.address);
+    // SAFETY: everything that is read lies in the object. The loader has read the dynamic section up
+    // to its last entry.
     unsafe {
-        while let Some(entry) = object.read::<Entry>(at)
+        while let Some(entry) = object.read::<DynamicEntry>(address)
             && entry.tag != 0
         {
-            if let Some(place) = found.get_mut(entry.tag as usize) {
-                *place = entry.value;
+            if let Some(value) = values.get_mut(entry.tag as usize) {
+                *value = entry.value;
             }
-            at += size_of::<Entry>() as u64;
+            address += size_of::<DynamicEntry>() as u64;
         }
-        let [strings, symbols] = [STRINGS, SYMBOLS].map(|tag| object.address(found[tag as usize]));
-        for (table, size) in [(CALLS, CALLS_SIZE), (RELOCATIONS, RELOCATIONS_SIZE)] {
-            let table = object.address(found[table as usize]);
-            for i in 0..found[size as usize] / size_of::<Relocation>() as u64 {
-                let at = table.wrapping_add(i * size_of::<Relocation>() as u64);
-                let Some(relocation) = object.read::<Relocation>(at) else { break };
+        let [strings, symbols] =
+            [DT_STRTAB, DT_SYMTAB].map(|tag| object.dynamic_address(values[tag as usize]));
+        for (table, size) in [(DT_JMPREL, DT_PLTRELSZ), (DT_RELA, DT_RELASZ)] {
+            let table = object.dynamic_address(values[table as usize]);
+            for i in 0..values[size as usize] / size_of::<ElfRelocation>() as u64 {
+                let at = table.wrapping_add(i * size_of::<ElfRelocation>() as u64);
+                let Some(relocation) = object.read::<ElfRelocation>(at) else { break };
                 let symbol = relocation.info >> 32;
                 if symbol == 0 {
                     continue;
                 }
-                let at = symbols.wrapping_add(symbol * size_of::<Symbol>() as u64);
-                let Some(symbol) = object.read::<Symbol>(at) else { break };
+                let at = symbols.wrapping_add(symbol * size_of::<ElfSymbol>() as u64);
+                let Some(symbol) = object.read::<ElfSymbol>(at) else { break };
                 let name = strings.wrapping_add(symbol.name.into());
-                // Undefined, so another's.
+                // Undefined here, so it is another object's.
                 if symbol.section == 0
                     && let Some(name) = object.read::<[u8; 4]>(name)
-                    && NAMES.contains(&&name[..])
+                    && NAME_PREFIXES.contains(&&name[..])
                 {
                     return true;
                 }
@@ -149,9 +162,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_in_rust_needs_no_operator_new() {
-        // SAFETY: they are loaded while they are looked at.
-        assert!(!modules::any_object(|object| unsafe { needs(object) }));
-        assert!(modules::any_object(|object| !object.headers().is_empty()));
+    fn a_program_in_rust_uses_no_operator_new() {
+        // SAFETY: objects are not unloaded during the iteration.
+        assert!(!loader::any_object(|object| unsafe { uses_operator_new(object) }));
+        assert!(loader::any_object(|object| !object.headers().is_empty()));
     }
 }

@@ -1,182 +1,192 @@
 //! The raw file of this process, and its chunks.
 //!
-//! Invariants: `HEADER` is null or the header page of this process's file, which stays mapped; what `PLACES` says is
-//! written by the one thread that begins a file, before `PHASE` says that there is one. A file is written to only after it
-//! was asked which one it is: a path may lead elsewhere for a program that has changed its root, and the number of a file that is
-//! kept open may be another file's in a program that closes all that it doesn't know.
+//! Invariants:
+//!
+//! 1. `HEADER` is null, or the header page of this process's file, which stays mapped.
+//! 2. `LOCATION` is written by the one thread that begins a file, before `PHASE` becomes `ON`.
+//! 3. The identity of a file is checked before each use. A program that has changed its root may have
+//!    another file at the path, and a program that closes all descriptors may have opened another
+//!    file at a descriptor that was kept open.
 
-use crate::sys::{self, Failed, File, How, Identity};
+use crate::sys::{self, File, FileIdentity, OpenMode, SysError};
 use crate::{clock, generation, operator_new};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use trace_format::raw::{
-    CHUNK_HEADER_SIZE, CHUNK_SIZE, Field, FileHeader, HEADER_SIZE, MAGIC, Measured, RawCosts,
+    CHUNK_HEADER_SIZE, CHUNK_SIZE, Field, FileHeader, HEADER_SIZE, MAGIC, MeasuredCall, RawCosts,
     VERSION, state,
 };
 
-/// The variable that says in which directory raw files are made.
+/// The environment variable with the directory for raw files.
 pub const DIRECTORY: &[u8] = b"ALLOT_RECORD_DIR=";
-/// The variable that asks for each answer of the stack cache to be compared with the unwinder's.
-pub const CHECK: &[u8] = b"ALLOT_RECORD_CHECK=";
+/// The environment variable that requests a comparison of each result of the stack cache with that of
+/// the unwinder.
+pub const VERIFY: &[u8] = b"ALLOT_RECORD_CHECK=";
 
-const LONGEST_DIRECTORY: usize = 4000;
+const MAX_DIRECTORY_LENGTH: usize = 4000;
 
 /// Whether this process is recorded.
 static PHASE: AtomicU32 = AtomicU32::new(UNKNOWN);
-/// Nobody has asked yet.
+/// Not determined yet.
 const UNKNOWN: u32 = 0;
-/// A thread is finding out.
+/// A thread is creating the file.
 const BEGINNING: u32 = 1;
-/// It is.
+/// The process is recorded.
 const ON: u32 = 2;
-/// It isn't, or no longer.
+/// The process is not recorded, or not any more.
 const OFF: u32 = 3;
 
 static HEADER: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+/// The number of streams.
 static STREAMS: AtomicU32 = AtomicU32::new(0);
-static CHECKING: AtomicU32 = AtomicU32::new(0);
+/// Not 0 if the results of the stack cache are verified.
+static VERIFYING: AtomicU32 = AtomicU32::new(0);
 
-struct Places {
-    directory: [u8; LONGEST_DIRECTORY + 1],
+/// Where the file is.
+struct FileLocation {
+    directory: [u8; MAX_DIRECTORY_LENGTH + 1],
     directory_length: usize,
-    path: [u8; LONGEST_DIRECTORY + 40],
+    path: [u8; MAX_DIRECTORY_LENGTH + 40],
     path_length: usize,
-    /// The directory and the file under the numbers that they are kept by: for programs that change their root or give up
-    /// the right to open them.
-    kept_directory: Option<(u32, Identity)>,
-    kept_file: Option<(u32, Identity)>,
-    identity: Option<Identity>,
+    /// The descriptor at which the directory is kept open, for programs that change their root or give
+    /// up the right to open files.
+    kept_directory: Option<(u32, FileIdentity)>,
+    /// The descriptor at which the file is kept open.
+    kept_file: Option<(u32, FileIdentity)>,
+    /// The identity of the file.
+    identity: Option<FileIdentity>,
 }
 
-struct Shared(UnsafeCell<Places>);
+struct SharedLocation(UnsafeCell<FileLocation>);
 
-// SAFETY: written by one thread, read after PHASE says so; see the invariants.
-unsafe impl Sync for Shared {}
+// SAFETY: one thread writes it before PHASE becomes ON, and others read it afterwards (invariant 2).
+unsafe impl Sync for SharedLocation {}
 
-static PLACES: Shared = Shared(UnsafeCell::new(Places {
-    directory: [0; LONGEST_DIRECTORY + 1],
+static LOCATION: SharedLocation = SharedLocation(UnsafeCell::new(FileLocation {
+    directory: [0; MAX_DIRECTORY_LENGTH + 1],
     directory_length: 0,
-    path: [0; LONGEST_DIRECTORY + 40],
+    path: [0; MAX_DIRECTORY_LENGTH + 40],
     path_length: 0,
     kept_directory: None,
     kept_file: None,
     identity: None,
 }));
 
-/// Whether the process is recorded now; finds out if nobody knows yet.
-pub fn is_on() -> bool {
+/// Whether the process is recorded at the moment. The first call creates the file.
+pub fn is_recording() -> bool {
     loop {
         match PHASE.load(Ordering::Acquire) {
             ON => return true,
             OFF => return false,
             UNKNOWN => {
-                let mine = PHASE.compare_exchange(
+                let exchanged = PHASE.compare_exchange(
                     UNKNOWN,
                     BEGINNING,
                     Ordering::Acquire,
                     Ordering::Relaxed,
                 );
-                if mine.is_ok() {
-                    // SAFETY: nobody else is beginning.
-                    let begun = unsafe { find_directory() && begin(0) };
-                    PHASE.store(if begun { ON } else { OFF }, Ordering::Release);
+                if exchanged.is_ok() {
+                    // SAFETY: no other thread creates the file.
+                    let created = unsafe { find_directory() && create_file(0) };
+                    PHASE.store(if created { ON } else { OFF }, Ordering::Release);
                 }
             }
-            _ => sys::give_way(),
+            _ => sys::yield_now(),
         }
     }
 }
 
-/// Whether answers of the cache are to be compared.
-pub fn is_checking() -> bool {
-    CHECKING.load(Ordering::Relaxed) != 0
+/// Whether the results of the stack cache are verified.
+pub fn verifies_cache() -> bool {
+    VERIFYING.load(Ordering::Relaxed) != 0
 }
 
-/// In the child of a fork: begins a file of its own. Says whether it's recorded.
+/// Creates a file for the child of a fork. Returns whether the child is recorded.
 ///
 /// # Safety
 ///
-/// No other thread is there.
+/// There is no other thread.
 pub unsafe fn begin_in_child() -> bool {
     if PHASE.load(Ordering::Relaxed) != ON {
-        // If another thread was finding out while this one forked, nobody does any more.
+        // If another thread was creating the file during the fork, no thread does so here.
         PHASE.store(OFF, Ordering::Relaxed);
         return false;
     }
     STREAMS.store(0, Ordering::Relaxed);
     // SAFETY: as the caller promised.
-    let begun = unsafe { begin(state::FORKED) };
-    PHASE.store(if begun { ON } else { OFF }, Ordering::Release);
-    begun
+    let created = unsafe { create_file(state::FORKED) };
+    PHASE.store(if created { ON } else { OFF }, Ordering::Release);
+    created
 }
 
-/// Reads the directory from the environment that the process began with: the C library may not have its own yet.
+/// Reads the directory from the environment that the process began with, because that of the C library
+/// may not be ready yet.
 ///
 /// # Safety
 ///
-/// Nobody else is here.
+/// No other thread accesses `LOCATION`.
 unsafe fn find_directory() -> bool {
     // SAFETY: as the caller promised.
-    let places = unsafe { &mut *PLACES.0.get() };
-    let Ok(file) = File::open(b"/proc/self/environ\0", How::Read) else { return false };
-    // A variable that doesn't fit in there is none of ours.
-    let mut variable = Text { into: &mut places.path, length: 0 };
+    let location = unsafe { &mut *LOCATION.0.get() };
+    let Ok(file) = File::open(b"/proc/self/environ\0", OpenMode::Read) else { return false };
+    // None of our variables is longer than the buffer.
+    let mut variable = TextBuffer { bytes: &mut location.path, length: 0 };
     let mut buffer = [0; 1024];
     while let Ok(length @ 1..) = file.read(&mut buffer) {
         for &byte in &buffer[..length] {
             if byte != 0 {
-                variable.text(&[byte]);
+                variable.push(&[byte]);
                 continue;
             }
-            let text = &variable.into[..variable.length];
+            let text = &variable.bytes[..variable.length];
             if let Some(directory) = text.strip_prefix(DIRECTORY)
-                && directory.len() <= LONGEST_DIRECTORY
+                && directory.len() <= MAX_DIRECTORY_LENGTH
             {
-                places.directory[..directory.len()].copy_from_slice(directory);
-                places.directory_length = directory.len();
+                location.directory[..directory.len()].copy_from_slice(directory);
+                location.directory_length = directory.len();
             }
-            if text.starts_with(CHECK) {
-                CHECKING.store(1, Ordering::Relaxed);
+            if text.starts_with(VERIFY) {
+                VERIFYING.store(1, Ordering::Relaxed);
             }
             variable.length = 0;
         }
     }
-    places.directory_length > 0
+    location.directory_length > 0
 }
 
-/// Makes the file, and maps its header.
+/// Creates the file, and maps its header.
 ///
 /// # Safety
 ///
-/// Nobody else is here.
-unsafe fn begin(flags: u32) -> bool {
+/// No other thread accesses `LOCATION`.
+unsafe fn create_file(flags: u32) -> bool {
     // SAFETY: as the caller promised.
-    let places = unsafe { &mut *PLACES.0.get() };
-    let pid = sys::pid();
-    // What a parent kept of its own.
-    if let Some((number, identity)) = places.kept_file.take()
-        && let Some(file) = File::kept(number, identity)
+    let location = unsafe { &mut *LOCATION.0.get() };
+    let pid = sys::process_id();
+    // The file that the parent kept open.
+    if let Some((descriptor, identity)) = location.kept_file.take()
+        && let Some(file) = File::kept_open(descriptor, identity)
     {
         file.close();
     }
     for image in 0..10_000 {
-        match places.make(pid, image) {
+        match location.create(pid, image) {
             Ok(file) => {
                 let mapped = file.allocate(0, HEADER_SIZE).and_then(|()| file.map(0, HEADER_SIZE));
                 let (Ok(page), Ok(identity)) = (mapped, file.identity()) else { return false };
-                places.identity = Some(identity);
-                places.kept_file = file.keep().ok().map(|number| (number, identity));
+                location.identity = Some(identity);
+                location.kept_file = file.keep_open().ok().map(|descriptor| (descriptor, identity));
                 let parent = header().and_then(|header| {
-                    // SAFETY: a header's page, which stays mapped; its strings don't change.
+                    // SAFETY: a header page, which stays mapped, and whose strings do not change.
                     let page = unsafe { core::slice::from_raw_parts(header, HEADER_SIZE) };
                     FileHeader::read(page).ok()
                 });
-                // SAFETY: the page is a header's, and ours.
-                unsafe { fill(page, pid, flags, parent) };
+                // SAFETY: a new header page, which no other thread knows.
+                unsafe { fill_header(page, pid, flags, parent) };
                 HEADER.store(page, Ordering::Release);
                 return true;
             }
-            // The same process had another image before.
+            // An earlier program of the same process has this file.
             Err(sys::EEXIST) => {}
             Err(_) => return false,
         }
@@ -184,75 +194,82 @@ unsafe fn begin(flags: u32) -> bool {
     false
 }
 
-impl Places {
-    /// Makes a new file.
-    fn make(&mut self, pid: u32, image: u32) -> Result<File, Failed> {
-        let mut path = Text { into: &mut self.path, length: 0 };
-        path.text(&self.directory[..self.directory_length]);
-        path.text(b"/");
+impl FileLocation {
+    /// Creates a new file for an image: the number of a program that the process has executed.
+    fn create(&mut self, pid: u32, image: u32) -> Result<File, SysError> {
+        let mut path = TextBuffer { bytes: &mut self.path, length: 0 };
+        path.push(&self.directory[..self.directory_length]);
+        path.push(b"/");
         let name = path.length;
-        path.number(pid);
-        path.text(b"-");
-        path.number(image);
-        path.text(b".raw\0");
+        path.push_number(pid);
+        path.push(b"-");
+        path.push_number(image);
+        path.push(b".raw\0");
         self.path_length = path.length;
-        let kept = self.kept_directory.and_then(|(number, which)| File::kept(number, which));
+        let kept = self
+            .kept_directory
+            .and_then(|(descriptor, identity)| File::kept_open(descriptor, identity));
         if let Some(directory) = kept {
-            return directory.open_in(&self.path[name..self.path_length], How::New);
+            return directory.open_in(&self.path[name..self.path_length], OpenMode::New);
         }
-        // It was never opened, or the program has closed it.
+        // The directory was never opened, or the program has closed it.
         self.directory[self.directory_length] = 0;
-        let directory = File::open(&self.directory[..=self.directory_length], How::Directory)?;
-        let which = directory.identity()?;
-        if self.kept_directory.is_some_and(|(_, known)| known != which) {
+        let directory = File::open(&self.directory[..=self.directory_length], OpenMode::Directory)?;
+        let identity = directory.identity()?;
+        if self.kept_directory.is_some_and(|(_, known)| known != identity) {
             return Err(sys::ENOENT);
         }
-        let file = directory.open_in(&self.path[name..self.path_length], How::New)?;
-        self.kept_directory = directory.keep().ok().map(|number| (number, which));
+        let file = directory.open_in(&self.path[name..self.path_length], OpenMode::New)?;
+        self.kept_directory = directory.keep_open().ok().map(|descriptor| (descriptor, identity));
         Ok(file)
     }
 
-    /// The file, for a moment.
-    fn with_file<T>(&self, act: impl FnOnce(&File) -> Result<T, Failed>) -> Result<T, Failed> {
-        if let Some((number, identity)) = self.kept_file
-            && let Some(file) = File::kept(number, identity)
+    /// Calls `use_file` with the open file.
+    fn with_file<T>(
+        &self,
+        use_file: impl FnOnce(&File) -> Result<T, SysError>,
+    ) -> Result<T, SysError> {
+        if let Some((descriptor, identity)) = self.kept_file
+            && let Some(file) = File::kept_open(descriptor, identity)
         {
-            return act(&file);
+            return use_file(&file);
         }
-        let file = File::open(&self.path[..self.path_length], How::Write)?;
-        if Some(file.identity()?) == self.identity { act(&file) } else { Err(sys::ENOENT) }
+        let file = File::open(&self.path[..self.path_length], OpenMode::Write)?;
+        if Some(file.identity()?) == self.identity { use_file(&file) } else { Err(sys::ENOENT) }
     }
 }
 
-/// Fills a header page in; that of the parent is there for a child of a fork.
+/// Fills a header page. `parent` is the parent's header in the child of a fork.
 ///
 /// # Safety
 ///
-/// It is one, zero, and nobody else writes to it.
-unsafe fn fill(page: *mut u8, pid: u32, flags: u32, parent: Option<FileHeader<'_>>) {
+/// It is a header page filled with zeros, and no other thread accesses it.
+unsafe fn fill_header(page: *mut u8, pid: u32, flags: u32, parent: Option<FileHeader<'_>>) {
     // SAFETY: as the caller promised.
     let bytes = unsafe { core::slice::from_raw_parts_mut(page, HEADER_SIZE) };
     let now = clock::now();
-    let flags = flags | if operator_new::is_unseen() { state::NEW_UNSEEN } else { 0 };
-    let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+    let flags = flags | if operator_new::bypasses_hooks() { state::NEW_BYPASSES_HOOKS } else { 0 };
+    let mut put =
+        |offset: usize, field: &[u8]| bytes[offset..offset + field.len()].copy_from_slice(field);
     put(Field::VERSION, &VERSION.to_le_bytes());
     put(Field::PID, &pid.to_le_bytes());
-    put(Field::PARENT, &sys::parent().to_le_bytes());
+    put(Field::PARENT, &sys::parent_id().to_le_bytes());
     put(Field::STATE, &flags.to_le_bytes());
     for clock in [Field::START, Field::LAST] {
         put(clock, &now.ticks.to_le_bytes());
         put(clock + 8, &now.ns.to_le_bytes());
     }
-    let (start, most) = (Field::STRINGS, HEADER_SIZE / 2);
-    let mut executable = sys::read_link(b"/proc/self/exe\0", &mut bytes[start..start + most]).len();
+    let (start, max_length) = (Field::STRINGS, HEADER_SIZE / 2);
+    let mut executable =
+        sys::read_link(b"/proc/self/exe\0", &mut bytes[start..start + max_length]).len();
     let from_parent = parent.filter(|_| executable == 0);
     if let Some(parent) = &from_parent {
-        // Where its root is now there is no such file.
+        // Below the root that the program has changed to, there is no such file.
         executable = parent.executable.len();
         bytes[start..start + executable].copy_from_slice(parent.executable);
     }
     let library = operator_new::library();
-    let library = &library[..library.len().min(most / 2)];
+    let library = &library[..library.len().min(max_length / 2)];
     let end = start + executable + library.len();
     bytes[start + executable..end].copy_from_slice(library);
     let mut command = 0;
@@ -260,25 +277,27 @@ unsafe fn fill(page: *mut u8, pid: u32, flags: u32, parent: Option<FileHeader<'_
         command = parent.command.len().min(HEADER_SIZE - end);
         bytes[end..end + command].copy_from_slice(&parent.command[..command]);
     } else if executable > 0
-        && let Ok(file) = File::open(b"/proc/self/cmdline\0", How::Read)
+        && let Ok(file) = File::open(b"/proc/self/cmdline\0", OpenMode::Read)
     {
         command = file.read(&mut bytes[end..]).unwrap_or(0);
     }
-    let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+    let mut put =
+        |offset: usize, field: &[u8]| bytes[offset..offset + field.len()].copy_from_slice(field);
     put(Field::EXECUTABLE_LENGTH, &(executable as u32).to_le_bytes());
     put(Field::LIBRARY_LENGTH, &(library.len() as u32).to_le_bytes());
     put(Field::COMMAND_LENGTH, &(command as u32).to_le_bytes());
     put(0, &MAGIC);
 }
 
-/// A number of the header that several threads change.
+/// A field of the header that several threads change.
 fn counter(header: *mut u8, field: usize) -> &'static AtomicU32 {
-    // SAFETY: the header stays mapped, and the field lies in it, aligned.
+    // SAFETY: the header stays mapped; the field lies in it and is aligned.
     unsafe { AtomicU32::from_ptr(header.add(field).cast()) }
 }
 
-fn long_counter(header: *mut u8, field: usize) -> &'static AtomicU64 {
-    // SAFETY: the header stays mapped, and the field lies in it, aligned.
+/// [`counter`] for a field of 64 bits.
+fn counter_64(header: *mut u8, field: usize) -> &'static AtomicU64 {
+    // SAFETY: the header stays mapped; the field lies in it and is aligned.
     unsafe { AtomicU64::from_ptr(header.add(field).cast()) }
 }
 
@@ -287,10 +306,10 @@ fn header() -> Option<*mut u8> {
     (!header.is_null()).then_some(header)
 }
 
-/// The path of the executable, as it was when the file began.
+/// The path of the executable at the time when the file was created.
 pub fn executable() -> &'static [u8] {
     let Some(header) = header() else { return b"" };
-    // SAFETY: the header stays mapped, and these fields of it don't change.
+    // SAFETY: the header stays mapped, and these fields do not change.
     unsafe {
         let length = header.add(Field::EXECUTABLE_LENGTH).cast::<u32>().read() as usize;
         core::slice::from_raw_parts(header.add(Field::STRINGS), length)
@@ -308,15 +327,15 @@ pub fn new_thread() -> u32 {
 }
 
 /// Counts a call that could not be recorded.
-pub fn missed() {
+pub fn count_missed() {
     if let Some(header) = header() {
-        long_counter(header, Field::MISSED).fetch_add(1, Ordering::Relaxed);
+        counter_64(header, Field::MISSED).fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// What one call took, in stamps.
+/// The times that one call took, in units of [`clock::stamp`].
 #[derive(Debug, Clone, Copy)]
-pub struct Took {
+pub struct CallTimes {
     /// In the next function.
     pub program: u64,
     /// In the recorder.
@@ -325,95 +344,99 @@ pub struct Took {
     pub stamp: u64,
 }
 
-/// Adds a call that was measured to the header: not to the thread's own state, which is lost if the program is killed.
-pub fn measured(what: Measured, took: Took) {
+/// Adds the times of a call to the header. They are not kept in the thread's state, which is lost if
+/// the program is killed.
+pub fn add_times(call: MeasuredCall, times: CallTimes) {
     let Some(header) = header() else { return };
     let add = |field, number| {
-        long_counter(header, field).fetch_add(number, Ordering::Relaxed);
+        counter_64(header, field).fetch_add(number, Ordering::Relaxed);
     };
-    let long = clock::long();
-    if took.program > long || took.recorder > long || took.stamp > long {
+    let limit = clock::stamps_of_20_us();
+    if times.program > limit || times.recorder > limit || times.stamp > limit {
         return add(RawCosts::TOO_LONG, 1);
     }
-    add(what.field(), 1);
-    add(what.field() + 8, took.program);
-    add(RawCosts::RECORDER, took.recorder);
-    add(RawCosts::STAMPS, took.stamp);
+    add(call.field(), 1);
+    add(call.field() + 8, times.program);
+    add(RawCosts::RECORDER, times.recorder);
+    add(RawCosts::STAMPS, times.stamp);
 }
 
-/// Counts an answer of the cache that was compared.
-pub fn compared(right: bool) {
+/// Counts a result of the stack cache that was verified.
+pub fn count_verified(correct: bool) {
     if let Some(header) = header() {
-        long_counter(header, Field::CHECKED).fetch_add(1, Ordering::Relaxed);
-        long_counter(header, Field::WRONG).fetch_add(u64::from(!right), Ordering::Relaxed);
+        counter_64(header, Field::CHECKED).fetch_add(1, Ordering::Relaxed);
+        counter_64(header, Field::WRONG).fetch_add(u64::from(!correct), Ordering::Relaxed);
     }
 }
 
 /// The header, unless it is still the parent's.
 fn own_header() -> Option<*mut u8> {
-    header().filter(|_| generation::is_begun())
+    header().filter(|_| generation::has_begun())
 }
 
-/// Says that the process runs its exit handlers.
-pub fn exits() {
+/// Notes in the header that the process runs its exit handlers.
+pub fn note_exit() {
     if let Some(header) = own_header() {
-        // A lock of the loader that a thread of the parent had is one that nobody gives back in the child of a fork.
+        // In the child of a fork, the loader's lock may be held by a thread of the parent, and would
+        // never be released.
         let forked = counter(header, Field::STATE).load(Ordering::Relaxed) & state::FORKED != 0;
-        let unseen = !forked && operator_new::is_unseen_after_all();
-        let bits = state::EXITED | if unseen { state::NEW_UNSEEN } else { 0 };
+        let bypasses = !forked && operator_new::bypasses_hooks_at_exit();
+        let bits = state::EXITED | if bypasses { state::NEW_BYPASSES_HOOKS } else { 0 };
         counter(header, Field::STATE).fetch_or(bits, Ordering::Relaxed);
     }
 }
 
-/// Ends the recording, since the program forbids itself the calls that it needs.
-pub fn forbidden() {
+/// Ends the recording, because the program forbids itself the system calls that recording needs.
+pub fn end_before_filter() {
     if PHASE.load(Ordering::Acquire) != ON {
         return;
     }
     match own_header() {
-        Some(header) => stop(header, clock::ticks(), sys::EPERM),
-        // The child of a handler in the middle of an event.
+        Some(header) => end(header, clock::ticks(), sys::EPERM),
+        // The child of a fork in a signal handler, in the middle of an event.
         None => PHASE.store(OFF, Ordering::Release),
     }
 }
 
-/// Ends the recording: no event from this time on can be kept.
+/// Ends the recording: events from this time on are not complete.
 ///
-/// Other threads still write to the chunks that they have. What they write from this time on isn't the whole of what happened, and
-/// readers leave it out.
-fn stop(header: *mut u8, tick: u64, error: Failed) {
+/// Other threads still write to their current chunks. Readers leave out what they write from this time
+/// on.
+fn end(header: *mut u8, tick: u64, error: SysError) {
     PHASE.store(OFF, Ordering::Release);
-    lost(header, tick);
+    note_lost_event(header, tick);
     let error = error.unsigned_abs() as u32;
     let first = counter(header, Field::ERROR);
     let _ = first.compare_exchange(0, error, Ordering::Relaxed, Ordering::Relaxed);
-    // Last: it says that the others hold.
+    // Last: this flag says that the other fields are valid.
     counter(header, Field::STATE).fetch_or(state::FULL, Ordering::Release);
 }
 
-/// An event of this time was lost, maybe before the one that ended the recording.
-fn lost(header: *mut u8, tick: u64) {
+fn note_lost_event(header: *mut u8, tick: u64) {
     let earlier = |known| (known == 0 || tick < known).then_some(tick);
-    let first = long_counter(header, Field::FULL_AT);
+    let first = counter_64(header, Field::FULL_AT);
     let _ = first.fetch_update(Ordering::Relaxed, Ordering::Relaxed, earlier);
 }
 
-/// Takes a chunk for a stream, mapped and with its header; the latter not in a child of a fork that has not begun. `None`: there is no more room, the recording has ended.
+/// Takes a new chunk for a stream, maps it and writes its header. The header is not written in the child
+/// of a fork that has not begun its recording. Returns `None` if the recording has ended, or ends
+/// because there is no space.
 pub fn take_chunk(stream: u32, sequence: u32, tick: u64) -> Option<*mut u8> {
     let header = header()?;
-    if !is_on() {
-        lost(header, tick);
+    if !is_recording() {
+        note_lost_event(header, tick);
         return None;
     }
     let number = counter(header, Field::CHUNKS).fetch_add(1, Ordering::Relaxed);
     match map_chunk(HEADER_SIZE + number as usize * CHUNK_SIZE) {
-        // A handler has forked: the file is the parent's, and the caller sees to that.
-        taken if !generation::is_begun() => taken.ok(),
+        // A signal handler has forked: the file is the parent's, and the caller replaces the mapping.
+        taken if !generation::has_begun() => taken.ok(),
         Ok(chunk) => {
             let now = clock::now();
-            long_counter(header, Field::LAST).store(now.ticks, Ordering::Relaxed);
-            long_counter(header, Field::LAST + 8).store(now.ns, Ordering::Relaxed);
-            // SAFETY: the chunk is mapped and ours, its header lies at its beginning; the state is stored last.
+            counter_64(header, Field::LAST).store(now.ticks, Ordering::Relaxed);
+            counter_64(header, Field::LAST + 8).store(now.ns, Ordering::Relaxed);
+            // SAFETY: the chunk is mapped and belongs to this call. Its header is at its start. The
+            // state is stored last.
             unsafe {
                 chunk.add(Field::CHUNK_STREAM).cast::<u32>().write(stream);
                 chunk.add(Field::CHUNK_SEQUENCE).cast::<u32>().write(sequence);
@@ -424,16 +447,16 @@ pub fn take_chunk(stream: u32, sequence: u32, tick: u64) -> Option<*mut u8> {
             Some(chunk)
         }
         Err(error) => {
-            stop(header, tick, error);
+            end(header, tick, error);
             None
         }
     }
 }
 
-fn map_chunk(offset: usize) -> Result<*mut u8, Failed> {
-    // SAFETY: there is a header, so they were written.
-    let places = unsafe { &*PLACES.0.get() };
-    let chunk = places.with_file(|file| {
+fn map_chunk(offset: usize) -> Result<*mut u8, SysError> {
+    // SAFETY: there is a header, so the location was written.
+    let location = unsafe { &*LOCATION.0.get() };
+    let chunk = location.with_file(|file| {
         file.allocate(offset, CHUNK_SIZE)?;
         file.map(offset, CHUNK_SIZE)
     })?;
@@ -441,14 +464,14 @@ fn map_chunk(offset: usize) -> Result<*mut u8, Failed> {
     Ok(chunk)
 }
 
-/// Says that nothing more is written to a chunk, and gives it away.
+/// Marks a chunk as complete, and unmaps it.
 ///
 /// # Safety
 ///
-/// It is a chunk of [`take_chunk`] with `length` bytes of events, and nobody uses it any more.
+/// It is a chunk of [`take_chunk`] with `length` bytes of events, and is not used any more.
 pub unsafe fn close_chunk(chunk: *mut u8, length: usize) {
     debug_assert!(length <= CHUNK_SIZE - CHUNK_HEADER_SIZE);
-    // SAFETY: as the caller promised; the state is stored last.
+    // SAFETY: as the caller promised. The state is stored last.
     unsafe {
         chunk.add(Field::CHUNK_LENGTH).cast::<u32>().write(length as u32);
         AtomicU32::from_ptr(chunk.add(Field::CHUNK_STATE).cast()).store(2, Ordering::Release);
@@ -456,27 +479,27 @@ pub unsafe fn close_chunk(chunk: *mut u8, length: usize) {
     }
 }
 
-/// Text that is put together.
-struct Text<'a> {
-    into: &'a mut [u8],
+/// Text in a buffer of fixed size.
+struct TextBuffer<'a> {
+    bytes: &'a mut [u8],
     length: usize,
 }
 
-impl Text<'_> {
-    /// Adds what fits.
-    fn text(&mut self, text: &[u8]) {
+impl TextBuffer<'_> {
+    /// Appends as much as fits.
+    fn push(&mut self, text: &[u8]) {
         for &byte in text {
-            if let Some(place) = self.into.get_mut(self.length) {
-                *place = byte;
+            if let Some(next) = self.bytes.get_mut(self.length) {
+                *next = byte;
                 self.length += 1;
             }
         }
     }
 
-    fn number(&mut self, number: u32) {
+    fn push_number(&mut self, number: u32) {
         if number >= 10 {
-            self.number(number / 10);
+            self.push_number(number / 10);
         }
-        self.text(&[b'0' + (number % 10) as u8]);
+        self.push(&[b'0' + (number % 10) as u8]);
     }
 }

@@ -1,13 +1,15 @@
-//! System calls, made without the C library: it may be not ready yet, it sets `errno`, and a program may stand before it.
+//! System calls, made without the C library: it may not be ready yet, it sets `errno`, and the program
+//! may replace its functions.
 //!
-//! Invariants: no function here touches memory that isn't the caller's own; those that change mappings are `unsafe`.
+//! Invariant: no function here accesses memory of anything but the caller. Those that change mappings
+//! are `unsafe`.
 
 use core::arch::asm;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
 
-/// A negative number of an error.
-pub type Failed = isize;
+/// A negated `errno`.
+pub type SysError = isize;
 
 macro_rules! numbers {
     ($($name:ident = $x86:literal, $arm:literal;)*) => {
@@ -38,33 +40,34 @@ numbers! {
     PRLIMIT = 302, 261;
 }
 
-/// The upper half of the fifth argument of every call from here, by which who counts a program's calls leaves them out.
+/// The upper half of the fifth argument of every call from here. Tools that count a program's system
+/// calls leave such calls out.
 ///
-/// None of them has a fifth argument but `mmap`, where it's a file's number, of which the kernel takes the lower half.
+/// Only `mmap` has a fifth argument: a file descriptor, of which the kernel uses the lower half.
 pub const MARK: usize = 0x616c_6c6f;
 
 #[inline(always)]
-fn marked(mut a: [usize; 6]) -> [usize; 6] {
-    a[4] = a[4] & 0xffff_ffff | MARK << 32;
-    a
+fn with_mark(mut arguments: [usize; 6]) -> [usize; 6] {
+    arguments[4] = arguments[4] & 0xffff_ffff | MARK << 32;
+    arguments
 }
 
 /// # Safety
 ///
-/// The call with these arguments touches memory of the caller alone.
+/// The call with these arguments accesses only memory of the caller.
 #[inline]
 unsafe fn call(number: usize, mut a: [usize; 6]) -> isize {
-    a = marked(a);
+    a = with_mark(a);
     let result: isize;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: as the caller promised; the kernel changes rcx and r11 besides the result.
+    // SAFETY: as the caller promised; besides the result, the kernel changes rcx and r11.
     unsafe {
         asm!("syscall", inlateout("rax") number as isize => result,
             in("rdi") a[0], in("rsi") a[1], in("rdx") a[2], in("r10") a[3], in("r8") a[4], in("r9") a[5],
             lateout("rcx") _, lateout("r11") _, options(nostack));
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: as the caller promised; the kernel changes the result alone.
+    // SAFETY: as the caller promised; the kernel changes only the result.
     unsafe {
         asm!("svc 0", in("x8") number, inlateout("x0") a[0] as isize => result,
             in("x1") a[1], in("x2") a[2], in("x3") a[3], in("x4") a[4], in("x5") a[5], options(nostack));
@@ -72,21 +75,22 @@ unsafe fn call(number: usize, mut a: [usize; 6]) -> isize {
     result
 }
 
-/// Asks about each kind of call from here, with arguments such as it has, up to the first that is answered with false.
-pub fn each_kind_of_call(mut ask: impl FnMut(usize, [usize; 6]) -> bool) -> Result<(), usize> {
+/// Passes the number of each system call that this library makes to `accepts`, with typical arguments.
+/// Returns the number of the first call that is not accepted.
+pub fn check_each_call(mut accepts: impl FnMut(usize, [usize; 6]) -> bool) -> Result<(), usize> {
     const ANY: usize = 0;
     const LENGTH: usize = 4096;
     const FILE: usize = 1000;
-    let apart = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    let private = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     let write = O_CLOEXEC | O_RDWR;
     let calls: [(usize, [usize; 6]); 27] = [
         (READ, [FILE, ANY, LENGTH, 0, 0, 0]),
         (CLOSE, [FILE, 0, 0, 0, 0, 0]),
         (FSTAT, [FILE, ANY, 0, 0, 0, 0]),
-        (MMAP, [0, LENGTH, PROT_READ_WRITE, apart, usize::MAX, 0]),
+        (MMAP, [0, LENGTH, PROT_READ_WRITE, private, usize::MAX, 0]),
         (MMAP, [0, LENGTH, PROT_READ_WRITE, MAP_SHARED, FILE, LENGTH]),
         (MUNMAP, [ANY, LENGTH, 0, 0, 0, 0]),
-        (SIGPROCMASK, [NO_SUCH_HOW, ANY, 0, 8, 0, 0]),
+        (SIGPROCMASK, [INVALID_HOW, ANY, 0, 8, 0, 0]),
         (PWRITE, [FILE, ANY, LENGTH, LENGTH, 0, 0]),
         (SCHED_YIELD, [0; 6]),
         (MADVISE, [ANY, LENGTH, MADV_NOHUGEPAGE, 0, 0, 0]),
@@ -106,22 +110,22 @@ pub fn each_kind_of_call(mut ask: impl FnMut(usize, [usize; 6]) -> bool) -> Resu
         (FALLOCATE, [FILE, 0, LENGTH, LENGTH, 0, 0]),
         (PRLIMIT, [0, RLIMIT_FSIZE, 0, ANY, 0, 0]),
         (PRLIMIT, [0, RLIMIT_NOFILE, 0, ANY, 0, 0]),
-        (MMAP, [0, 1 << 20, PROT_READ_WRITE, apart, usize::MAX, 0]),
+        (MMAP, [0, 1 << 20, PROT_READ_WRITE, private, usize::MAX, 0]),
     ];
     for (number, arguments) in calls {
-        if !ask(number, marked(arguments)) {
+        if !accepts(number, with_mark(arguments)) {
             return Err(number);
         }
     }
     Ok(())
 }
 
-fn checked(result: isize) -> Result<usize, Failed> {
+fn checked(result: isize) -> Result<usize, SysError> {
     if (-4095..0).contains(&result) { Err(result) } else { Ok(result as usize) }
 }
 
-/// A way to change signals that there isn't.
-const NO_SUCH_HOW: usize = 1_000;
+/// A value of `how` that `sigprocmask` refuses.
+const INVALID_HOW: usize = 1_000;
 const AT_FDCWD: usize = -100_isize as usize;
 const O_CLOEXEC: usize = 0o2_000_000;
 const O_RDWR: usize = 2;
@@ -146,111 +150,111 @@ const RLIMIT_FSIZE: usize = 1;
 const RLIMIT_NOFILE: usize = 7;
 const SIGABRT: usize = 6;
 
-/// That there are too many files.
-const EMFILE: Failed = -24;
-/// That it isn't permitted.
-pub const EPERM: Failed = -1;
-/// That there is no such file.
-pub const ENOENT: Failed = -2;
-/// That a file is already there.
-pub const EEXIST: Failed = -17;
-/// That a file is too large.
-pub const EFBIG: Failed = -27;
-const EINTR: Failed = -4;
-const EOPNOTSUPP: Failed = -95;
+/// Too many open files.
+const EMFILE: SysError = -24;
+/// Not permitted.
+pub const EPERM: SysError = -1;
+/// No such file.
+pub const ENOENT: SysError = -2;
+/// The file exists.
+pub const EEXIST: SysError = -17;
+/// The file is too large.
+pub const EFBIG: SysError = -27;
+const EINTR: SysError = -4;
+const EOPNOTSUPP: SysError = -95;
 
-/// A file; closed when it is dropped.
+/// An open file. Closed when it is dropped.
 #[derive(Debug)]
 pub struct File(usize);
 
-/// What tells a file from all others: its device and its number there.
+/// The device and the inode number of a file, which no other file has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identity(u64, u64);
+pub struct FileIdentity(u64, u64);
 
-/// How to open a file.
+/// OpenMode to open a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
+pub enum OpenMode {
     /// For reading.
     Read,
     /// For writing.
     Write,
-    /// For writing, and it must not be there yet.
+    /// For writing; the file must not exist.
     New,
-    /// To open files in it.
+    /// A directory, to open files in.
     Directory,
 }
 
 impl File {
     /// Opens a file by a path that ends with a zero.
-    pub fn open(path: &[u8], how: How) -> Result<Self, Failed> {
-        Self::open_from(AT_FDCWD, path, how)
+    pub fn open(path: &[u8], mode: OpenMode) -> Result<Self, SysError> {
+        Self::open_from(AT_FDCWD, path, mode)
     }
 
     /// Opens a file in this directory, by a name that ends with a zero.
-    pub fn open_in(&self, name: &[u8], how: How) -> Result<Self, Failed> {
-        Self::open_from(self.0, name, how)
+    pub fn open_in(&self, name: &[u8], mode: OpenMode) -> Result<Self, SysError> {
+        Self::open_from(self.0, name, mode)
     }
 
-    fn open_from(directory: usize, path: &[u8], how: How) -> Result<Self, Failed> {
+    fn open_from(directory: usize, path: &[u8], mode: OpenMode) -> Result<Self, SysError> {
         debug_assert!(path.last() == Some(&0));
         let flags = O_CLOEXEC
-            | match how {
-                How::Read => 0,
-                How::Write => O_RDWR,
-                How::New => O_RDWR | O_CREAT | O_EXCL,
-                How::Directory => O_DIRECTORY,
+            | match mode {
+                OpenMode::Read => 0,
+                OpenMode::Write => O_RDWR,
+                OpenMode::New => O_RDWR | O_CREAT | O_EXCL,
+                OpenMode::Directory => O_DIRECTORY,
             };
-        // SAFETY: it reads the path.
+        // SAFETY: the call reads the path.
         let result =
             unsafe { call(OPENAT, [directory, path.as_ptr() as usize, flags, 0o600, 0, 0]) };
         checked(result).map(Self)
     }
 
-    /// Which file it is.
-    pub fn identity(&self) -> Result<Identity, Failed> {
-        // Both processors' kernels begin their answer with the two numbers, and none has more than 144 bytes.
+    /// The identity of the file.
+    pub fn identity(&self) -> Result<FileIdentity, SysError> {
+        // On both processors, the structure begins with the two numbers and has at most 144 bytes.
         let mut answer = [0_u64; 32];
-        // SAFETY: it writes to the answer.
+        // SAFETY: the call writes to the answer.
         checked(unsafe { call(FSTAT, [self.0, answer.as_mut_ptr() as usize, 0, 0, 0, 0]) })?;
-        Ok(Identity(answer[0], answer[1]))
+        Ok(FileIdentity(answer[0], answer[1]))
     }
 
-    /// Keeps the file open under a number that programs don't come to by counting, and gives that. A program that may have
-    /// few files keeps them for itself.
-    pub fn keep(self) -> Result<u32, Failed> {
-        const HIGH: u64 = 1000;
-        const FEW: u64 = 256;
-        let most = limit(RLIMIT_NOFILE);
-        if most < FEW {
+    /// Moves the file to a descriptor that programs do not reach by counting up, and returns it. The
+    /// file stays open. Fails if the program may open few files only.
+    pub fn keep_open(self) -> Result<u32, SysError> {
+        const PREFERRED: u64 = 1000;
+        const MIN_LIMIT: u64 = 256;
+        let limit = limit(RLIMIT_NOFILE);
+        if limit < MIN_LIMIT {
             return Err(EMFILE);
         }
-        let lowest = HIGH.min(most - 24) as usize;
-        // SAFETY: it touches no memory.
-        let kept = unsafe { call(FCNTL, [self.0, F_DUPFD_CLOEXEC, lowest, 0, 0, 0]) };
-        checked(kept).map(|kept| kept as u32)
+        let lowest = PREFERRED.min(limit - 24) as usize;
+        // SAFETY: the call accesses no memory.
+        let descriptor = unsafe { call(FCNTL, [self.0, F_DUPFD_CLOEXEC, lowest, 0, 0, 0]) };
+        checked(descriptor).map(|descriptor| descriptor as u32)
     }
 
-    /// The file that was kept under a number, if it's still the same: the program may have closed it, and have got the number
-    /// for a file of its own.
-    pub fn kept(number: u32, identity: Identity) -> Option<Kept> {
-        let file = ManuallyDrop::new(Self(number as usize));
-        (file.identity() == Ok(identity)).then_some(Kept(file))
+    /// The file that was kept open at a descriptor, if it still is. The program may have closed it, and
+    /// may have opened a file of its own at that descriptor.
+    pub fn kept_open(descriptor: u32, identity: FileIdentity) -> Option<KeptFile> {
+        let file = ManuallyDrop::new(Self(descriptor as usize));
+        (file.identity() == Ok(identity)).then_some(KeptFile(file))
     }
 
-    /// Reads what comes next.
-    pub fn read(&self, into: &mut [u8]) -> Result<usize, Failed> {
-        // SAFETY: it writes to the slice.
+    /// Reads from the current position.
+    pub fn read(&self, into: &mut [u8]) -> Result<usize, SysError> {
+        // SAFETY: the call writes to the slice.
         checked(unsafe { call(READ, [self.0, into.as_mut_ptr() as usize, into.len(), 0, 0, 0]) })
     }
 
-    /// Gives blocks of the disk to a range behind its end, so that writing there can't fail.
-    pub fn allocate(&self, offset: usize, length: usize) -> Result<(), Failed> {
-        if longest_file() < (offset + length) as u64 {
-            // The kernel would send a signal, which ends programs.
+    /// Allocates disk blocks for a range after the end of the file, so that writing there cannot fail.
+    pub fn allocate(&self, offset: usize, length: usize) -> Result<(), SysError> {
+        if max_file_size() < (offset + length) as u64 {
+            // The kernel would send a signal, which ends most programs.
             return Err(EFBIG);
         }
         loop {
-            // SAFETY: it touches no memory.
+            // SAFETY: the call accesses no memory.
             let result = checked(unsafe { call(FALLOCATE, [self.0, 0, offset, length, 0, 0]) });
             match result {
                 Err(EINTR) => {}
@@ -260,14 +264,14 @@ impl File {
         }
     }
 
-    fn write_zeros(&self, mut offset: usize, length: usize) -> Result<(), Failed> {
+    fn write_zeros(&self, mut offset: usize, length: usize) -> Result<(), SysError> {
         let zeros = [0_u8; 4096];
         let end = offset + length;
         while offset < end {
-            let most = zeros.len().min(end - offset);
+            let count = zeros.len().min(end - offset);
             let from = zeros.as_ptr() as usize;
-            // SAFETY: it reads the zeros.
-            match checked(unsafe { call(PWRITE, [self.0, from, most, offset, 0, 0]) }) {
+            // SAFETY: the call reads the zeros.
+            match checked(unsafe { call(PWRITE, [self.0, from, count, offset, 0, 0]) }) {
                 Err(EINTR) => {}
                 result => offset += result?,
             }
@@ -275,27 +279,27 @@ impl File {
         Ok(())
     }
 
-    /// Maps a range of it, shared.
-    pub fn map(&self, offset: usize, length: usize) -> Result<*mut u8, Failed> {
-        // SAFETY: the kernel finds a place that nobody has.
+    /// Maps a range of the file, shared.
+    pub fn map(&self, offset: usize, length: usize) -> Result<*mut u8, SysError> {
+        // SAFETY: the kernel chooses unused addresses.
         let result =
             unsafe { call(MMAP, [0, length, PROT_READ_WRITE, MAP_SHARED, self.0, offset]) };
-        checked(result).map(|at| at as *mut u8)
+        checked(result).map(|address| address as *mut u8)
     }
 }
 
-/// A file under the number that it is kept by; it stays open.
+/// A file that is kept open. It stays open when this is dropped.
 #[derive(Debug)]
-pub struct Kept(ManuallyDrop<File>);
+pub struct KeptFile(ManuallyDrop<File>);
 
-impl Kept {
-    /// Closes it after all.
+impl KeptFile {
+    /// Closes the file.
     pub fn close(self) {
         drop(ManuallyDrop::into_inner(self.0));
     }
 }
 
-impl Deref for Kept {
+impl Deref for KeptFile {
     type Target = File;
 
     fn deref(&self) -> &File {
@@ -305,132 +309,137 @@ impl Deref for Kept {
 
 impl Drop for File {
     fn drop(&mut self) {
-        // SAFETY: the number is ours.
+        // SAFETY: the descriptor is this file's.
         unsafe { call(CLOSE, [self.0, 0, 0, 0, 0, 0]) };
     }
 }
 
-/// Zeroed memory that is there once it is touched.
-pub fn map(length: usize) -> Result<*mut u8, Failed> {
+/// Zeroed memory, whose pages the kernel provides when they are accessed.
+pub fn map(length: usize) -> Result<*mut u8, SysError> {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    // SAFETY: the kernel finds a place that nobody has.
-    let at = checked(unsafe { call(MMAP, [0, length, PROT_READ_WRITE, flags, usize::MAX, 0]) })?;
-    // Tables that are sparsely used must not become megabytes of resident memory in the program that is measured.
-    // SAFETY: an advice for memory that is ours.
-    unsafe { call(MADVISE, [at, length, MADV_NOHUGEPAGE, 0, 0, 0]) };
-    Ok(at as *mut u8)
+    // SAFETY: the kernel chooses unused addresses.
+    let address =
+        checked(unsafe { call(MMAP, [0, length, PROT_READ_WRITE, flags, usize::MAX, 0]) })?;
+    // With huge pages, sparsely used tables would make megabytes of memory resident in the program.
+    // SAFETY: advice for memory of the caller.
+    unsafe { call(MADVISE, [address, length, MADV_NOHUGEPAGE, 0, 0, 0]) };
+    Ok(address as *mut u8)
 }
 
+/// Unmaps memory.
+///
 /// # Safety
 ///
-/// The range was mapped by this module, and nobody uses it any more.
-pub unsafe fn unmap(at: *mut u8, length: usize) {
+/// This module mapped the range, and it is not used any more.
+pub unsafe fn unmap(start: *mut u8, length: usize) {
     // SAFETY: as the caller promised.
-    unsafe { call(MUNMAP, [at as usize, length, 0, 0, 0, 0]) };
+    unsafe { call(MUNMAP, [start as usize, length, 0, 0, 0, 0]) };
 }
 
-/// Puts zeroed memory of this process alone where a mapping is.
+/// Replaces a mapping by zeroed memory, which no other process shares.
 ///
 /// # Safety
 ///
-/// The range was mapped by this module, and nobody needs what is in it.
-pub unsafe fn map_instead(at: *mut u8, length: usize) {
+/// This module mapped the range, and its contents are not needed any more.
+pub unsafe fn map_over(start: *mut u8, length: usize) {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
     // SAFETY: as the caller promised.
-    unsafe { call(MMAP, [at as usize, length, PROT_READ_WRITE, flags, usize::MAX, 0]) };
+    unsafe { call(MMAP, [start as usize, length, PROT_READ_WRITE, flags, usize::MAX, 0]) };
 }
 
-/// Brings the pages of a mapping in, so that none is missing later; where the kernel can't, they come when touched.
-pub fn populate(at: *mut u8, length: usize) {
-    // SAFETY: it changes nothing that is there.
-    unsafe { call(MADVISE, [at as usize, length, MADV_POPULATE_WRITE, 0, 0, 0]) };
+/// Provides the pages of a mapping, so that no page fault follows. If the kernel does not support that,
+/// it provides each page when it is accessed.
+pub fn populate(start: *mut u8, length: usize) {
+    // SAFETY: the call does not change the contents.
+    unsafe { call(MADVISE, [start as usize, length, MADV_POPULATE_WRITE, 0, 0, 0]) };
 }
 
-/// Makes whole pages zero in the child of any fork.
+/// Asks the kernel to zero whole pages in the child of every fork.
 ///
 /// # Safety
 ///
-/// The pages are the caller's.
-pub unsafe fn wipe_on_fork(at: *const u8, length: usize) -> Result<(), Failed> {
+/// The pages belong to the caller.
+pub unsafe fn wipe_on_fork(start: *const u8, length: usize) -> Result<(), SysError> {
     // SAFETY: as the caller promised.
-    checked(unsafe { call(MADVISE, [at as usize, length, MADV_WIPEONFORK, 0, 0, 0]) }).map(drop)
+    checked(unsafe { call(MADVISE, [start as usize, length, MADV_WIPEONFORK, 0, 0, 0]) }).map(drop)
 }
 
-/// Whether eight bytes can be read at an address.
+/// Whether the eight bytes at an address are readable.
 pub fn is_readable(address: u64) -> bool {
-    const EINVAL: Failed = -22;
-    // The kernel copies the new mask before it looks at what to do with it. Any other answer says nothing: a filter may have given it.
-    // No address is no mask to the kernel, and no error.
-    // SAFETY: it writes nothing and changes nothing, whatever the address is.
+    const EINVAL: SysError = -22;
+    // The kernel copies the new mask before it checks `how`. Any other error proves nothing: a seccomp
+    // filter may have returned it. A null address means no mask to the kernel, and is no error.
+    // SAFETY: the call changes nothing, whatever the address is.
     address != 0
-        && unsafe { call(SIGPROCMASK, [NO_SUCH_HOW, address as usize, 0, 8, 0, 0]) == EINVAL }
+        && unsafe { call(SIGPROCMASK, [INVALID_HOW, address as usize, 0, 8, 0, 0]) == EINVAL }
 }
 
-/// The monotonic clock.
+/// The monotonic clock, in nanoseconds.
 pub fn monotonic_ns() -> u64 {
     let mut time = [0_u64; 2];
-    // SAFETY: it writes to `time`.
+    // SAFETY: the call writes to `time`.
     unsafe { call(CLOCK_GETTIME, [CLOCK_MONOTONIC, time.as_mut_ptr() as usize, 0, 0, 0, 0]) };
     time[0].wrapping_mul(1_000_000_000).wrapping_add(time[1])
 }
 
-/// This process.
-pub fn pid() -> u32 {
-    // SAFETY: it touches nothing.
+/// The id of this process.
+pub fn process_id() -> u32 {
+    // SAFETY: the call accesses no memory.
     unsafe { call(GETPID, [0; 6]) as u32 }
 }
 
-/// This process's parent.
-pub fn parent() -> u32 {
-    // SAFETY: it touches nothing.
+/// The id of this process's parent.
+pub fn parent_id() -> u32 {
+    // SAFETY: the call accesses no memory.
     unsafe { call(GETPPID, [0; 6]) as u32 }
 }
 
-/// This thread.
-pub fn thread() -> u32 {
-    // SAFETY: it touches nothing.
+/// The id of this thread.
+pub fn thread_id() -> u32 {
+    // SAFETY: the call accesses no memory.
     unsafe { call(GETTID, [0; 6]) as u32 }
 }
 
-/// Lets others run.
-pub fn give_way() {
-    // SAFETY: it touches nothing.
+/// Lets other threads run.
+pub fn yield_now() {
+    // SAFETY: the call accesses no memory.
     unsafe { call(SCHED_YIELD, [0; 6]) };
 }
 
-/// Where a symbolic link, whose path ends with a zero, points to.
+/// The target of a symbolic link, whose path ends with a zero. Empty on failure.
 pub fn read_link<'a>(path: &[u8], into: &'a mut [u8]) -> &'a [u8] {
     debug_assert!(path.last() == Some(&0));
     let (from, to) = (path.as_ptr() as usize, into.as_mut_ptr() as usize);
-    // SAFETY: it reads the path and writes to the slice.
+    // SAFETY: the call reads the path and writes to the slice.
     let result = unsafe { call(READLINKAT, [AT_FDCWD, from, to, into.len(), 0, 0]) };
     &into[..checked(result).unwrap_or(0)]
 }
 
-/// The longest file that the process may write; beyond it the kernel sends a signal.
-pub fn longest_file() -> u64 {
+/// The size in bytes of the largest file that the process may write. Beyond it, the kernel sends a
+/// signal.
+pub fn max_file_size() -> u64 {
     limit(RLIMIT_FSIZE)
 }
 
-fn limit(of: usize) -> u64 {
+fn limit(resource: usize) -> u64 {
     let mut limit = [u64::MAX; 2];
-    // SAFETY: it writes to `limit`.
-    unsafe { call(PRLIMIT, [0, of, 0, limit.as_mut_ptr() as usize, 0, 0]) };
+    // SAFETY: the call writes to `limit`.
+    unsafe { call(PRLIMIT, [0, resource, 0, limit.as_mut_ptr() as usize, 0, 0]) };
     limit[0]
 }
 
-/// Ends the process.
+/// Aborts the process.
 pub fn abort() -> ! {
     loop {
-        // SAFETY: it ends the process, at the latest by the trap that follows.
-        unsafe { call(KILL, [pid() as usize, SIGABRT, 0, 0, 0, 0]) };
+        // SAFETY: the signal ends the process, or else the trap that follows.
+        unsafe { call(KILL, [process_id() as usize, SIGABRT, 0, 0, 0, 0]) };
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: it traps.
+        // SAFETY: the instruction traps.
         unsafe {
             asm!("ud2")
         };
         #[cfg(target_arch = "aarch64")]
-        // SAFETY: it traps.
+        // SAFETY: the instruction traps.
         unsafe {
             asm!("brk #1")
         };
@@ -442,28 +451,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_kept_is_known_and_another_with_its_number_is_not() {
+    fn a_kept_file_is_recognised_and_another_at_its_descriptor_is_not() {
         let path = c"/proc/self/exe".to_bytes_with_nul();
-        let file = File::open(path, How::Read).unwrap();
+        let file = File::open(path, OpenMode::Read).unwrap();
         let identity = file.identity().unwrap();
-        let number = file.keep().unwrap();
-        assert!(number >= 100, "{number} is a number that programs come to");
-        assert_eq!(File::kept(number, identity).unwrap().identity(), Ok(identity));
-        File::kept(number, identity).unwrap().close();
-        assert!(File::kept(number, identity).is_none(), "it's closed");
-        let other = File::open(c"/dev/null".to_bytes_with_nul(), How::Read).unwrap();
-        let taken = other.keep().unwrap();
-        assert!(File::kept(taken, identity).is_none(), "it's another file");
-        let identity = File::open(c"/dev/null".to_bytes_with_nul(), How::Read).unwrap().identity();
-        File::kept(taken, identity.unwrap()).unwrap().close();
+        let number = file.keep_open().unwrap();
+        assert!(number >= 100, "programs reach {number} by counting up");
+        assert_eq!(File::kept_open(number, identity).unwrap().identity(), Ok(identity));
+        File::kept_open(number, identity).unwrap().close();
+        assert!(File::kept_open(number, identity).is_none(), "it is closed");
+        let other = File::open(c"/dev/null".to_bytes_with_nul(), OpenMode::Read).unwrap();
+        let taken = other.keep_open().unwrap();
+        assert!(File::kept_open(taken, identity).is_none(), "it is another file");
+        let identity =
+            File::open(c"/dev/null".to_bytes_with_nul(), OpenMode::Read).unwrap().identity();
+        File::kept_open(taken, identity.unwrap()).unwrap().close();
     }
 
     #[test]
-    fn a_file_is_opened_in_a_directory_that_is_kept() {
-        let directory = File::open(c"/proc/self".to_bytes_with_nul(), How::Directory).unwrap();
-        assert!(directory.open_in(c"maps".to_bytes_with_nul(), How::Read).is_ok());
-        assert!(directory.open_in(c"no such".to_bytes_with_nul(), How::Read).is_err());
-        let file = File::open(c"/proc/self/maps".to_bytes_with_nul(), How::Directory);
-        assert!(file.is_err(), "it's no directory");
+    fn a_file_is_opened_in_an_open_directory() {
+        let directory = File::open(c"/proc/self".to_bytes_with_nul(), OpenMode::Directory).unwrap();
+        assert!(directory.open_in(c"maps".to_bytes_with_nul(), OpenMode::Read).is_ok());
+        assert!(directory.open_in(c"no such".to_bytes_with_nul(), OpenMode::Read).is_err());
+        let file = File::open(c"/proc/self/maps".to_bytes_with_nul(), OpenMode::Directory);
+        assert!(file.is_err(), "it is not a directory");
     }
 }

@@ -1,13 +1,13 @@
 //! One word for each thread.
 //!
-//! `thread_local!` in a library asks `__tls_get_addr`, which may allocate at a thread's first question; a word in the
-//! initial part of the thread's storage is there with the thread, and behind its end, and is read in two instructions.
-//! A library that is preloaded always gets that part.
+//! `thread_local!` in a library calls `__tls_get_addr`, which may allocate when a thread uses it
+//! first. A word in the initial part of a thread's storage exists from the thread's beginning until
+//! after its destructors, and is read in two instructions. A preloaded library always gets that part.
 
 use core::arch::{asm, global_asm};
 
 global_asm!(
-    ".pushsection .tbss.allot_recorder,\"awT\",@nobits",
+    ".pushsection .tbss.recorder,\"awT\",@nobits",
     ".globl allot_recorder_word",
     ".hidden allot_recorder_word",
     ".type allot_recorder_word, @object",
@@ -18,46 +18,53 @@ global_asm!(
     ".popsection",
 );
 
+/// The word of a thread that gets a state at the moment, or that does not record any more.
+pub const NO_STATE: usize = 1;
+/// The two lowest bits of the word of a thread that has ended; the others hold its number.
+pub const ENDED: usize = 3;
+
 #[inline(always)]
-fn place() -> *mut usize {
-    let place: *mut usize;
+fn word() -> *mut usize {
+    let word: *mut usize;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: it reads the word's offset and the thread's own address.
+    // SAFETY: the instructions read the word's offset and the thread's own address.
     unsafe {
         asm!(
             "mov {0}, qword ptr [rip + allot_recorder_word@GOTTPOFF]",
             "add {0}, qword ptr fs:[0]",
-            out(reg) place, options(pure, readonly, nostack));
+            out(reg) word, options(pure, readonly, nostack));
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: it reads the word's offset and the thread's own address.
+    // SAFETY: the instructions read the word's offset and the thread's own address.
     unsafe {
         asm!(
             "adrp {0}, :gottprel:allot_recorder_word",
             "ldr {0}, [{0}, :gottprel_lo12:allot_recorder_word]",
             "mrs {1}, tpidr_el0",
             "add {0}, {0}, {1}",
-            out(reg) place, out(reg) _, options(pure, readonly, nostack, preserves_flags));
+            out(reg) word, out(reg) _, options(pure, readonly, nostack, preserves_flags));
     }
-    place
+    word
 }
 
-/// Where the word lies, among what the thread has of its own: above its stack, if they are mapped together.
+/// The address of the word. It is among the thread's own data, which lie above its stack if both are
+/// in one mapping.
 pub fn address() -> u64 {
-    place() as u64
+    word() as u64
 }
 
-/// The thread's word; 0 at first.
+/// The thread's word: 0 at first, [`NO_STATE`], the address of the thread's state, which is even, or
+/// the thread's number and [`ENDED`].
 #[inline(always)]
 pub fn get() -> usize {
-    // SAFETY: the place is this thread's alone.
-    unsafe { place().read() }
+    // SAFETY: only this thread accesses its word.
+    unsafe { word().read() }
 }
 
 /// Sets the thread's word.
-pub fn set(word: usize) {
-    // SAFETY: the place is this thread's alone.
-    unsafe { place().write(word) }
+pub fn set(value: usize) {
+    // SAFETY: only this thread accesses its word.
+    unsafe { word().write(value) }
 }
 
 #[cfg(test)]

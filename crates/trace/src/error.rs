@@ -45,7 +45,7 @@ impl fmt::Display for TraceError {
             Self::Version(version) => write!(
                 f,
                 "the recording has version {version}, and this allot reads version {}; record again, or use the allot that made it",
-                crate::container::VERSION
+                crate::version::VERSION
             ),
             Self::Damaged { at, what } => write!(f, "damaged at byte {at}: {what}; record again"),
             Self::NoSuchProcess(number) => write!(f, "the recording has no process {number}"),

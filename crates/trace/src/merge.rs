@@ -1,114 +1,124 @@
-//! The events of all threads in the order of their time.
+//! The events of all threads in the order of their times.
 
+use crate::error::TraceError;
+use crate::modules::{ModuleId, Modules};
+use crate::process::Process;
 use crate::raw::{Flags, Lock};
-use crate::stream::{Head, Held, MOST_HELD, Stream};
-use crate::{ModuleId, Modules, NodeId, Process, Stacks, TraceError};
+use crate::stacks::{NodeId, Stacks};
+use crate::stream::{MAX_STREAM_MEMORY, PendingEvent, Stream, StreamMemory};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::fs::File;
 
-/// Something that a thread did.
+/// An event of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// When, in nanoseconds since the process began.
+    /// The time in nanoseconds since the process began.
     pub time_ns: u64,
-    /// The process's number of the thread; they count from 0 in the order in which they were first seen.
+    /// The number of the thread. Threads are numbered from 0 in the order of their first events.
     pub thread: u32,
-    /// What it did.
+    /// What happened.
     pub what: What,
 }
 
-/// What a thread did.
+/// What happened in an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
-    /// It allocated a block; the time is the one after the call.
+    /// The thread allocated a block. The time is that after the call.
     Alloc {
-        /// Where.
+        /// The address of the block.
         address: u64,
-        /// Bytes that were asked for.
+        /// The requested size in bytes.
         size: u64,
-        /// The stack that asked.
+        /// The stack of the call.
         site: NodeId,
-        /// How.
+        /// How it was allocated.
         flags: Flags,
     },
-    /// It freed a block; the time is the one before the call. A block that isn't live was there before the recording
-    /// began, or before a fork.
+    /// The thread freed a block. The time is that before the call. A block that is not live was allocated
+    /// before the recording began, or before a fork.
     Free {
-        /// Where.
+        /// The address of the block.
         address: u64,
-        /// By a reallocation, whose new block is this thread's next allocation.
+        /// By a reallocation. Its new block is this thread's next allocation.
         by_realloc: bool,
     },
-    /// It asked for the usable size of a block.
+    /// The thread queried the usable size of a block.
     Usable {
-        /// Where.
+        /// The address of the block.
         address: u64,
     },
-    /// It waited for a lock; the time is when it had it.
+    /// The thread waited for a lock. The time is that after the wait.
     LockWait {
         /// The lock's address.
         address: u64,
-        /// What kind of lock.
+        /// The kind of lock.
         lock: Lock,
-        /// How long it waited.
+        /// The duration of the wait in nanoseconds.
         duration_ns: u64,
-        /// The stack that waited.
+        /// The stack of the call.
         site: NodeId,
     },
-    /// The thread did its first, or something more behind its end.
+    /// The thread's first event follows, or more events follow after its end.
     ThreadStart {
-        /// The system's number of it.
+        /// The kernel's thread id.
         system_id: u32,
     },
-    /// The thread ended; what it does behind its destructors comes after another start.
+    /// The thread ended. If it does more after its destructors, another start comes first.
     ThreadEnd,
-    /// A module was noticed, before any stack that has frames in it.
+    /// A module was noticed. This comes before any stack with frames in the module.
     ModuleLoaded(ModuleId),
-    /// A module has gone.
+    /// A module was unloaded.
     ModuleUnloaded(ModuleId),
 }
 
-/// The next event of a stream in the order of events: frees are stamped before the call and allocations after, so of
-/// the two at one time the free was first.
-type Key = Reverse<(u64, bool, u32)>;
+/// The position of an event in the order of all: its time, whether it is an allocation, its stream. Frees are
+/// stamped before the call and allocations after it, so of two at the same time, the free was first.
+type EventKey = Reverse<(u64, bool, u32)>;
 
-/// The events of a process in the order of their time.
+/// The events of a process in the order of their times.
 ///
-/// An iterator; after an error it ends. It keeps in memory the chunk that each thread is in, and the stacks and kinds.
+/// An iterator, which ends after an error. It keeps the current chunk of each stream in memory, and the stacks
+/// and kinds.
 #[derive(Debug)]
 pub struct Events<'r> {
     streams: Vec<Stream<'r>>,
-    waiting: BinaryHeap<Key>,
-    /// The stream whose events come now, and the key of the first one of another stream.
+    /// The next events of the other streams.
+    waiting: BinaryHeap<EventKey>,
+    /// The stream of the last event. It is not in `waiting`.
     current: Option<u32>,
     start_tick: u64,
     ns_of_tick: u64,
-    /// When the recording of the process ended; what some of its threads wrote from there on isn't all that happened.
+    /// When the recording of the process ended. Later events are incomplete, and are left out.
     end_ns: u64,
     stacks: Stacks,
     modules: Modules,
-    /// The threads that were seen, by the recorder's number.
+    /// The numbers of threads, by the recorder's numbers.
     threads: HashMap<u32, u32>,
 }
 
-/// Threads of a process.
-const MOST_THREADS: usize = 1 << 24;
-/// What is later than 146 years isn't told apart.
-const LATEST_NS: u64 = 1 << 62;
+/// The limit on the number of threads in a process.
+const MAX_THREADS: usize = 1 << 24;
+/// All later times, of more than 146 years, are reported as this one.
+const MAX_NS: u64 = 1 << 62;
 
 impl<'r> Events<'r> {
     pub(crate) fn new(file: &'r File, process: &'r Process, stacks: Stacks) -> Self {
-        Self::within(file, process, stacks, Held::new(MOST_HELD))
+        Self::with_memory(file, process, stacks, StreamMemory::new(MAX_STREAM_MEMORY))
     }
 
-    fn within(file: &'r File, process: &'r Process, stacks: Stacks, held: Held) -> Self {
+    fn with_memory(
+        file: &'r File,
+        process: &'r Process,
+        stacks: Stacks,
+        memory: StreamMemory,
+    ) -> Self {
         let mut streams = Vec::new();
         let mut waiting = BinaryHeap::new();
         for chunks in process.streams.values() {
-            // It is opened when its time has come.
+            // The stream is opened when its first event is next.
             waiting.push(Reverse((chunks[0].tick, false, streams.len() as u32)));
-            streams.push(Stream::new(file, chunks, held.clone()));
+            streams.push(Stream::new(file, chunks, memory.clone()));
         }
         Self {
             streams,
@@ -123,17 +133,17 @@ impl<'r> Events<'r> {
         }
     }
 
-    /// The stacks that were met so far.
+    /// The stacks of the events so far.
     pub fn stacks(&self) -> &Stacks {
         &self.stacks
     }
 
-    /// The modules that were met so far.
+    /// The modules that were noticed so far.
     pub fn modules(&self) -> &Modules {
         &self.modules
     }
 
-    /// What is left once there are no more events.
+    /// The stacks and modules of all events so far.
     pub fn into_parts(self) -> (Stacks, Modules) {
         (self.stacks, self.modules)
     }
@@ -141,22 +151,22 @@ impl<'r> Events<'r> {
     #[inline]
     fn ns(&self, ticks: u64) -> u64 {
         let ns = (u128::from(ticks) * u128::from(self.ns_of_tick)) >> 32;
-        ns.min(u128::from(LATEST_NS)) as u64
+        ns.min(u128::from(MAX_NS)) as u64
     }
 
-    fn key(&self, stream: u32) -> Key {
+    fn key(&self, stream: u32) -> EventKey {
         let state = &self.streams[stream as usize];
-        Reverse((state.tick(), matches!(state.head, Some(Head::Alloc { .. })), stream))
+        Reverse((state.tick(), matches!(state.pending, Some(PendingEvent::Alloc { .. })), stream))
     }
 
-    /// The stream whose head is the next event.
+    /// The stream with the next event.
     #[inline]
-    fn turn(&mut self) -> Result<Option<usize>, TraceError> {
+    fn next_stream(&mut self) -> Result<Option<usize>, TraceError> {
         if let Some(current) = self.current {
             if self.streams[current as usize].advance()? {
                 let key = self.key(current);
                 match self.waiting.peek() {
-                    // Reversed: the largest comes first.
+                    // The order is reversed: the largest key comes first.
                     Some(other) if *other > key => self.waiting.push(key),
                     _ => return Ok(Some(current as usize)),
                 }
@@ -164,7 +174,7 @@ impl<'r> Events<'r> {
             self.current = None;
         }
         while let Some(Reverse((_, _, stream))) = self.waiting.pop() {
-            if self.streams[stream as usize].head.is_some() {
+            if self.streams[stream as usize].pending.is_some() {
                 self.current = Some(stream);
                 return Ok(Some(stream as usize));
             }
@@ -179,7 +189,7 @@ impl<'r> Events<'r> {
     #[inline(always)]
     fn step(&mut self) -> Result<Option<Event>, TraceError> {
         loop {
-            let Some(number) = self.turn()? else { return Ok(None) };
+            let Some(number) = self.next_stream()? else { return Ok(None) };
             let time = self.streams[number].tick().saturating_sub(self.start_tick);
             let time_ns = self.ns(time);
             if time_ns >= self.end_ns {
@@ -188,40 +198,44 @@ impl<'r> Events<'r> {
                 return Ok(None);
             }
             let stream = &mut self.streams[number];
-            if stream.has_announced() {
-                stream.learn(&mut self.stacks, &self.modules)?;
+            if stream.has_announcements() {
+                stream.apply_announcements(&mut self.stacks, &self.modules)?;
             }
             let stream = &mut self.streams[number];
-            let what = match stream.head.clone() {
-                Some(Head::Alloc { address, kind }) => {
+            let what = match stream.pending.clone() {
+                Some(PendingEvent::Alloc { address, kind }) => {
                     let kind = stream.kind(kind)?;
                     What::Alloc { address, size: kind.size, site: kind.site, flags: kind.flags }
                 }
-                Some(Head::Free { address, by_realloc }) => What::Free { address, by_realloc },
-                Some(Head::Usable { address }) => What::Usable { address },
-                Some(Head::Thread { thread, system_id }) => {
+                Some(PendingEvent::Free { address, by_realloc }) => {
+                    What::Free { address, by_realloc }
+                }
+                Some(PendingEvent::Usable { address }) => What::Usable { address },
+                Some(PendingEvent::Thread { thread, system_id }) => {
                     let threads = self.threads.len();
                     stream.thread = *self.threads.entry(thread).or_insert(threads as u32);
-                    if threads > MOST_THREADS {
-                        return Err(stream.wrong("more threads than a recording can have"));
+                    if threads > MAX_THREADS {
+                        return Err(stream.error("more threads than a recording can have"));
                     }
                     What::ThreadStart { system_id }
                 }
-                Some(Head::ThreadEnd) => What::ThreadEnd,
-                Some(Head::Wait(wait)) => {
+                Some(PendingEvent::ThreadEnd) => What::ThreadEnd,
+                Some(PendingEvent::Wait(wait)) => {
                     let site = stream.node(wait.node)?;
                     let duration_ns = self.ns(wait.ticks);
                     What::LockWait { address: wait.address, lock: wait.lock, duration_ns, site }
                 }
-                Some(Head::Module(at)) => {
-                    let loaded = self.modules.load(&stream.module(&at)?, time_ns);
-                    What::ModuleLoaded(loaded.map_err(|what| stream.wrong(what))?)
+                Some(PendingEvent::Module(decoder)) => {
+                    let loaded = self.modules.load(&stream.module(&decoder)?, time_ns);
+                    What::ModuleLoaded(loaded.map_err(|what| stream.error(what))?)
                 }
-                Some(Head::ModuleGone { start }) => match self.modules.unload(start, time_ns) {
-                    Some(id) => What::ModuleUnloaded(id),
-                    // Another thread has said so.
-                    None => continue,
-                },
+                Some(PendingEvent::ModuleUnloaded { start }) => {
+                    match self.modules.unload(start, time_ns) {
+                        Some(id) => What::ModuleUnloaded(id),
+                        // Another thread has reported that already.
+                        None => continue,
+                    }
+                }
                 None => continue,
             };
             return Ok(Some(Event { time_ns, thread: self.streams[number].thread, what }));
@@ -230,22 +244,22 @@ impl<'r> Events<'r> {
 }
 
 impl Events<'_> {
-    /// Adds the next events to `into`, `most` of them if there are so many. Nothing is added at the end. Quicker than one by one.
-    pub fn read(&mut self, into: &mut Vec<Event>, most: usize) -> Result<(), TraceError> {
-        into.reserve(most);
-        for _ in 0..most {
+    /// Appends at most `max_count` events to `into`, and none at the end. Faster than one by one.
+    pub fn read(&mut self, into: &mut Vec<Event>, max_count: usize) -> Result<(), TraceError> {
+        into.reserve(max_count);
+        for _ in 0..max_count {
             match self.step() {
                 Ok(Some(event)) => into.push(event),
                 Ok(None) => break,
-                Err(error) => return Err(self.end(error)),
+                Err(error) => return Err(self.end_with(error)),
             }
         }
         Ok(())
     }
 
-    /// There is nothing behind an error.
+    /// Makes the iterator end after an error.
     #[cold]
-    fn end(&mut self, error: TraceError) -> TraceError {
+    fn end_with(&mut self, error: TraceError) -> TraceError {
         self.current = None;
         self.waiting.clear();
         error
@@ -259,7 +273,7 @@ impl Iterator for Events<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         match self.step() {
             Ok(event) => event.map(Ok),
-            Err(error) => Some(Err(self.end(error))),
+            Err(error) => Some(Err(self.end_with(error))),
         }
     }
 }
@@ -271,7 +285,7 @@ mod tests {
     use crate::container::{Chunk, ProcessEnd, ProcessHeader, Writer};
     use std::io::Write;
 
-    /// A recording with a chunk for each of so many streams.
+    /// A recording with one chunk for each stream.
     fn recording(streams: u32, events: &[u8]) -> Reader {
         let mut writer = Writer::new(Vec::new()).unwrap();
         let header = ProcessHeader {
@@ -294,19 +308,19 @@ mod tests {
         Reader::from_file(file).unwrap()
     }
 
-    fn read(reader: &Reader, most: usize) -> Result<usize, String> {
+    fn read(reader: &Reader, limit: usize) -> Result<usize, String> {
         let process = &reader.processes()[0];
-        let held = Held::new(most);
-        let mut events = Events::within(&reader.file, process, Stacks::new(), held.clone());
+        let memory = StreamMemory::new(limit);
+        let mut events = Events::with_memory(&reader.file, process, Stacks::new(), memory.clone());
         let all = events.by_ref().try_fold(0, |all, event| event.map(|_| all + 1));
-        let left: usize = events.streams.iter().map(Stream::holds_now).sum();
-        assert_eq!(left, held.now());
+        let accounted: usize = events.streams.iter().map(Stream::accounted_bytes).sum();
+        assert_eq!(accounted, memory.bytes());
         all.map_err(|error| error.to_string())
     }
 
     #[test]
-    fn a_small_file_takes_no_more_memory_than_is_said() {
-        // A free, and nothing behind it: some 50 bytes in the file.
+    fn a_small_file_takes_no_more_memory_than_the_limit() {
+        // A free, and nothing after it: about 50 bytes in the file.
         let mut events = vec![0; 200_000];
         events[..3].copy_from_slice(&[0b1000_0000, 1, 2]);
         let reader = recording(100, &events);
@@ -317,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_announced_before_an_event_takes_no_more_than_is_said() {
+    fn announcements_before_an_event_take_no_more_memory_than_the_limit() {
         // Nodes, and no event.
         let events = [1, 0, 2].repeat(60_000);
         let reader = recording(50, &events);
@@ -328,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_recording_that_ended_ends_for_all_streams() {
-        // Three frees, at ticks 1, 2 and 3; what one stream had at 2 was lost, says the process's end.
+        // Three frees at ticks 1, 2 and 3. According to the process's end, an event at 2 was lost.
         let events = [0b1000_0000, 1, 2].repeat(3);
         let whole = recording(2, &events);
         assert_eq!(read(&whole, 1_000_000), Ok(6));
@@ -349,8 +363,8 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_holds_nothing() {
-        // One thread after the other, by the times of the frees.
+    fn a_stream_that_has_ended_takes_no_memory() {
+        // The streams follow each other, by the times of their frees.
         let mut events = vec![0; 200_000];
         events[..3].copy_from_slice(&[0b1000_0000, 1, 2]);
         let mut writer = Writer::new(Vec::new()).unwrap();

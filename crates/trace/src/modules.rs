@@ -3,43 +3,43 @@
 use crate::raw::RawModule;
 use std::collections::BTreeMap;
 
-/// One of the modules that a process had, the same file loaded twice being two.
+/// The number of a module of a process. A file that was loaded twice is two modules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModuleId(pub u32);
 
 /// An executable or a library, as it was loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Module {
-    /// Where it was loaded from; for what the kernel brings a name that begins with `[`.
+    /// The path of its file. For a module of the kernel, a name that begins with `[`.
     pub path: String,
-    /// What was added to the addresses of its file.
+    /// The difference between its addresses in memory and those in its file.
     pub bias: u64,
     /// Its first address.
     pub start: u64,
-    /// The address behind its last one.
+    /// The address after its last one.
     pub end: u64,
-    /// Its build id; empty where it has none.
+    /// Its build id; empty if it has none.
     pub build_id: Vec<u8>,
     /// When it was noticed, in nanoseconds since the process began.
     pub loaded_ns: u64,
-    /// When it had gone.
+    /// When it was noticed that it had been unloaded, in nanoseconds since the process began.
     pub unloaded_ns: Option<u64>,
 }
 
-/// The modules of a process that were met so far.
+/// The modules of a process that were noticed so far.
 #[derive(Debug, Clone, Default)]
 pub struct Modules {
     all: Vec<Module>,
-    /// By their first addresses. No two of them overlap.
+    /// The modules that are loaded, by their first addresses. No two of them overlap.
     loaded: BTreeMap<u64, ModuleId>,
     bytes: usize,
 }
 
-/// Bytes of all modules of a process.
-pub(crate) const MOST_MODULE_BYTES: usize = 512 << 20;
+/// The limit on the memory for all modules of a process, in bytes.
+pub(crate) const MAX_MODULE_BYTES: usize = 512 << 20;
 
 impl Modules {
-    /// Takes a module. An error says what is wrong with it.
+    /// Adds a module. An error says what is wrong with it.
     pub(crate) fn load(&mut self, raw: &RawModule<'_>, now: u64) -> Result<ModuleId, &'static str> {
         if raw.start >= raw.end {
             return Err("a module that ends before it begins");
@@ -47,19 +47,19 @@ impl Modules {
         if let Some(known) = self.find(raw.start) {
             let module = &self.all[known.0 as usize];
             let same = (module.start, module.end, module.bias) == (raw.start, raw.end, raw.bias);
-            // Threads that notice it at the same time may both say so.
+            // Two threads that notice it at the same time may both announce it.
             if same && module.path.as_bytes() == raw.path {
                 return Ok(known);
             }
         }
-        // From the last one backwards, until one lies before it.
+        // Unload the modules that it overlaps, from the last one backwards.
         while let Some((&start, id)) = self.loaded.range(..raw.end).next_back()
             && self.all[id.0 as usize].end > raw.start
         {
             self.unload(start, now);
         }
         self.bytes += size_of::<Module>() + raw.path.len() + raw.build_id.len();
-        if self.bytes > MOST_MODULE_BYTES {
+        if self.bytes > MAX_MODULE_BYTES {
             return Err("more modules than a recording can have");
         }
         let id = ModuleId(self.all.len() as u32);
@@ -82,18 +82,18 @@ impl Modules {
         Some(id)
     }
 
-    /// The module that is now at an address.
+    /// The loaded module that contains an address.
     pub fn find(&self, address: u64) -> Option<ModuleId> {
         let (_, &id) = self.loaded.range(..=address).next_back()?;
         (address < self.all[id.0 as usize].end).then_some(id)
     }
 
-    /// A module.
+    /// The module with this number.
     pub fn get(&self, id: ModuleId) -> &Module {
         &self.all[id.0 as usize]
     }
 
-    /// All of them, those that have gone too, in the order of their numbers.
+    /// All modules, including those that were unloaded, in the order of their numbers.
     pub fn all(&self) -> &[Module] {
         &self.all
     }
@@ -108,15 +108,15 @@ mod tests {
     }
 
     #[test]
-    fn a_module_takes_the_place_of_those_that_it_overlaps_and_of_no_other() {
+    fn a_module_replaces_those_that_it_overlaps_and_no_other() {
         let mut modules = Modules::default();
         for i in 0..10 {
             modules.load(&module(i * 0x100, i * 0x100 + 0x80, b"a"), i).unwrap();
         }
         let new = modules.load(&module(0x240, 0x501, b"b"), 99).unwrap();
-        let gone: Vec<u32> =
+        let unloaded: Vec<u32> =
             (0..10).filter(|&i| modules.all[i as usize].unloaded_ns == Some(99)).collect();
-        assert_eq!(gone, [2, 3, 4, 5]);
+        assert_eq!(unloaded, [2, 3, 4, 5]);
         assert_eq!(modules.find(0x480), Some(new));
         assert_eq!(modules.find(0x210), None);
         assert_eq!((modules.find(0x17f), modules.find(0x180)), (Some(ModuleId(1)), None));
@@ -141,12 +141,12 @@ mod tests {
     }
 
     #[test]
-    fn names_take_no_more_memory_than_is_said() {
+    fn names_take_no_more_memory_than_the_limit() {
         let mut modules = Modules::default();
         let path = vec![b'x'; 4096];
         let kept = (0..)
             .take_while(|&i| modules.load(&module(i * 2, i * 2 + 1, &path), 0).is_ok())
             .count();
-        assert!((100_000..MOST_MODULE_BYTES / 4096).contains(&kept), "{kept}");
+        assert!((100_000..MAX_MODULE_BYTES / 4096).contains(&kept), "{kept}");
     }
 }

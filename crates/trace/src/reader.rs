@@ -1,10 +1,13 @@
 //! Opening a recording.
 
 use crate::container::{
-    FILE_HEADER_SIZE, FRAME_HEADER_SIZE, FrameHeader, FrameKind, MAGIC, ProcessEnd, ProcessHeader,
-    RecordingEnd, VERSION, checksum,
+    FILE_HEADER_SIZE, FRAME_HEADER_SIZE, FrameHeader, FrameKind, MAGIC, RecordingEnd, checksum,
 };
-use crate::{Events, Stacks, TraceError};
+use crate::error::TraceError;
+use crate::merge::Events;
+use crate::process::{ChunkLocation, Process};
+use crate::stacks::Stacks;
+use crate::version::VERSION;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -18,69 +21,33 @@ pub struct Reader {
     pub(crate) file: File,
     processes: Vec<Process>,
     end: Option<RecordingEnd>,
-    cut_at: Option<u64>,
+    /// The offset at which the file was cut off.
+    cut_off_at: Option<u64>,
 }
 
-/// A process image of a recording.
-#[derive(Debug)]
-pub struct Process {
-    /// As it began.
-    pub header: ProcessHeader,
-    /// As it ended; `None` where the recording was cut off before.
-    pub end: Option<ProcessEnd>,
-    pub(crate) streams: BTreeMap<u32, Vec<FrameAt>>,
-}
-
-/// Where a chunk is.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct FrameAt {
-    pub offset: u64,
-    pub length: u32,
-    pub raw_length: u32,
-    pub tick: u64,
-    pub checksum: u32,
-}
-
-impl Process {
-    /// Bytes of its events in the file.
-    pub fn compressed_bytes(&self) -> u64 {
-        self.streams.values().flatten().map(|chunk| u64::from(chunk.length)).sum()
-    }
-
-    /// Bytes of its events before compression.
-    pub fn raw_bytes(&self) -> u64 {
-        self.streams.values().flatten().map(|chunk| u64::from(chunk.raw_length)).sum()
-    }
-
-    /// Nanoseconds of a tick, as a multiple of 2^-32.
-    pub(crate) fn ns_of_tick(&self) -> u64 {
-        self.end.as_ref().map_or(self.header.ns_of_tick, |end| end.ns_of_tick)
-    }
-}
-
-/// Whether all numbers leave room for their sums: nanoseconds of more than two years, or as many bytes, are none.
-fn can_be_counted(value: &Value) -> bool {
-    const MOST: f64 = (1_u64 << 56) as f64;
+/// Whether sums of the numbers cannot overflow. The limit is more than two years in nanoseconds.
+fn has_summable_numbers(value: &Value) -> bool {
+    const MAX: f64 = (1_u64 << 56) as f64;
     match value {
-        Value::Number(number) => number.as_f64().is_some_and(|number| number.abs() <= MOST),
-        Value::Array(values) => values.iter().all(can_be_counted),
-        Value::Object(fields) => fields.values().all(can_be_counted),
+        Value::Number(number) => number.as_f64().is_some_and(|number| number.abs() <= MAX),
+        Value::Array(values) => values.iter().all(has_summable_numbers),
+        Value::Object(fields) => fields.values().all(has_summable_numbers),
         Value::Null | Value::Bool(_) | Value::String(_) => true,
     }
 }
 
 impl Reader {
-    /// Opens a recording, and finds its processes. A file that was cut off gives what is there.
+    /// Opens a recording, and finds its processes. A file that was cut off is read up to the cut.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         let path = path.as_ref();
-        // Opening a pipe would wait for somebody who writes to it.
+        // Opening a pipe would wait for a writer.
         if !std::fs::metadata(path)?.is_file() {
             return Err(TraceError::NotAFile);
         }
         Self::from_file(File::open(path)?)
     }
 
-    /// The same from a file that is open.
+    /// [`open`](Self::open) for an open file.
     pub fn from_file(file: File) -> Result<Self, TraceError> {
         let metadata = file.metadata()?;
         if !metadata.is_file() {
@@ -99,13 +66,13 @@ impl Reader {
         if version != VERSION {
             return Err(TraceError::Version(version));
         }
-        let mut reader = Self { file, processes: Vec::new(), end: None, cut_at: None };
-        let mut at = FILE_HEADER_SIZE;
+        let mut reader = Self { file, processes: Vec::new(), end: None, cut_off_at: None };
+        let mut offset = FILE_HEADER_SIZE;
         while reader.end.is_none() {
-            match reader.frame(at, size)? {
-                Some(next) => at = next,
+            match reader.read_frame(offset, size)? {
+                Some(next) => offset = next,
                 None => {
-                    reader.cut_at = Some(at);
+                    reader.cut_off_at = Some(offset);
                     break;
                 }
             }
@@ -113,15 +80,16 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Takes the frame at an offset. `Ok(None)`: the file ends before the frame does.
-    fn frame(&mut self, at: u64, size: u64) -> Result<Option<u64>, TraceError> {
-        let body = at + FRAME_HEADER_SIZE as u64;
+    /// Reads the frame at an offset, and returns the offset of the next. `Ok(None)` if the file ends before
+    /// the frame does.
+    fn read_frame(&mut self, offset: u64, size: u64) -> Result<Option<u64>, TraceError> {
+        let body = offset + FRAME_HEADER_SIZE as u64;
         if body > size {
             return Ok(None);
         }
         let mut bytes = [0; FRAME_HEADER_SIZE];
-        self.file.read_exact_at(&mut bytes, at)?;
-        let header = FrameHeader::read(&bytes, at)?;
+        self.file.read_exact_at(&mut bytes, offset)?;
+        let header = FrameHeader::read(&bytes, offset)?;
         let next = body + u64::from(header.length);
         if next > size {
             return Ok(None);
@@ -130,22 +98,23 @@ impl Reader {
         match header.kind {
             FrameKind::ProcessHeader => {
                 if number != self.processes.len() {
-                    return Err(TraceError::damaged(at, "a process out of order"));
+                    return Err(TraceError::damaged(offset, "a process out of order"));
                 }
                 let header = self.json(&header, body)?;
                 self.processes.push(Process { header, end: None, streams: BTreeMap::new() });
             }
             FrameKind::ProcessEnd => {
                 let end = self.json(&header, body)?;
-                self.known(number, at)?.end = Some(end);
+                self.known_process(number, offset)?.end = Some(end);
             }
             FrameKind::RecordingEnd => self.end = Some(self.json(&header, body)?),
             FrameKind::Chunk => {
-                let chunks = self.known(number, at)?.streams.entry(header.stream).or_default();
+                let chunks =
+                    self.known_process(number, offset)?.streams.entry(header.stream).or_default();
                 if chunks.len() != header.sequence as usize {
-                    return Err(TraceError::damaged(at, "a chunk out of order"));
+                    return Err(TraceError::damaged(offset, "a chunk out of order"));
                 }
-                chunks.push(FrameAt {
+                chunks.push(ChunkLocation {
                     offset: body,
                     length: header.length,
                     raw_length: header.raw_length,
@@ -157,49 +126,54 @@ impl Reader {
         Ok(Some(next))
     }
 
-    fn known(&mut self, number: usize, at: u64) -> Result<&mut Process, TraceError> {
-        self.processes
-            .get_mut(number)
-            .ok_or_else(|| TraceError::damaged(at, "a frame of a process that was not announced"))
+    fn known_process(&mut self, number: usize, offset: u64) -> Result<&mut Process, TraceError> {
+        self.processes.get_mut(number).ok_or_else(|| {
+            TraceError::damaged(offset, "a frame of a process that was not announced")
+        })
     }
 
-    fn json<T: DeserializeOwned>(&self, header: &FrameHeader, at: u64) -> Result<T, TraceError> {
+    fn json<T: DeserializeOwned>(
+        &self,
+        header: &FrameHeader,
+        offset: u64,
+    ) -> Result<T, TraceError> {
         let mut text = vec![0; header.length as usize];
-        self.file.read_exact_at(&mut text, at)?;
+        self.file.read_exact_at(&mut text, offset)?;
         if checksum(&text) != header.checksum {
-            return Err(TraceError::damaged(at, "a header with a wrong checksum"));
+            return Err(TraceError::damaged(offset, "a header with a wrong checksum"));
         }
-        let damaged = |error: serde_json::Error| TraceError::damaged(at, error.to_string());
+        let damaged = |error: serde_json::Error| TraceError::damaged(offset, error.to_string());
         let value: Value = serde_json::from_slice(&text).map_err(damaged)?;
-        if !can_be_counted(&value) {
-            return Err(TraceError::damaged(at, "a counted number that is impossibly large"));
+        if !has_summable_numbers(&value) {
+            return Err(TraceError::damaged(offset, "a counted number that is impossibly large"));
         }
         serde_json::from_value(value).map_err(damaged)
     }
 
-    /// The process images, in the order in which they were noticed; the program that was asked for is the first.
+    /// The process images in the order in which the recorder noticed them. The first is the recorded
+    /// program.
     pub fn processes(&self) -> &[Process] {
         &self.processes
     }
 
-    /// How the program ended; `None` where the recording was cut off before.
+    /// The end of the recording. `None` if the recording was cut off before.
     pub fn end(&self) -> Option<&RecordingEnd> {
         self.end.as_ref()
     }
 
-    /// Where the recording was cut off, if it was: what is before can be read.
+    /// The offset at which the recording was cut off, if it was. Everything before is readable.
     pub fn cut_off_at(&self) -> Option<u64> {
-        self.cut_at
+        self.cut_off_at
     }
 
-    /// All events of a process in the order of their time.
+    /// All events of a process in the order of their times.
     pub fn events(&self, process: usize) -> Result<Events<'_>, TraceError> {
         let process = self.processes.get(process).ok_or(TraceError::NoSuchProcess(process))?;
         Ok(Events::new(&self.file, process, Stacks::new()))
     }
 
-    /// The same once more, with the stacks that were left when they had been read before: all of them are known, and each
-    /// event's has the number that it had.
+    /// [`events`](Self::events) for a second reading, with the stacks that remained after the first. All stacks
+    /// are known, and each event has the same stack number as before.
     pub fn events_again(
         &self,
         process: usize,

@@ -1,43 +1,43 @@
 //! The tree of all call stacks of a process.
 
-use crate::ModuleId;
-use crate::raw::{CUT_OFF, DEEPEST_STACK, FIRST_NODE, ROOT};
+use crate::modules::ModuleId;
+use crate::raw::{CUT_OFF, FIRST_NODE, MAX_STACK_FRAMES, ROOT};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-/// A frame with all that called it: a node of the tree of stacks.
+/// A node of the tree of stacks: a frame with all its callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
 
 impl NodeId {
-    /// No frame: the parent of the outermost one.
+    /// No frame: the parent of the outermost frame.
     pub const ROOT: Self = Self(ROOT);
-    /// Frames that were not kept or not found: the parent of the outermost one that was.
+    /// Frames that were not recorded or not found: the parent of the outermost recorded frame.
     pub const CUT_OFF: Self = Self(CUT_OFF);
 
-    /// Whether it stands for no frame of its own.
+    /// Whether the node is no frame.
     pub fn is_root(self) -> bool {
         self.0 < FIRST_NODE
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Node {
+struct StackNode {
     parent: NodeId,
     module: Option<ModuleId>,
     return_address: u64,
-    /// Frames from the outermost to this one.
+    /// The number of frames from the outermost to this one.
     depth: u16,
 }
 
-/// Frames of a stack: a recorder keeps half as many at most.
-pub(crate) const DEEPEST: usize = 4 * DEEPEST_STACK;
-/// Nodes of a process. Frames beyond aren't kept.
-pub(crate) const MOST_NODES: usize = 1 << 24;
+/// The limit on the frames of a stack. A recorder writes at most half as many.
+pub(crate) const MAX_DEPTH: usize = 4 * MAX_STACK_FRAMES;
+/// The limit on the nodes of a process. Frames beyond it are cut off.
+pub(crate) const MAX_NODES: usize = 1 << 24;
 
-impl Node {
-    /// Its place in the index. A recording that makes nodes collide is slow to read, and no worse: so two multiplications
-    /// are enough.
+impl StackNode {
+    /// The hash for the index. Two multiplications are enough: a recording that makes nodes collide is slow
+    /// to read, but does no other harm.
     #[inline]
     fn hash(&self) -> u32 {
         let module = self.module.map_or(u32::MAX, |module| module.0);
@@ -49,54 +49,54 @@ impl Node {
     }
 }
 
-/// A node in the index: its number, and its hash, so that a larger index doesn't have to look at all nodes again.
+/// A node in the index: its number, and its hash, so that growing the index does not read all nodes.
 #[derive(Debug, Clone, Copy)]
-struct Indexed {
+struct IndexEntry {
     number: u32,
     hash: u32,
 }
 
-impl Indexed {
-    /// The hash as the index wants it: both ends of it are looked at.
+impl IndexEntry {
+    /// The hash for the table, which uses its lowest and its highest bits.
     #[inline]
     fn spread(hash: u32) -> u64 {
         u64::from(hash) << 32 | u64::from(hash)
     }
 }
 
-/// All call stacks of a process that were met so far, with common outer frames kept once.
+/// All call stacks of a process so far. Common outer frames are stored once.
 ///
-/// Parents have smaller numbers than their children, and numbers stay: a table by [`NodeId`] can grow with
-/// [`len`](Self::len).
+/// Parents have smaller numbers than their children, and numbers do not change: a table by [`NodeId`] can grow
+/// with [`len`](Self::len).
 #[derive(Debug, Clone)]
 pub struct Stacks {
-    nodes: Vec<Node>,
-    /// The numbers of the nodes, found by what the nodes are.
-    index: HashTable<Indexed>,
-    /// What was added, each time, as far as it is remembered; and how much of that was added again since it was last begun
-    /// with.
+    nodes: Vec<StackNode>,
+    /// The numbers of the nodes, by their contents.
+    index: HashTable<IndexEntry>,
+    /// The node of each addition, up to [`MAX_REMEMBERED`].
     added: Vec<u32>,
-    again: usize,
-    /// How many nodes there may be.
-    most: usize,
+    /// The number of additions since the last [`rewind`](Self::rewind) that were the same as in `added`.
+    repeated: usize,
+    /// The limit on the number of nodes.
+    max_nodes: usize,
 }
 
-/// Additions that are remembered.
-const REMEMBERED: usize = 1 << 22;
+/// The number of additions that are remembered for a second reading.
+const MAX_REMEMBERED: usize = 1 << 22;
 
 impl Stacks {
     pub(crate) fn new() -> Self {
-        let none = Node { parent: NodeId::ROOT, module: None, return_address: 0, depth: 0 };
+        let none = StackNode { parent: NodeId::ROOT, module: None, return_address: 0, depth: 0 };
         Self {
             nodes: vec![none; FIRST_NODE as usize],
             index: HashTable::new(),
             added: Vec::new(),
-            again: 0,
-            most: MOST_NODES,
+            repeated: 0,
+            max_nodes: MAX_NODES,
         }
     }
 
-    /// `None`: the stack is deeper than any.
+    /// Adds a frame, and returns its node. `None` if the stack is deeper than [`MAX_DEPTH`].
     pub(crate) fn add(
         &mut self,
         parent: NodeId,
@@ -104,65 +104,65 @@ impl Stacks {
         module: Option<ModuleId>,
     ) -> Option<NodeId> {
         let depth = self.nodes[parent.0 as usize].depth + 1;
-        if usize::from(depth) > DEEPEST {
+        if usize::from(depth) > MAX_DEPTH {
             return None;
         }
-        let node = Node { parent, module, return_address, depth };
-        if let Some(&number) = self.added.get(self.again)
+        let node = StackNode { parent, module, return_address, depth };
+        if let Some(&number) = self.added.get(self.repeated)
             && self.nodes[number as usize] == node
         {
-            self.again += 1;
+            self.repeated += 1;
             return Some(NodeId(number));
         }
         let found = self.find_or_insert(node);
-        // What differs from the last time isn't remembered, nor is what comes behind it.
-        if self.again == self.added.len() && self.again < REMEMBERED {
+        // An addition that differs from the first reading is not remembered, nor are those after it.
+        if self.repeated == self.added.len() && self.repeated < MAX_REMEMBERED {
             self.added.push(found.0);
-            self.again += 1;
+            self.repeated += 1;
         }
         Some(found)
     }
 
-    /// The same nodes will be added again, in the same order: then they need not be looked for.
+    /// Begins a second reading: the same nodes will be added in the same order, and need no lookup.
     pub(crate) fn rewind(&mut self) {
-        self.again = 0;
+        self.repeated = 0;
     }
 
-    fn find_or_insert(&mut self, node: Node) -> NodeId {
+    fn find_or_insert(&mut self, node: StackNode) -> NodeId {
         let nodes = &mut self.nodes;
         let hash = node.hash();
         let same =
-            |indexed: &Indexed| indexed.hash == hash && nodes[indexed.number as usize] == node;
-        let rehash = |indexed: &Indexed| Indexed::spread(indexed.hash);
-        match self.index.entry(Indexed::spread(hash), same, rehash) {
+            |indexed: &IndexEntry| indexed.hash == hash && nodes[indexed.number as usize] == node;
+        let rehash = |indexed: &IndexEntry| IndexEntry::spread(indexed.hash);
+        match self.index.entry(IndexEntry::spread(hash), same, rehash) {
             Entry::Occupied(entry) => NodeId(entry.get().number),
-            Entry::Vacant(_) if nodes.len() >= self.most => NodeId::CUT_OFF,
+            Entry::Vacant(_) if nodes.len() >= self.max_nodes => NodeId::CUT_OFF,
             Entry::Vacant(entry) => {
                 let number = nodes.len() as u32;
-                entry.insert(Indexed { number, hash });
+                entry.insert(IndexEntry { number, hash });
                 nodes.push(node);
                 NodeId(number)
             }
         }
     }
 
-    /// How many nodes there are, with the two that are no frames.
+    /// The number of nodes, including the two that are no frames.
     #[allow(clippy::len_without_is_empty, reason = "the two are always there")]
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The frame that called this one, [`NodeId::ROOT`] or [`NodeId::CUT_OFF`].
+    /// The caller's frame, [`NodeId::ROOT`] or [`NodeId::CUT_OFF`].
     pub fn parent(&self, node: NodeId) -> NodeId {
         self.nodes[node.0 as usize].parent
     }
 
-    /// The address behind the frame's call; the call itself lies before it.
+    /// The address that the frame's call returns to. The call is before it.
     pub fn return_address(&self, node: NodeId) -> u64 {
         self.nodes[node.0 as usize].return_address
     }
 
-    /// The module that the address was in when the frame was first met.
+    /// The module that contained the address when the frame was first added.
     pub fn module(&self, node: NodeId) -> Option<ModuleId> {
         self.nodes[node.0 as usize].module
     }
@@ -173,7 +173,7 @@ impl Stacks {
         std::iter::successors(Some(node), next).take_while(|node| !node.is_root())
     }
 
-    /// Whether the outermost frames of a stack were not kept or not found.
+    /// Whether the outermost frames of a stack were not recorded or not found.
     pub fn is_cut_off(&self, node: NodeId) -> bool {
         let outermost = self.frames(node).last();
         outermost.map_or(node, |node| self.parent(node)) == NodeId::CUT_OFF
@@ -196,7 +196,7 @@ mod tests {
             let address = 0x40_0000 + (random >> 20) % 50 * 16;
             let module = (random >> 60 > 3).then_some(ModuleId((random >> 50) as u32 % 2));
             let Some(node) = stacks.add(parent, address, module) else {
-                assert_eq!(stacks.frames(parent).count(), DEEPEST);
+                assert_eq!(stacks.frames(parent).count(), MAX_DEPTH);
                 continue;
             };
             let known = *map.entry((parent, address, module)).or_insert(node);
@@ -228,20 +228,20 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_that_is_deeper_than_any_is_refused() {
+    fn a_stack_that_is_deeper_than_the_limit_is_refused() {
         let mut stacks = Stacks::new();
         let mut node = NodeId::ROOT;
-        for _ in 0..DEEPEST {
+        for _ in 0..MAX_DEPTH {
             node = stacks.add(node, 0x1000, None).unwrap();
         }
-        assert_eq!(stacks.frames(node).count(), DEEPEST);
+        assert_eq!(stacks.frames(node).count(), MAX_DEPTH);
         assert_eq!(stacks.add(node, 0x1000, None), None);
         assert!(stacks.add(NodeId::CUT_OFF, 0x1000, None).is_some());
     }
 
     #[test]
-    fn frames_beyond_the_most_are_cut_off_and_those_before_stay() {
-        let mut stacks = Stacks { most: 102, ..Stacks::new() };
+    fn frames_beyond_the_limit_are_cut_off_and_those_before_stay() {
+        let mut stacks = Stacks { max_nodes: 102, ..Stacks::new() };
         let nodes: Vec<NodeId> =
             (0..100).map(|i| stacks.add(NodeId::ROOT, i, None).unwrap()).collect();
         let beyond = stacks.add(nodes[3], 5, None).unwrap();

@@ -1,9 +1,11 @@
-//! One stream of a process, read ahead by one event.
+//! One stream of a process, which reads one event ahead.
 
-use crate::container::decompress;
-use crate::raw::{Damage, Decoder, FIRST_NODE, Flags, RawEvent, RawModule, WaitedFor};
-use crate::reader::FrameAt;
-use crate::{Modules, NodeId, Stacks, TraceError};
+use crate::container::{checksum, decompress};
+use crate::error::TraceError;
+use crate::modules::Modules;
+use crate::process::ChunkLocation;
+use crate::raw::{Damage, Decoder, FIRST_NODE, Flags, LockWait, RawEvent, RawModule};
+use crate::stacks::{NodeId, Stacks};
 use std::fs::File;
 use std::mem::size_of;
 use std::os::unix::fs::FileExt;
@@ -12,15 +14,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A kind of allocation.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Kind {
+pub(crate) struct AllocationKind {
     pub site: NodeId,
     pub size: u64,
     pub flags: Flags,
 }
 
-/// The next event, whose numbers of kinds and nodes wait for its turn.
+/// The next event of a stream. Its numbers of kinds and nodes are looked up when it is merged.
 #[derive(Debug, Clone)]
-pub(crate) enum Head {
+pub(crate) enum PendingEvent {
     Alloc {
         address: u64,
         kind: u32,
@@ -37,17 +39,17 @@ pub(crate) enum Head {
         system_id: u32,
     },
     ThreadEnd,
-    Wait(WaitedFor),
-    /// To be read again in its turn, from here.
+    Wait(LockWait),
+    /// A decoder at the event, which is decoded again when it is merged.
     Module(Decoder),
-    ModuleGone {
+    ModuleUnloaded {
         start: u64,
     },
 }
 
-/// What is announced between the event before and the head.
+/// An announcement between the previous event and the pending one.
 #[derive(Debug, Clone, Copy)]
-enum Announced {
+enum Announcement {
     Node {
         parent: u32,
         return_address: u64,
@@ -58,30 +60,31 @@ enum Announced {
         flags: Flags,
     },
     Forget,
-    /// So many are known.
+    /// The counts of what is known.
     Numbers {
         nodes: u32,
         kinds: u32,
     },
 }
 
-/// Bytes that all streams of a process hold together: the chunks that they are in, their kinds, and the numbers of their nodes.
-pub(crate) const MOST_HELD: usize = 4 << 30;
+/// The limit on the memory of all streams of a process together, in bytes: their current chunks, their kinds
+/// and the numbers of their nodes.
+pub(crate) const MAX_STREAM_MEMORY: usize = 4 << 30;
 
-/// What the streams of a process hold.
+/// The memory of the streams of a process, and its limit.
 #[derive(Debug, Clone)]
-pub(crate) struct Held {
+pub(crate) struct StreamMemory {
     bytes: Arc<AtomicUsize>,
-    most: usize,
+    limit: usize,
 }
 
-impl Held {
-    pub fn new(most: usize) -> Self {
-        Self { bytes: Arc::default(), most }
+impl StreamMemory {
+    pub fn new(limit: usize) -> Self {
+        Self { bytes: Arc::default(), limit }
     }
 
     #[cfg(test)]
-    pub fn now(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 }
@@ -90,40 +93,44 @@ impl Held {
 #[derive(Debug)]
 pub(crate) struct Stream<'r> {
     file: &'r File,
-    chunks: std::slice::Iter<'r, FrameAt>,
-    /// Where the chunk is in the file, for errors.
+    /// The chunks after the current one.
+    chunks: std::slice::Iter<'r, ChunkLocation>,
+    /// The offset of the current chunk in the file, for errors.
     offset: u64,
+    /// The events of the current chunk.
     events: Vec<u8>,
     decoder: Decoder,
-    announced: Vec<Announced>,
+    announcements: Vec<Announcement>,
+    /// The nodes and kinds of the stream, by their numbers.
     nodes: Vec<NodeId>,
-    kinds: Vec<Kind>,
+    kinds: Vec<AllocationKind>,
+    /// The thread that the next events belong to.
     pub thread: u32,
-    pub head: Option<Head>,
-    held: Held,
-    /// What this one holds of that.
-    own: usize,
+    pub pending: Option<PendingEvent>,
+    memory: StreamMemory,
+    /// The part of `memory` that is this stream's.
+    accounted: usize,
 }
 
 impl<'r> Stream<'r> {
-    pub fn new(file: &'r File, chunks: &'r [FrameAt], held: Held) -> Self {
+    pub fn new(file: &'r File, chunks: &'r [ChunkLocation], memory: StreamMemory) -> Self {
         Self {
             file,
             chunks: chunks.iter(),
             offset: 0,
             events: Vec::new(),
             decoder: Decoder::new(0),
-            announced: Vec::new(),
+            announcements: Vec::new(),
             nodes: Vec::new(),
             kinds: Vec::new(),
             thread: 0,
-            head: None,
-            held,
-            own: 0,
+            pending: None,
+            memory,
+            accounted: 0,
         }
     }
 
-    /// The time of the head.
+    /// The time of the pending event.
     #[inline]
     pub fn tick(&self) -> u64 {
         self.decoder.tick()
@@ -135,27 +142,28 @@ impl<'r> Stream<'r> {
         TraceError::damaged(self.offset, what)
     }
 
-    /// Something is wrong with the chunk.
+    /// An error in the current chunk.
     #[cold]
-    pub fn wrong(&self, what: &str) -> TraceError {
+    pub fn error(&self, what: &str) -> TraceError {
         TraceError::damaged(self.offset, what)
     }
 
-    /// Sees to it that all streams together hold no more than they may, this one with so much more.
+    /// Accounts for the memory of this stream and `more` bytes. Fails if all streams together exceed the
+    /// limit.
     #[cold]
-    fn holds(&mut self, more: usize) -> Result<(), TraceError> {
-        let own = self.events.capacity()
-            + self.announced.capacity() * size_of::<Announced>()
+    fn account(&mut self, more: usize) -> Result<(), TraceError> {
+        let bytes = self.events.capacity()
+            + self.announcements.capacity() * size_of::<Announcement>()
             + self.nodes.capacity() * size_of::<NodeId>()
-            + self.kinds.capacity() * size_of::<Kind>()
+            + self.kinds.capacity() * size_of::<AllocationKind>()
             + more;
-        // All of them are on one thread.
-        let before = self.held.bytes.load(Ordering::Relaxed);
-        let all = before - self.own + own;
-        self.held.bytes.store(all, Ordering::Relaxed);
-        self.own = own;
-        if all > self.held.most {
-            let gib = self.held.most as f64 / f64::from(1 << 30);
+        // All streams are used by one thread.
+        let before = self.memory.bytes.load(Ordering::Relaxed);
+        let all = before - self.accounted + bytes;
+        self.memory.bytes.store(all, Ordering::Relaxed);
+        self.accounted = bytes;
+        if all > self.memory.limit {
+            let gib = self.memory.limit as f64 / f64::from(1 << 30);
             let what = format!("more threads and stacks at once than fit in {gib} GiB");
             return Err(TraceError::damaged(self.offset, what));
         }
@@ -163,21 +171,21 @@ impl<'r> Stream<'r> {
     }
 
     #[cfg(test)]
-    pub fn holds_now(&self) -> usize {
-        self.own
+    pub fn accounted_bytes(&self) -> usize {
+        self.accounted
     }
 
     #[inline]
-    fn announce(&mut self, announced: Announced) -> Result<(), TraceError> {
-        let length = self.announced.len();
-        if length == self.announced.capacity() {
-            self.holds(length * size_of::<Announced>())?;
+    fn add_announcement(&mut self, announcement: Announcement) -> Result<(), TraceError> {
+        let length = self.announcements.len();
+        if length == self.announcements.capacity() {
+            self.account(length * size_of::<Announcement>())?;
         }
-        self.announced.push(announced);
+        self.announcements.push(announcement);
         Ok(())
     }
 
-    /// Reads ahead to the next event. False at the end.
+    /// Reads ahead to the next event. Returns false at the end of the stream.
     #[inline]
     pub fn advance(&mut self) -> Result<bool, TraceError> {
         loop {
@@ -188,38 +196,42 @@ impl<'r> Stream<'r> {
                     if self.next_chunk()? {
                         continue;
                     }
-                    self.head = None;
+                    self.pending = None;
                     return Ok(false);
                 }
                 Err(damage) => return Err(self.damaged(damage)),
             };
-            let head = match event {
-                RawEvent::Alloc { address, kind } => Head::Alloc { address, kind },
-                RawEvent::Free { address, by_realloc } => Head::Free { address, by_realloc },
-                RawEvent::Usable { address } => Head::Usable { address },
-                RawEvent::Thread { thread, system_id } => Head::Thread { thread, system_id },
-                RawEvent::ThreadEnd => Head::ThreadEnd,
-                RawEvent::Wait(wait) => Head::Wait(wait),
-                RawEvent::Module(_) => Head::Module(before),
-                RawEvent::ModuleGone { start } => Head::ModuleGone { start },
+            let pending = match event {
+                RawEvent::Alloc { address, kind } => PendingEvent::Alloc { address, kind },
+                RawEvent::Free { address, by_realloc } => {
+                    PendingEvent::Free { address, by_realloc }
+                }
+                RawEvent::Usable { address } => PendingEvent::Usable { address },
+                RawEvent::Thread { thread, system_id } => {
+                    PendingEvent::Thread { thread, system_id }
+                }
+                RawEvent::ThreadEnd => PendingEvent::ThreadEnd,
+                RawEvent::Wait(wait) => PendingEvent::Wait(wait),
+                RawEvent::Module(_) => PendingEvent::Module(before),
+                RawEvent::ModuleUnloaded { start } => PendingEvent::ModuleUnloaded { start },
                 RawEvent::Node { parent, return_address } => {
-                    self.announce(Announced::Node { parent, return_address })?;
+                    self.add_announcement(Announcement::Node { parent, return_address })?;
                     continue;
                 }
                 RawEvent::Kind { node, size, flags } => {
-                    self.announce(Announced::Kind { node, size, flags })?;
+                    self.add_announcement(Announcement::Kind { node, size, flags })?;
                     continue;
                 }
                 RawEvent::Forget => {
-                    self.announce(Announced::Forget)?;
+                    self.add_announcement(Announcement::Forget)?;
                     continue;
                 }
                 RawEvent::Numbers { nodes, kinds } => {
-                    self.announce(Announced::Numbers { nodes, kinds })?;
+                    self.add_announcement(Announcement::Numbers { nodes, kinds })?;
                     continue;
                 }
             };
-            self.head = Some(head);
+            self.pending = Some(pending);
             return Ok(true);
         }
     }
@@ -227,16 +239,16 @@ impl<'r> Stream<'r> {
     #[cold]
     fn next_chunk(&mut self) -> Result<bool, TraceError> {
         let Some(chunk) = self.chunks.next() else {
-            self.held.bytes.fetch_sub(self.own, Ordering::Relaxed);
-            *self = Self::new(self.file, &[], self.held.clone());
+            self.memory.bytes.fetch_sub(self.accounted, Ordering::Relaxed);
+            *self = Self::new(self.file, &[], self.memory.clone());
             return Ok(false);
         };
         self.offset = chunk.offset;
         let raw_length = chunk.raw_length as usize;
-        self.holds(raw_length.saturating_sub(self.events.capacity()))?;
+        self.account(raw_length.saturating_sub(self.events.capacity()))?;
         let mut compressed = vec![0; chunk.length as usize];
         self.file.read_exact_at(&mut compressed, chunk.offset)?;
-        if crate::container::checksum(&compressed) != chunk.checksum {
+        if checksum(&compressed) != chunk.checksum {
             return Err(TraceError::damaged(chunk.offset, "a chunk with a wrong checksum"));
         }
         decompress(&compressed, raw_length, &mut self.events)
@@ -245,34 +257,40 @@ impl<'r> Stream<'r> {
         Ok(true)
     }
 
-    /// Whether something was announced before the head.
+    /// Whether there are announcements before the pending event.
     #[inline]
-    pub fn has_announced(&self) -> bool {
-        !self.announced.is_empty()
+    pub fn has_announcements(&self) -> bool {
+        !self.announcements.is_empty()
     }
 
-    /// Takes what was announced before the head.
+    /// Applies the announcements before the pending event.
     #[cold]
-    pub fn learn(&mut self, stacks: &mut Stacks, modules: &Modules) -> Result<(), TraceError> {
-        for index in 0..self.announced.len() {
-            match self.announced[index] {
-                Announced::Node { parent, return_address } => {
+    pub fn apply_announcements(
+        &mut self,
+        stacks: &mut Stacks,
+        modules: &Modules,
+    ) -> Result<(), TraceError> {
+        for index in 0..self.announcements.len() {
+            match self.announcements[index] {
+                Announcement::Node { parent, return_address } => {
                     let parent = self.node(parent)?;
-                    // The call lies before the address that it returns to, which may be behind its module's end.
+                    // The call is before the address that it returns to, which may be after the end of the
+                    // module.
                     let module = modules.find(return_address.wrapping_sub(1));
                     let node = stacks.add(parent, return_address, module);
-                    let deep = || TraceError::damaged(self.offset, "a stack deeper than the limit");
-                    self.nodes.push(node.ok_or_else(deep)?);
+                    let too_deep =
+                        || TraceError::damaged(self.offset, "a stack deeper than the limit");
+                    self.nodes.push(node.ok_or_else(too_deep)?);
                 }
-                Announced::Kind { node, size, flags } => {
+                Announcement::Kind { node, size, flags } => {
                     let site = self.node(node)?;
-                    self.kinds.push(Kind { site, size, flags });
+                    self.kinds.push(AllocationKind { site, size, flags });
                 }
-                Announced::Forget => {
+                Announcement::Forget => {
                     self.nodes.clear();
                     self.kinds.clear();
                 }
-                Announced::Numbers { nodes, kinds } => {
+                Announcement::Numbers { nodes, kinds } => {
                     if (nodes as usize, kinds as usize) != (self.nodes.len(), self.kinds.len()) {
                         let what = "a chunk that continues with other stacks than the one before";
                         return Err(TraceError::damaged(self.offset, what));
@@ -280,11 +298,11 @@ impl<'r> Stream<'r> {
                 }
             }
         }
-        self.announced.clear();
-        self.holds(0)
+        self.announcements.clear();
+        self.account(0)
     }
 
-    /// A node by the stream's number.
+    /// The node with this number in the stream.
     pub fn node(&self, number: u32) -> Result<NodeId, TraceError> {
         if number < FIRST_NODE {
             return Ok(NodeId(number));
@@ -295,17 +313,17 @@ impl<'r> Stream<'r> {
             .ok_or_else(|| TraceError::damaged(self.offset, "a stack that was not announced"))
     }
 
-    /// A kind by the stream's number.
+    /// The kind with this number in the stream.
     #[inline]
-    pub fn kind(&self, number: u32) -> Result<Kind, TraceError> {
+    pub fn kind(&self, number: u32) -> Result<AllocationKind, TraceError> {
         self.kinds.get(number as usize).copied().ok_or_else(|| {
             TraceError::damaged(self.offset, "an allocation of a kind that was not announced")
         })
     }
 
-    /// The module at a place that was read before.
-    pub fn module(&self, at: &Decoder) -> Result<RawModule<'_>, TraceError> {
-        match at.clone().next(&self.events) {
+    /// The module in the event at which the decoder is.
+    pub fn module(&self, decoder: &Decoder) -> Result<RawModule<'_>, TraceError> {
+        match decoder.clone().next(&self.events) {
             Ok(Some(RawEvent::Module(module))) => Ok(module),
             _ => Err(TraceError::damaged(self.offset, "a module that is no longer loaded")),
         }

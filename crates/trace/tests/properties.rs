@@ -1,4 +1,4 @@
-//! What holds for any recording.
+//! Properties of all recordings.
 
 mod common;
 
@@ -7,11 +7,11 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use trace_format::container::{Chunk, Writer};
 use trace_format::raw::{
-    CHUNK_ROOM, ChunkHeader, Decoder, FileHeader, Flags, HEADER_SIZE, MAGIC, Origin, VERSION,
+    CHUNK_CAPACITY, ChunkHeader, Decoder, FileHeader, Flags, HEADER_SIZE, MAGIC, Origin, VERSION,
 };
 use trace_format::{Reader, What};
 
-/// An allocation or a free: ticks since the one before, address, and for an allocation its kind.
+/// An allocation or a free: ticks since the previous step, the address, and the kind of an allocation.
 type Step = (u64, u64, Option<u32>);
 
 fn ticks() -> impl Strategy<Value = u64> {
@@ -23,21 +23,21 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec((ticks(), address, prop::option::of(0..40_u32)), 0..300)
 }
 
-/// A thread's stream: every third kind has the same stack as the one before.
+/// The stream of a thread. Its kinds have one of two stacks.
 fn record(thread: u32, steps: &[Step]) -> Vec<(u64, Vec<u8>)> {
     let mut stream = Stream::new(1_000);
     let mut now = 1_000;
-    // SAFETY: `at` leaves room for any event.
+    // SAFETY: `encoder` makes space for any event.
     unsafe {
-        stream.at(now).thread(now, thread, thread);
+        stream.encoder(now).thread(now, thread, thread);
         for kind in 0..40 {
-            stream.at(now).kind(kind % 2, u64::from(kind), Flags::new(Origin::Malloc));
+            stream.encoder(now).kind(kind % 2, u64::from(kind), Flags::new(Origin::Malloc));
         }
         for &(ticks, address, kind) in steps {
             now += ticks;
             match kind {
-                Some(kind) => stream.at(now).allocated(now, address, kind),
-                None => stream.at(now).freed(now, address),
+                Some(kind) => stream.encoder(now).allocated(now, address, kind),
+                None => stream.encoder(now).freed(now, address),
             }
         }
     }
@@ -50,7 +50,7 @@ proptest! {
     #[test]
     fn the_merge_of_threads_is_a_sort_by_time(threads in prop::collection::vec(steps(), 1..6)) {
         let streams: Vec<_> = (0..).zip(&threads).map(|(i, steps)| record(i, steps)).collect();
-        // Each thread's events in their order, and of two threads' the earlier first.
+        // The events of each thread in their order, and of two threads the earlier event first.
         let mut queues: Vec<VecDeque<Step>> = threads
             .iter()
             .map(|steps| {
@@ -134,7 +134,7 @@ proptest! {
         }
         page[1..4].fill(0);
         if let Ok(Some(header)) = ChunkHeader::read(&page) {
-            prop_assert!(header.full.is_none_or(|length| length as usize <= CHUNK_ROOM));
+            prop_assert!(header.full.is_none_or(|length| length as usize <= CHUNK_CAPACITY));
         }
     }
 

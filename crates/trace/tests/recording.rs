@@ -1,10 +1,10 @@
-//! What is written to a recording comes back, and what was done to it afterwards is noticed.
+//! A recording returns what was written to it, and damage is noticed.
 
 mod common;
 
 use common::{Stream, container, file};
 use trace_format::container::ProcessHeader;
-use trace_format::raw::{Flags, Lock, Origin, RawModule, WaitedFor};
+use trace_format::raw::{Flags, Lock, LockWait, Origin, RawModule};
 use trace_format::{Event, NodeId, Reader, TraceError, What};
 
 fn events(bytes: &[u8]) -> Vec<Event> {
@@ -24,33 +24,33 @@ const LIBRARY: RawModule<'_> = RawModule {
 fn one_of_each() -> Vec<u8> {
     let mut stream = Stream::new(1_000);
     let flags = Flags::new(Origin::Aligned).aligned(4096);
-    // SAFETY: `at` leaves room for any event.
+    // SAFETY: `encoder` makes space for any event.
     unsafe {
-        stream.at(0).thread(1_000, 0, 77);
-        stream.at(0).module(1_001, &LIBRARY);
-        stream.at(0).node(0, 0x1234);
-        stream.at(0).node(2, 0x2345);
-        stream.at(0).kind(3, 100, flags);
-        stream.at(0).allocated(1_010, 0x7f00_dead_bee0, 0);
-        stream.at(0).usable_asked(1_020, 0x7f00_dead_bee0);
-        stream.at(0).freed_by_realloc(1_030, 0x7f00_dead_bee0);
-        stream.at(0).kind(1, u64::MAX, Flags::new(Origin::Realloc));
-        stream.at(0).allocated(1_040, 0x7, 1);
-        stream.at(0).freed(1_300, 0x7);
-        let wait = WaitedFor { node: 2, address: 0xabc0, lock: Lock::Write, ticks: 20 };
-        stream.at(0).waited(1_400, wait);
-        stream.at(0).module_gone(1_500, 0x1000);
-        stream.at(0).forget();
-        stream.at(0).node(0, 0x1234);
-        stream.at(0).kind(2, 1, Flags::new(Origin::Malloc));
-        stream.at(0).allocated(1_600, u64::MAX, 0);
-        stream.at(0).thread_end(1_700);
+        stream.encoder(0).thread(1_000, 0, 77);
+        stream.encoder(0).module(1_001, &LIBRARY);
+        stream.encoder(0).node(0, 0x1234);
+        stream.encoder(0).node(2, 0x2345);
+        stream.encoder(0).kind(3, 100, flags);
+        stream.encoder(0).allocated(1_010, 0x7f00_dead_bee0, 0);
+        stream.encoder(0).usable_size_queried(1_020, 0x7f00_dead_bee0);
+        stream.encoder(0).freed_by_realloc(1_030, 0x7f00_dead_bee0);
+        stream.encoder(0).kind(1, u64::MAX, Flags::new(Origin::Realloc));
+        stream.encoder(0).allocated(1_040, 0x7, 1);
+        stream.encoder(0).freed(1_300, 0x7);
+        let wait = LockWait { node: 2, address: 0xabc0, lock: Lock::Write, ticks: 20 };
+        stream.encoder(0).waited(1_400, wait);
+        stream.encoder(0).module_unloaded(1_500, 0x1000);
+        stream.encoder(0).forget();
+        stream.encoder(0).node(0, 0x1234);
+        stream.encoder(0).kind(2, 1, Flags::new(Origin::Malloc));
+        stream.encoder(0).allocated(1_600, u64::MAX, 0);
+        stream.encoder(0).thread_end(1_700);
     }
     container(&[stream.finish()])
 }
 
 #[test]
-fn every_event_comes_back_as_it_was_written() {
+fn every_event_is_read_as_it_was_written() {
     let bytes = one_of_each();
     let reader = Reader::from_file(file(&bytes)).unwrap();
     assert_eq!(reader.cut_off_at(), None);
@@ -126,15 +126,15 @@ fn the_same_stack_of_two_threads_is_one() {
     let streams: Vec<_> = (0..2)
         .map(|thread| {
             let mut stream = Stream::new(1_000);
-            // SAFETY: `at` leaves room for any event.
+            // SAFETY: `encoder` makes space for any event.
             unsafe {
-                stream.at(0).thread(1_000, thread, thread);
+                stream.encoder(0).thread(1_000, thread, thread);
                 if thread == 1 {
-                    stream.at(0).node(0, 0x9999);
+                    stream.encoder(0).node(0, 0x9999);
                 }
-                stream.at(0).node(0, 0x1234);
-                stream.at(0).kind(2 + thread, 8, Flags::new(Origin::Malloc));
-                stream.at(0).allocated(1_001, 0x10 + 0x10 * u64::from(thread), 0);
+                stream.encoder(0).node(0, 0x1234);
+                stream.encoder(0).kind(2 + thread, 8, Flags::new(Origin::Malloc));
+                stream.encoder(0).allocated(1_001, 0x10 + 0x10 * u64::from(thread), 0);
             }
             stream.finish()
         })
@@ -153,11 +153,11 @@ fn the_same_stack_of_two_threads_is_one() {
 #[test]
 fn a_file_that_is_cut_off_anywhere_is_readable_up_to_the_cut() {
     let mut stream = Stream::new(1_000);
-    // SAFETY: `at` leaves room for any event.
+    // SAFETY: `encoder` makes space for any event.
     unsafe {
-        stream.at(0).kind(1, 8, Flags::new(Origin::Malloc));
+        stream.encoder(0).kind(1, 8, Flags::new(Origin::Malloc));
         for i in 0..200_000_u64 {
-            stream.at(1_000 + i).allocated(1_000 + i, i * i * 16, 0);
+            stream.encoder(1_000 + i).allocated(1_000 + i, i * i * 16, 0);
         }
     }
     let whole = container(&[stream.finish()]);
@@ -176,17 +176,17 @@ fn a_file_that_is_cut_off_anywhere_is_readable_up_to_the_cut() {
 }
 
 #[test]
-fn a_program_that_is_killed_in_the_middle_of_an_event_leaves_the_whole_ones() {
+fn a_program_killed_in_the_middle_of_an_event_leaves_the_complete_ones() {
     let mut stream = Stream::new(1_000);
-    // SAFETY: `at` leaves room for any event.
+    // SAFETY: `encoder` makes space for any event.
     unsafe {
-        stream.at(0).kind(1, 8, Flags::new(Origin::Malloc));
-        stream.at(0).allocated(1_010, 0x1230, 0);
-        stream.at(0).freed(1_020, 0x1230);
+        stream.encoder(0).kind(1, 8, Flags::new(Origin::Malloc));
+        stream.encoder(0).allocated(1_010, 0x1230, 0);
+        stream.encoder(0).freed(1_020, 0x1230);
     }
     let mut chunks = stream.finish();
     let events_of = |chunk: &[u8]| events(&container(&[vec![(1_000, chunk.to_vec())]])).len();
-    // The fields of the next event, whose first byte is not there yet, and zeros to the chunk's end.
+    // The fields of the next event, whose first byte is not stored yet, and zeros to the end of the chunk.
     let (_, chunk) = &mut chunks[0];
     assert_eq!(events_of(chunk), 2);
     chunk.extend([0, 0x99, 0x99, 0x99]);
@@ -196,7 +196,7 @@ fn a_program_that_is_killed_in_the_middle_of_an_event_leaves_the_whole_ones() {
 }
 
 #[test]
-fn what_is_no_recording_is_told_so() {
+fn other_files_are_reported_as_no_recording() {
     for bytes in [&b""[..], b"ALLOTREC", b"\x7fELF and so on and so on and so on"] {
         let error = Reader::from_file(file(bytes)).unwrap_err();
         assert!(matches!(error, TraceError::NotARecording), "{error}");
@@ -208,9 +208,9 @@ fn what_is_no_recording_is_told_so() {
         assert!(matches!(error, TraceError::Version(v) if v == u32::from(version)), "{error}");
         assert!(error.to_string().contains("record again"), "{error}");
     }
-    for no_file in ["/", "/dev/null"] {
-        let error = Reader::open(no_file).unwrap_err();
-        assert!(matches!(error, TraceError::NotAFile), "{no_file}: {error}");
+    for not_a_file in ["/", "/dev/null"] {
+        let error = Reader::open(not_a_file).unwrap_err();
+        assert!(matches!(error, TraceError::NotAFile), "{not_a_file}: {error}");
     }
     let error = Reader::open("/no/such/file").unwrap_err();
     assert!(matches!(error, TraceError::Io(_)), "{error}");
@@ -231,7 +231,7 @@ fn a_flipped_bit_is_noticed_wherever_it_is() {
         });
         match read {
             Err(TraceError::Damaged { .. } | TraceError::NoSuchProcess(_)) => {}
-            // Four bytes behind the version, and nothing else, are there for later.
+            // Only the four bytes after the version are reserved.
             Ok((true, events)) => assert!(at < 16 && events == right, "byte {at}"),
             other => panic!("byte {at}: {other:?}"),
         }
@@ -241,8 +241,8 @@ fn a_flipped_bit_is_noticed_wherever_it_is() {
 #[test]
 fn chunks_out_of_order_are_noticed() {
     let mut stream = Stream::new(1_000);
-    // SAFETY: `at` leaves room for any event.
-    unsafe { stream.at(0).thread_end(1_000) };
+    // SAFETY: `encoder` makes space for any event.
+    unsafe { stream.encoder(0).thread_end(1_000) };
     let chunks = stream.finish();
     let twice = container(&[[&chunks[..], &chunks[..]].concat()]);
     assert_eq!(events(&twice).len(), 2);
@@ -260,8 +260,8 @@ fn chunks_out_of_order_are_noticed() {
 fn a_pipe_is_refused_and_not_waited_for() {
     let directory = tempfile::tempdir().unwrap();
     let pipe = directory.path().join("pipe");
-    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
-    assert!(made.success());
+    let status = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(status.success());
     let error = Reader::open(&pipe).unwrap_err();
     assert!(matches!(error, TraceError::NotAFile), "{error}");
 }
@@ -269,10 +269,10 @@ fn a_pipe_is_refused_and_not_waited_for() {
 #[test]
 fn threads_are_counted_in_the_order_in_which_they_are_seen_whatever_their_numbers_are() {
     let mut stream = Stream::new(1_000);
-    // SAFETY: `at` leaves room for any event.
+    // SAFETY: `encoder` makes space for any event.
     unsafe {
         for (tick, number) in (1_001..).zip([u32::MAX, 7, u32::MAX, 0]) {
-            stream.at(0).thread(tick, number, 9);
+            stream.encoder(0).thread(tick, number, 9);
         }
     }
     let threads: Vec<u32> =
@@ -281,15 +281,15 @@ fn threads_are_counted_in_the_order_in_which_they_are_seen_whatever_their_number
 }
 
 #[test]
-fn a_stack_without_an_end_is_damage() {
+fn an_endless_stack_is_damage() {
     let mut stream = Stream::new(1_000);
-    // SAFETY: `at` leaves room for any event.
+    // SAFETY: `encoder` makes space for any event.
     unsafe {
         for node in 0..100_000_u32 {
-            stream.at(1_000).node(if node == 0 { 0 } else { node + 1 }, 0x1000);
+            stream.encoder(1_000).node(if node == 0 { 0 } else { node + 1 }, 0x1000);
         }
-        stream.at(1_000).kind(2, 8, Flags::new(Origin::Malloc));
-        stream.at(1_000).allocated(1_000, 0x10, 0);
+        stream.encoder(1_000).kind(2, 8, Flags::new(Origin::Malloc));
+        stream.encoder(1_000).allocated(1_000, 0x10, 0);
     }
     let reader = Reader::from_file(file(&container(&[stream.finish()]))).unwrap();
     let error = reader.events(0).unwrap().find_map(Result::err).unwrap();
@@ -297,14 +297,14 @@ fn a_stack_without_an_end_is_damage() {
 }
 
 #[test]
-fn a_time_beyond_all_clocks_does_not_start_again() {
+fn times_beyond_the_limit_do_not_wrap_around() {
     let mut stream = Stream::new(1_000);
-    // SAFETY: `at` leaves room for any event.
+    // SAFETY: `encoder` makes space for any event.
     unsafe {
         for tick in [1_001, 1 << 50, 1 << 62, u64::MAX - 1, u64::MAX] {
-            stream.at(0).freed(tick, 0x10);
-            let wait = WaitedFor { node: 0, address: 5, lock: Lock::Read, ticks: u64::MAX };
-            stream.at(0).waited(tick, wait);
+            stream.encoder(0).freed(tick, 0x10);
+            let wait = LockWait { node: 0, address: 5, lock: Lock::Read, ticks: u64::MAX };
+            stream.encoder(0).waited(tick, wait);
         }
     }
     let events = events(&container(&[stream.finish()]));
@@ -315,18 +315,18 @@ fn a_time_beyond_all_clocks_does_not_start_again() {
 #[test]
 fn events_with_any_byte_changed_are_other_events_or_an_error() {
     let mut stream = Stream::new(1_000);
-    // SAFETY: `at` leaves room for any event.
+    // SAFETY: `encoder` makes space for any event.
     unsafe {
-        stream.at(0).thread(1_000, 0, 77);
-        stream.at(0).module(1_001, &LIBRARY);
+        stream.encoder(0).thread(1_000, 0, 77);
+        stream.encoder(0).module(1_001, &LIBRARY);
         for i in 0..20_u32 {
-            stream.at(0).node(i % 3, 0x1234 + u64::from(i) * 0x111);
-            stream.at(0).kind(2, 1 << i, Flags::new(Origin::Calloc));
-            stream.at(0).allocated(1_010 + u64::from(i) * 300, u64::from(i) * 16, i);
-            stream.at(0).freed(1_020 + u64::from(i) * 300, u64::from(i) * 16);
+            stream.encoder(0).node(i % 3, 0x1234 + u64::from(i) * 0x111);
+            stream.encoder(0).kind(2, 1 << i, Flags::new(Origin::Calloc));
+            stream.encoder(0).allocated(1_010 + u64::from(i) * 300, u64::from(i) * 16, i);
+            stream.encoder(0).freed(1_020 + u64::from(i) * 300, u64::from(i) * 16);
         }
-        stream.at(0).module_gone(9_000, 0x1000);
-        stream.at(0).thread_end(9_001);
+        stream.encoder(0).module_unloaded(9_000, 0x1000);
+        stream.encoder(0).thread_end(9_001);
     }
     let chunk = stream.finish().remove(0).1;
     let mut ends = [0; 2];
@@ -337,7 +337,7 @@ fn events_with_any_byte_changed_are_other_events_or_an_error() {
             let reader = Reader::from_file(file(&container(&[vec![(1_000, bytes)]]))).unwrap();
             let mut events = reader.events(0).unwrap();
             let failed = events.by_ref().any(|event| event.is_err());
-            assert!(events.next().is_none(), "it goes on after an error");
+            assert!(events.next().is_none(), "events follow an error");
             ends[usize::from(failed)] += 1;
         }
     }
@@ -345,7 +345,7 @@ fn events_with_any_byte_changed_are_other_events_or_an_error() {
 }
 
 #[test]
-fn a_number_that_leaves_no_room_for_sums_is_damage() {
+fn a_number_too_large_for_sums_is_damage() {
     let written = |ns_of_tick| {
         let mut writer = trace_format::container::Writer::new(Vec::new()).unwrap();
         let header = ProcessHeader { ns_of_tick, ..common::header(1) };

@@ -12,7 +12,7 @@ use std::time::Duration;
 use trace_format::TraceError;
 use trace_format::container::{Chunk, Cost, Costs, ProcessEnd, ProcessHeader, Writer};
 use trace_format::raw::{
-    CHUNK_HEADER_SIZE, CHUNK_ROOM, CHUNK_SIZE, ChunkHeader, Clock, Decoder, FileHeader,
+    CHUNK_CAPACITY, CHUNK_HEADER_SIZE, CHUNK_SIZE, ChunkHeader, Clock, Decoder, FileHeader,
     HEADER_SIZE, RawCosts, RawEvent, TICK_SHIFT, state,
 };
 
@@ -268,7 +268,7 @@ impl Collector {
         }
         let mut any = false;
         let mut kept = Vec::new();
-        let mut events = vec![0; CHUNK_ROOM];
+        let mut events = vec![0; CHUNK_CAPACITY];
         for chunk in std::mem::take(&mut raw.waiting) {
             let offset = HEADER_SIZE as u64 + u64::from(chunk) * CHUNK_SIZE as u64;
             let mut bytes = [0; CHUNK_HEADER_SIZE];
@@ -286,7 +286,7 @@ impl Collector {
                     continue;
                 }
             };
-            let length = header.full.map_or(CHUNK_ROOM, |length| length as usize);
+            let length = header.full.map_or(CHUNK_CAPACITY, |length| length as usize);
             let events = &mut events[..length];
             raw.file.read_exact_at(events, offset + CHUNK_HEADER_SIZE as u64)?;
             let Counted { whole, told, count } = count(events, header.tick, raw.until);
@@ -341,7 +341,7 @@ impl Collector {
             stacks_checked: header.checked,
             stacks_wrong: header.wrong,
             costs: costs(&header.costs, rate),
-            new_unseen: (header.state & state::NEW_UNSEEN != 0)
+            new_unseen: (header.state & state::NEW_BYPASSES_HOOKS != 0)
                 .then(|| String::from_utf8_lossy(header.library).into_owned()),
             exited,
             still_running: raw.until != ALL || !exited && still_runs(raw.pid, &raw.path),

@@ -39,9 +39,9 @@ impl Story {
             let mut stream = Stream::new(tick);
             // SAFETY: `at` leaves room for any event, here and below.
             unsafe {
-                stream.at(tick).thread(tick, number, 100 + number);
+                stream.encoder(tick).thread(tick, number, 100 + number);
                 for node in 0..NODES {
-                    stream.at(tick).node(0, 0x5000 + u64::from(node));
+                    stream.encoder(tick).node(0, 0x5000 + u64::from(node));
                 }
             }
             stream
@@ -62,22 +62,22 @@ impl Story {
         // SAFETY: as above.
         unsafe {
             if kind == next {
-                self.streams[thread].at(tick).kind(2 + site, size, flags);
+                self.streams[thread].encoder(tick).kind(2 + site, size, flags);
             }
-            self.streams[thread].at(tick).allocated(tick, address, kind);
+            self.streams[thread].encoder(tick).allocated(tick, address, kind);
         }
     }
 
     fn free(&mut self, thread: usize, address: u64) {
         self.tick += 3;
         // SAFETY: as above.
-        unsafe { self.streams[thread].at(self.tick).freed(self.tick, address) };
+        unsafe { self.streams[thread].encoder(self.tick).freed(self.tick, address) };
     }
 
     fn free_to_resize(&mut self, thread: usize, address: u64) {
         self.tick += 3;
         // SAFETY: as above.
-        unsafe { self.streams[thread].at(self.tick).freed_by_realloc(self.tick, address) };
+        unsafe { self.streams[thread].encoder(self.tick).freed_by_realloc(self.tick, address) };
     }
 
     fn reader(self) -> Reader {

@@ -216,7 +216,7 @@ static void tree_free(node *root)
     }
 }
 
-/* ---- what is done with it -------------------------------------------------------------------- */
+/* ---- using the tree --------------------------------------------------------------------------- */
 
 static const char *attribute_of(const node *element, const char *name)
 {

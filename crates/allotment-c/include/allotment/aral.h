@@ -5,7 +5,7 @@
 #define ALLOTMENT_ARAL_H
 
 #include "aral_pages.h"
-#include "aral_seat.h"
+#include "aral_thread_handle.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -15,11 +15,11 @@
 extern "C" {
 #endif
 
-/* ---- making one ------------------------------------------------------------------------------ */
+/* ---- creating -------------------------------------------------------------------------------- */
 
 /* An ARAL has elements of one size, which any thread allocates and any thread frees. Elements of a
  * multiple of 16 bytes are aligned to 16, others to 8. Nothing is stored next to an element. */
-/* Bytes of a name that are kept. */
+/* Bytes of a name that are stored. */
 #define ARAL_MAX_NAME 23
 
 struct aral_page_type_stats {
@@ -54,7 +54,7 @@ struct aral {
     size_t element_size;
     struct aral_statistics *statistics;
     bool mapped;
-    size_t holders; /* threads with a seat here, and the creator: the last of them frees it */
+    size_t holders; /* threads with a handle to it, and the creator: the last of them frees it */
     size_t users; /* of aral_by_size_acquire(); 0: created by aral_create() */
     char *file;   /* path of the file with the pages, or NULL */
     pid_t process;
@@ -302,7 +302,7 @@ static inline void allot_netdata_strike(ARAL *ar)
     (void)allot_netdata_sum_up(ar->living, ar->statistics);
 }
 
-static inline void allot_netdata_let_go(ARAL *ar)
+static inline void allot_netdata_release_aral(ARAL *ar)
 {
     if (__atomic_sub_fetch(&ar->holders, 1, __ATOMIC_ACQ_REL) == 0) {
         allot_slab_destroy(ar->slab);
@@ -314,8 +314,8 @@ static inline void allot_netdata_let_go(ARAL *ar)
 /* Needs an ARAL that is not on the list any more. */
 static inline void allot_netdata_end(ARAL *ar)
 {
-    if (allot_netdata_seat.at == ar) {
-        allot_netdata_get_up();
+    if (allot_netdata_thread_handle.aral == ar) {
+        allot_netdata_release_handle();
     }
     uint64_t live = allot_slab_statistics(ar->slab).live_objects;
     if (live > 0) {
@@ -327,9 +327,9 @@ static inline void allot_netdata_end(ARAL *ar)
     if (ar->file != NULL && ar->process == getpid()) {
         (void)remove(ar->file);
     }
-    /* While other threads have a seat here, only the slots in their caches remain. */
+    /* While other threads have a handle to it, only the slots in their caches remain. */
     (void)allot_slab_trim(ar->slab);
-    allot_netdata_let_go(ar);
+    allot_netdata_release_aral(ar);
 }
 
 /* Creates an ARAL.
@@ -366,7 +366,7 @@ static inline ARAL *aral_create(const char *name, size_t element_size, size_t in
 /* Destroys an ARAL of aral_create(). NULL is ignored. Free all elements first. Elements in use stay
  * valid: a line on standard error reports their number, and only allot_slab_free_anywhere() frees
  * them. The elements in the caches of other threads are released when these threads end, or move
- * their seat to another ARAL. */
+ * their handle to another ARAL. */
 static inline void aral_destroy(ARAL *ar)
 {
     if (ar == NULL) {
@@ -463,20 +463,20 @@ static inline size_t aral_actual_element_size(ARAL *ar)
 /* A separate function, so that the compiler keeps the fast path in one piece. */
 __attribute__((cold, noinline, unused)) static void *allot_netdata_alloc_elsewhere(ARAL *ar)
 {
-    if (ar == NULL || !allot_netdata_visits(ar, ar->slab, &ar->holders)) {
+    if (ar == NULL || !allot_netdata_try_move_handle(ar, ar->slab, &ar->holders)) {
         return allot_slab_alloc(allot_netdata_slab(ar));
     }
-    return allot_slab_handle_alloc(allot_netdata_seat.handle);
+    return allot_slab_handle_alloc(allot_netdata_thread_handle.handle);
 }
 
-/* An uninitialised element. Inline, like aral_freez(), for the ARAL at which the thread has its
- * seat; a call for others. */
+/* An uninitialised element. Inline, like aral_freez(), for the ARAL to which the thread has its
+ * handle; a call for others. */
 static inline void *aral_mallocz(ARAL *ar)
 {
-    if (ALLOT_UNLIKELY(allot_netdata_seat.at != ar)) {
+    if (ALLOT_UNLIKELY(allot_netdata_thread_handle.aral != ar)) {
         return allot_netdata_alloc_elsewhere(ar);
     }
-    return allot_slab_handle_alloc(allot_netdata_seat.handle);
+    return allot_slab_handle_alloc(allot_netdata_thread_handle.handle);
 }
 
 /* An element that will live long. Such elements lie on separate pages, so that they do not keep the
@@ -510,10 +510,10 @@ static inline void aral_unmark_allocation(ARAL *ar, void *ptr)
  * error, and the process is aborted. */
 static inline void aral_freez(ARAL *ar, void *ptr)
 {
-    if (ALLOT_UNLIKELY(allot_netdata_seat.at != ar)) {
+    if (ALLOT_UNLIKELY(allot_netdata_thread_handle.aral != ar)) {
         allot_slab_free(allot_netdata_slab(ar), ptr);
     } else {
-        allot_slab_handle_free(allot_netdata_seat.handle, ptr);
+        allot_slab_handle_free(allot_netdata_thread_handle.handle, ptr);
     }
 }
 

@@ -232,7 +232,7 @@ private:
 namespace detail {
 
 template <class Freer>
-Freer nobody() noexcept
+Freer empty_freer() noexcept
 {
     if constexpr (std::is_default_constructible<Freer>::value) {
         return Freer();
@@ -253,7 +253,7 @@ public:
     /* For a null pointer. Assigning another unique_ptr assigns that pointer's deleter too. */
     template <class F = Freer, class = std::enable_if_t<std::is_default_constructible<F>::value ||
                                                         std::is_constructible<F, std::nullptr_t>::value>>
-    deleter() noexcept : Freer(detail::nobody<F>())
+    deleter() noexcept : Freer(detail::empty_freer<F>())
     {
     }
     explicit deleter(const Freer &by) noexcept : Freer(by) {}

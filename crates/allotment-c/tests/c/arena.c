@@ -1,4 +1,5 @@
-/* Arenas: the inline path and the library's agree on every size and alignment; marks, resets, resizing; figures. */
+/* Arenas: the inline path and the library agree for every size and alignment; marks, resets, resizing;
+ * statistics. */
 #include <allotment.h>
 
 #include <stdint.h>

@@ -1,4 +1,5 @@
-/* Blocks that know their size: of the current pool, a named one and malloc, freed and resized by address alone. */
+/* Blocks that store their size: from the current pool, a named pool and malloc, freed and resized by address
+ * alone. */
 #include <allotment.h>
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Budgets: never passed, nested, whole again when what they cover is gone. */
+/* Budgets: they are never exceeded, they nest, and they are unused again when everything in them was freed. */
 #include <allotment.h>
 
 #include <stdint.h>

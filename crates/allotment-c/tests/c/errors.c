@@ -1,4 +1,5 @@
-/* Errors: every fallible call returns NULL and says what, which allocator and how many bytes; the others call the handler. */
+/* Errors: every try_ call that fails returns NULL and stores the cause, the allocator and the bytes; the other
+ * calls call the handler. */
 #include <allotment.h>
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* What the programs of this directory have in common: a check that says where it failed, and cases that have to die. */
+/* For the programs of this directory: a check that reports where it failed, and cases that must abort. */
 #ifndef EXPECT_H
 #define EXPECT_H
 

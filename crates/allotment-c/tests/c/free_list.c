@@ -1,4 +1,4 @@
-/* Free lists: the inline path and the library's share one list; runs, trimming, figures. */
+/* Free lists: the inline path and the library share one list; runs, trimming, statistics. */
 #include <allotment.h>
 
 #include <stdint.h>

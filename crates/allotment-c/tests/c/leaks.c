@@ -1,5 +1,5 @@
-/* A search for leaks finds what objects of any allocator refer to, and what an ended pool keeps for the next. It is done at
- * the end of a program that was built with AddressSanitizer. */
+/* A leak checker finds what objects of any allocator refer to, and what a destroyed pool keeps for the next.
+ * It runs at the end of a program that was built with AddressSanitizer. */
 #include <allotment.h>
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* The hardened mode: misuse of handles and objects of arenas, free lists, budgets and sources is named and stopped; what is
- * right stays right. */
+/* Hardened mode: misuse of handles and objects of arenas, free lists, budgets and sources is named and
+ * stopped; correct use works. */
 #include <allotment.h>
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Pools, reaps, blocks that know their size, and sealed objects: misuse is named and stopped. */
+/* Pools, reaps, blocks that store their size, and sealed objects: misuse is named and stopped. */
 #include <allotment.h>
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Slabs and their handles: misuse is named and stopped; what a try_ call returns where that says enough. */
+/* Slabs and their handles: misuse is named and stopped, or a try_ call reports it. */
 #include <allotment.h>
 
 #include <pthread.h>

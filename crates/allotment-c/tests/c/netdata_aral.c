@@ -1,4 +1,4 @@
-/* The Array Allocator's names do what its description says. */
+/* The functions of netdata's Array Allocator do what its description says. */
 #include <allotment_netdata.h>
 
 #include "watched.h"

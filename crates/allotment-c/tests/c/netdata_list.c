@@ -1,4 +1,4 @@
-/* The fixed size free list's names do what the essay says: the tree that it measures, built and modified. */
+/* The functions of the fixed size free list do what the essay says: its tree is built and modified. */
 #include <allotment_netdata.h>
 
 #include "watched.h"

@@ -1,4 +1,4 @@
-/* The One Way Allocator's names do what its description says. */
+/* The functions of netdata's One Way Allocator do what its description says. */
 #include <allotment_netdata.h>
 
 #undef NDEBUG

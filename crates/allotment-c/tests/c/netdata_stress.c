@@ -1,5 +1,5 @@
-/* The Array Allocator's stress through its own names: threads on one allocator, each of whom fills, replaces and empties its
- * places, gives a part of them to its neighbour to free, and finds every element as it left it. */
+/* The stress test of the Array Allocator with its own functions: threads share one allocator. Each fills,
+ * replaces and frees elements, passes some to its neighbour to free, and finds every element unchanged. */
 #include <allotment_netdata.h>
 
 #undef NDEBUG

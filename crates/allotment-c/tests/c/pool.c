@@ -1,4 +1,5 @@
-/* Pools: entering and leaving; blocks by size, with the pool and by references; what outlives it; refusals. */
+/* Pools: entering and leaving; blocks by size, through the pool and through references; blocks that outlive
+ * their pool; errors. */
 #include <allotment.h>
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
-/* Reaps: blocks of any layout overlap nowhere, by size and by themselves; resizing keeps what was there; resets; refusals. */
+/* Reaps: blocks of any layout never overlap, with and without a stored size; resizing keeps the contents;
+ * resets; errors. */
 #include <allotment.h>
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Sealed objects: what is built is read by any thread and changed by none; initialisers that give up or can't go on. */
+/* Sealed objects: any thread can read them and none can change them; initialisers that give up or fail. */
 #include <allotment.h>
 
 #include <pthread.h>

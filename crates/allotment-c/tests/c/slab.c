@@ -1,4 +1,5 @@
-/* Slabs: slots of any layout and option overlap nowhere; many at once; by size; by address alone; figures; refusals. */
+/* Slabs: slots of any layout and option never overlap; many at once; by size; by address alone; statistics;
+ * errors. */
 #include <allotment.h>
 
 #include "stamped.h"

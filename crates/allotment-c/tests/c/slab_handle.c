@@ -1,4 +1,4 @@
-/* Slab handles: the inline pop and push and the library's own calls are one; handles share what their thread has. */
+/* Slab handles: the inline calls and the library use the same cache, and so do all handles of a thread. */
 #include <allotment.h>
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
-/* Sources: each kind serves every allocator that takes one; a user's own is called as the header says, whichever call fails. */
+/* Sources: each kind works with every allocator that takes one; a custom source is called as the header says,
+ * whichever call fails. */
 #include <allotment.h>
 
 #include <fcntl.h>

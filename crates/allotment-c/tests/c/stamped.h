@@ -1,4 +1,4 @@
-/* Objects that are filled with a pattern of their own, so that one that overlaps another is found out. */
+/* Objects that are filled with a pattern of their own, so that overlaps are detected. */
 #ifndef STAMPED_H
 #define STAMPED_H
 

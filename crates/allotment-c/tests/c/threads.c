@@ -1,4 +1,4 @@
-/* Threads that free what others allocated, while these go on or have ended. */
+/* Threads free objects that other threads allocated, while those continue or after they have ended. */
 #include <allotment.h>
 
 #include <pthread.h>

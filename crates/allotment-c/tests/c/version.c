@@ -1,4 +1,4 @@
-/* The header and the library that a program was linked with are of one version. */
+/* The header and the library of a program have the same version. */
 #include <allotment.h>
 
 #include <assert.h>

@@ -1,5 +1,5 @@
-/* Whether the library watches every object, so that objects lie where they would not otherwise: in hardened mode, and for
- * AddressSanitizer and Valgrind. */
+/* Whether the library checks every object, so that objects have other addresses than usual: in hardened mode,
+ * and for AddressSanitizer and Valgrind. */
 #ifndef WATCHED_H
 #define WATCHED_H
 

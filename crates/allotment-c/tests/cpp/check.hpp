@@ -1,5 +1,5 @@
-/* Claims and cases of the C++ tests. A program runs all its claims; with `--cases` it lists its cases, each of which has to die
- * with a text when it is run by its name. */
+/* Claims and cases of the C++ tests. A program runs all its claims. With `--cases` it lists its cases. Each must
+ * abort with its text when it is run by its name. */
 #ifndef CHECK_HPP
 #define CHECK_HPP
 

@@ -1,4 +1,4 @@
-/* Standard containers with the allocators as their types, and unique_ptr with the deleters. */
+/* Standard containers with the allocators in their types, and unique_ptr with the deleters. */
 #include "check.hpp"
 
 #include <allotment.hpp>

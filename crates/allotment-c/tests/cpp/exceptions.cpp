@@ -1,4 +1,4 @@
-/* What can't be done is thrown, says what it is, and leaves everything as it was. */
+/* A call that fails throws an exception with the cause, and changes nothing. */
 #include "check.hpp"
 #include "counting.hpp"
 

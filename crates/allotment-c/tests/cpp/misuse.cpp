@@ -1,4 +1,4 @@
-/* Misuse of hardened allocators by way of C++: each case is named and stops the program. */
+/* Misuse of hardened allocators through C++: each case is named and stops the program. */
 #include "check.hpp"
 
 #include <allotment.hpp>

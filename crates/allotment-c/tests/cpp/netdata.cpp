@@ -1,4 +1,4 @@
-// The ancestors' names in C++: the same functions, and pointers to them.
+// The functions of netdata's allocators in C++, and pointers to them.
 #include <allotment_netdata.h>
 
 #undef NDEBUG

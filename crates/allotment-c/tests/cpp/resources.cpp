@@ -1,4 +1,4 @@
-/* The memory resources: what std::pmr demands of them, and what each says about itself. */
+/* The memory resources: the requirements of std::pmr, and the claims of each resource. */
 #include "check.hpp"
 #include "counting.hpp"
 

@@ -1,4 +1,4 @@
-/* Objects that are made by one thread and end on another one. */
+/* Objects that are created by one thread and destroyed by another. */
 #include "check.hpp"
 
 #include <allotment.hpp>

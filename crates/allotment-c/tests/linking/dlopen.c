@@ -1,4 +1,4 @@
-/* dlopen PATH: loads the library while threads run that were made before, and uses it on them. */
+/* dlopen PATH: loads the library while other threads run, and uses it on them. */
 #include <allotment.h>
 
 #include <dlfcn.h>

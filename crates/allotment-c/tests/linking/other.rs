@@ -1,4 +1,4 @@
-//! Another static library made by Rust, with a copy of the standard library of its own that allocates, panics and uses
+//! Another static library in Rust. It contains its own copy of the standard library, allocates, panics and uses
 //! thread-locals.
 
 use std::cell::Cell;

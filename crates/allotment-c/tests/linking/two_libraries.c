@@ -1,4 +1,4 @@
-/* A program with two static libraries that were made by Rust. */
+/* A program with two static libraries that are written in Rust. */
 #include <allotment.h>
 
 #include <stdint.h>

@@ -1,4 +1,4 @@
-//! One installation for a test program, the compilers that are there, and running what they made.
+//! One installation for each test program, the compilers that are installed, and running their programs.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::collections::BTreeSet;
@@ -11,13 +11,14 @@ use std::sync::OnceLock;
 /// Seconds after which a program counts as hung.
 const TIME_LIMIT: &str = "300";
 
-/// Whether tests that take a minute are left out, and says so: they run if `ALLOTMENT_LONG_TESTS` is set.
-pub fn too_long(what: &str) -> bool {
-    let left_out = std::env::var_os("ALLOTMENT_LONG_TESTS").is_none();
-    if left_out {
+/// Whether to skip a test that takes about a minute, which is then reported. Such tests run if
+/// `ALLOTMENT_LONG_TESTS` is set.
+pub fn skip_long(what: &str) -> bool {
+    let skipped = std::env::var_os("ALLOTMENT_LONG_TESTS").is_none();
+    if skipped {
         skip(what, "ALLOTMENT_LONG_TESTS is not set");
     }
-    left_out
+    skipped
 }
 
 /// The crate's own directory.
@@ -32,7 +33,7 @@ pub fn scratch() -> PathBuf {
     directory
 }
 
-/// What `install.sh` put under a prefix.
+/// The files that `install.sh` installed.
 pub struct Installation {
     /// The prefix.
     pub prefix: PathBuf,
@@ -44,7 +45,7 @@ impl Installation {
         self.prefix.join("lib")
     }
 
-    /// The shared library itself, behind its links.
+    /// The shared library, which the links lead to.
     pub fn shared(&self) -> PathBuf {
         self.libraries().join(concat!("liballotment.so.", env!("CARGO_PKG_VERSION")))
     }
@@ -54,30 +55,30 @@ impl Installation {
         self.libraries().join("liballotment.a")
     }
 
-    /// What `pkg-config` says for these arguments; without pkg-config, what it would say.
-    fn asked(&self, arguments: &[&str]) -> Vec<String> {
+    /// The output of `pkg-config` for these arguments.
+    fn pkg_config(&self, arguments: &[&str]) -> Vec<String> {
         let output = Command::new("pkg-config")
             .args(arguments)
             .arg("allotment")
             .env("PKG_CONFIG_PATH", self.libraries().join("pkgconfig"))
             .output()
             .expect("pkg-config was found");
-        assert!(output.status.success(), "{}", text(&output));
+        assert!(output.status.success(), "{}", report_of(&output));
         String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect()
     }
 
     /// The compiler's options.
     pub fn cflags(&self) -> Vec<String> {
-        if has("pkg-config") {
-            return self.asked(&["--cflags"]);
+        if is_installed("pkg-config") {
+            return self.pkg_config(&["--cflags"]);
         }
         vec![format!("-I{}", self.prefix.join("include").display())]
     }
 
-    /// The linker's options for the shared library, found again when the program runs.
+    /// The linker's options for the shared library, which the program also finds when it runs.
     pub fn shared_flags(&self) -> Vec<String> {
-        let mut flags = if has("pkg-config") {
-            self.asked(&["--libs"])
+        let mut flags = if is_installed("pkg-config") {
+            self.pkg_config(&["--libs"])
         } else {
             vec![format!("-L{}", self.libraries().display()), "-lallotment".to_owned()]
         };
@@ -88,10 +89,10 @@ impl Installation {
     /// The linker's options for the static library.
     pub fn static_flags(&self) -> Vec<String> {
         let mut flags = vec![self.archive().display().to_string()];
-        if has("pkg-config") {
-            assert_eq!(self.asked(&["--variable=static_library"]), flags);
+        if is_installed("pkg-config") {
+            assert_eq!(self.pkg_config(&["--variable=static_library"]), flags);
             flags.extend(
-                self.asked(&["--static", "--libs-only-l"])
+                self.pkg_config(&["--static", "--libs-only-l"])
                     .into_iter()
                     .filter(|flag| flag != "-lallotment"),
             );
@@ -102,16 +103,16 @@ impl Installation {
     }
 }
 
-/// The libraries, headers, `allotment.pc` and CMake package, made once for a test program.
+/// The installation, which is made once for each test program.
 pub fn installation() -> &'static Installation {
-    static MADE: OnceLock<Result<Installation, String>> = OnceLock::new();
-    let made = MADE.get_or_init(|| {
+    static INSTALLATION: OnceLock<Result<Installation, String>> = OnceLock::new();
+    let installation = INSTALLATION.get_or_init(|| {
         let prefix = scratch().join("installed");
         let _ = std::fs::remove_dir_all(&prefix);
         let output = install(&["--prefix".as_ref(), prefix.as_os_str()]);
-        if output.status.success() { Ok(Installation { prefix }) } else { Err(text(&output)) }
+        if output.status.success() { Ok(Installation { prefix }) } else { Err(report_of(&output)) }
     });
-    match made {
+    match installation {
         Ok(installation) => installation,
         Err(error) => panic!("install.sh: {error}"),
     }
@@ -122,12 +123,12 @@ pub fn install(arguments: &[&OsStr]) -> Output {
     Command::new(package().join("install.sh"))
         .args(arguments)
         .env("CARGO", env!("CARGO"))
-        // The one that these tests were built in.
+        // The directory in which these tests were built.
         .env(
             "CARGO_TARGET_DIR",
             Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("a directory in it"),
         )
-        // What cargo set for the tests would have the library built again.
+        // With the flags that cargo set for the tests, the library would be built again.
         .env_remove("RUSTFLAGS")
         .output()
         .expect("there is a POSIX shell")
@@ -143,7 +144,7 @@ pub fn files(directory: &Path) -> BTreeSet<String> {
             if path.is_dir() && !path.is_symlink() {
                 open.push(path);
             } else {
-                let path = path.strip_prefix(directory).expect("it lies below");
+                let path = path.strip_prefix(directory).expect("it is below the directory");
                 found.insert(path.display().to_string());
             }
         }
@@ -151,8 +152,8 @@ pub fn files(directory: &Path) -> BTreeSet<String> {
     found
 }
 
-/// Whether a tool is installed. Asked once for each.
-pub fn has(tool: &str) -> bool {
+/// Whether a tool is installed.
+pub fn is_installed(tool: &str) -> bool {
     Command::new(tool)
         .arg("--version")
         .stdout(Stdio::null())
@@ -161,14 +162,14 @@ pub fn has(tool: &str) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Says what a test does not do, and why.
+/// Reports what a test skips, and why.
 pub fn skip(what: &str, why: &str) {
-    // Not by `eprintln!`, which is shown for failing tests alone.
+    // Not with `eprintln!`, whose output is shown for failing tests only.
     let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: {why}");
 }
 
-/// Everything that a program said.
-pub fn text(output: &Output) -> String {
+/// The status and all output of a program.
+pub fn report_of(output: &Output) -> String {
     format!(
         "{}\n{}{}",
         output.status,
@@ -177,8 +178,8 @@ pub fn text(output: &Output) -> String {
     )
 }
 
-/// A command that ends after the time limit and leaves no core file.
-pub fn limited(program: impl AsRef<OsStr>) -> Command {
+/// A command with a time limit, which writes no core file.
+pub fn with_limits(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("sh");
     command
         .args(["-c", "ulimit -c 0; exec timeout -k 10 \"$@\"", "sh", TIME_LIMIT])
@@ -187,7 +188,7 @@ pub fn limited(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// A C11 or C++17 compiler, by the source's name.
+/// A compiler for C11 and C++17. The name of the source decides the language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compiler {
     /// GNU's.
@@ -207,24 +208,26 @@ impl Compiler {
         }
     }
 
-    /// Whether it is there for C and C++.
-    pub fn is_there(self) -> bool {
-        has(self.command(Path::new("a.c"))) && has(self.command(Path::new("a.cpp")))
+    /// Whether it is installed for C and C++.
+    pub fn is_installed(self) -> bool {
+        is_installed(self.command(Path::new("a.c")))
+            && is_installed(self.command(Path::new("a.cpp")))
     }
 
-    /// Compiles and links one source file; says what went wrong.
+    /// Compiles and links one source file. An error contains the output.
     pub fn build(self, source: &Path, program: &Path, flags: &[String]) -> Result<(), String> {
         let standard = if is_cpp(source) { "-std=c++17" } else { "-std=c11" };
         let output = Command::new(self.command(source))
             .args([standard, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2", "-g"])
-            // C11 alone hides POSIX's functions; a program may define the same. C++ compilers do it by themselves.
+            // C11 hides the functions of POSIX, unless a program defines this itself. C++ compilers
+            // define it.
             .args((!is_cpp(source)).then_some("-D_GNU_SOURCE="))
             .args(["-pthread", "-o"])
             .args([program, source])
             .args(flags)
             .output()
             .map_err(|error| format!("{}: {error}", self.command(source)))?;
-        if output.status.success() { Ok(()) } else { Err(text(&output)) }
+        if output.status.success() { Ok(()) } else { Err(report_of(&output)) }
     }
 }
 

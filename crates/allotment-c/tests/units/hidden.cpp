@@ -1,4 +1,4 @@
-/* A shared library that keeps its symbols to itself, but for one. */
+/* A shared library that hides its symbols, except one. */
 #include <allotment.hpp>
 
 #include <list>

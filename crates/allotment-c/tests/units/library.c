@@ -1,4 +1,4 @@
-/* The program's part in a shared library, which hides what it doesn't say is for others. */
+/* The unit of the program in a shared library, which exports only marked functions. */
 #include <allotment_netdata.h>
 
 #define FOR_OTHERS __attribute__((visibility("default")))

@@ -1,4 +1,4 @@
-/* Two plugins that share nothing: the one destroys ARALs of the other. The program itself knows no ARAL. */
+/* Loads two plugins that share nothing. One destroys ARALs of the other. The program itself uses no ARAL. */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* A program of several parts, in C, in C++ and in a shared library: what the ancestors' names count is the whole program's. */
+/* A program with units in C, in C++ and in a shared library. The statistics of netdata's allocators cover all
+ * of them. */
 #include <allotment_netdata.h>
 
 #undef NDEBUG

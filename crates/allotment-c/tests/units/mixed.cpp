@@ -1,4 +1,5 @@
-/* Meets units that were compiled otherwise: without exceptions and type information, and with hidden symbols. */
+/* Linked with units that were compiled with other options: without exceptions and type information, and with
+ * hidden symbols. */
 #include <allotment.hpp>
 
 #include <cstdlib>

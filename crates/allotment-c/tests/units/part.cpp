@@ -1,4 +1,4 @@
-// The program's part in C++.
+// The unit of the program in C++.
 #include <allotment_netdata.h>
 
 extern "C" ARAL *acquired_in_cpp(size_t size)

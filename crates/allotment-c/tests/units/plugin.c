@@ -1,4 +1,4 @@
-/* A library of its own, of which nobody else sees a name: it is loaded with RTLD_LOCAL. */
+/* A library that is loaded with RTLD_LOCAL, so that no other library sees its names. */
 #include <allotment_netdata.h>
 
 #define FOR_OTHERS __attribute__((visibility("default")))

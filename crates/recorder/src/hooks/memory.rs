@@ -1,15 +1,15 @@
-//! malloc and its family.
+//! Hooks for malloc and its family.
 
-use super::caller;
+use super::call_site;
 use crate::clock::{stamp, ticks};
-use crate::next::{self, Next};
-use crate::raw_file::{self, Took};
-use crate::thread::{Entered, enter};
-use crate::unwind::Caller;
+use crate::next_functions::{self as next, NextFunction};
+use crate::raw_file::{self, CallTimes};
+use crate::threads::{HookEntry, enter};
+use crate::unwind::CallSite;
 use core::ffi::{c_int, c_void};
-use trace_format::raw::{Flags, Measured, Origin, TICK_SHIFT};
+use trace_format::raw::{Flags, MeasuredCall, Origin, TICK_SHIFT};
 
-/// A block, or what isn't one.
+/// The address of a block, or null.
 type Block = *mut c_void;
 
 entry!(malloc, on_malloc, 1);
@@ -22,173 +22,193 @@ entry!(posix_memalign, on_posix_memalign, 3);
 entry!(valloc, on_valloc, 1);
 entry!(pvalloc, on_pvalloc, 1);
 
-/// Calls what allocates, and writes down what it gave.
+/// Calls an allocating function, and records the allocation.
 #[inline(always)]
-fn allocate(size: usize, flags: Flags, caller: Caller, next: impl FnOnce() -> Block) -> Block {
-    let Some(entered) = enter() else { return next() };
-    let entered = match entered.leaves_to_be_measured() {
-        Err(entered) => entered,
-        Ok(()) => return allocate_measured(size, flags, caller, next),
+fn allocate(size: usize, flags: Flags, site: CallSite, next: impl FnOnce() -> Block) -> Block {
+    let Some(entry) = enter() else { return next() };
+    let entry = match entry.leave_if_timed() {
+        Err(entry) => entry,
+        Ok(()) => return allocate_timed(size, flags, site, next),
     };
     let block = next();
     if !block.is_null() {
-        // SAFETY: the thread is in the call that the entry has taken over.
-        unsafe { entered.allocated(ticks(), block as u64, size as u64, flags, caller) };
+        // SAFETY: the thread is in the hooked call.
+        unsafe { entry.allocated(ticks(), block as u64, size as u64, flags, site) };
     }
     block
 }
 
-/// The same with a look at the clock wherever program and recorder take turns.
+/// [`allocate`] that reads the clock whenever control passes between the program and the recorder.
 #[cold]
 #[inline(never)]
-fn allocate_measured(
+fn allocate_timed(
     size: usize,
     flags: Flags,
-    caller: Caller,
+    site: CallSite,
     next: impl FnOnce() -> Block,
 ) -> Block {
     let zero = stamp();
     let begin = stamp();
-    let Some(entered) = enter() else { return next() };
+    let Some(entry) = enter() else { return next() };
     let before = stamp();
     let block = next();
     let after = stamp();
     if !block.is_null() {
         let tick = after >> TICK_SHIFT;
-        // SAFETY: the thread is in the call that the entry has taken over.
-        unsafe { entered.allocated(tick, block as u64, size as u64, flags, caller) };
-        drop(entered);
-        // As many stamps as a call has that isn't measured, and one more.
+        // SAFETY: the thread is in the hooked call.
+        unsafe { entry.allocated(tick, block as u64, size as u64, flags, site) };
+        drop(entry);
+        // One stamp more than in a call that is not timed.
         let recorder = before - begin + (stamp() - after);
-        let took = Took { program: after - before, recorder, stamp: begin - zero };
-        raw_file::measured(Measured::Allocation, took);
+        let times = CallTimes { program: after - before, recorder, stamp: begin - zero };
+        raw_file::add_times(MeasuredCall::Allocation, times);
     }
     block
 }
 
-extern "C" fn on_malloc(size: usize, stack: u64, frame: u64, back: u64) -> Block {
+extern "C" fn on_malloc(size: usize, stack: u64, frame: u64, return_address: u64) -> Block {
     let address = next::MALLOC.get();
     if address.is_null() {
         return next::early_block(size, 1).cast();
     }
-    allocate(size, const { Flags::new(Origin::Malloc) }, caller(stack, frame, back), || {
-        call!(address, fn(usize) -> Block, size)
-    })
+    allocate(
+        size,
+        const { Flags::new(Origin::Malloc) },
+        call_site(stack, frame, return_address),
+        || call!(address, fn(usize) -> Block, size),
+    )
 }
 
-extern "C" fn on_calloc(count: usize, size: usize, stack: u64, frame: u64, back: u64) -> Block {
+extern "C" fn on_calloc(
+    count: usize,
+    size: usize,
+    stack: u64,
+    frame: u64,
+    return_address: u64,
+) -> Block {
     let address = next::CALLOC.get();
     let bytes = count.saturating_mul(size);
     if address.is_null() {
         return next::early_block(bytes, 1).cast();
     }
-    allocate(bytes, const { Flags::new(Origin::Calloc) }, caller(stack, frame, back), || {
-        call!(address, fn(usize, usize) -> Block, count, size)
-    })
+    allocate(
+        bytes,
+        const { Flags::new(Origin::Calloc) },
+        call_site(stack, frame, return_address),
+        || call!(address, fn(usize, usize) -> Block, count, size),
+    )
 }
 
-/// A reallocation, by whichever function.
+/// Calls a reallocating function, and records the reallocation.
 #[inline(always)]
-fn reallocate(old: Block, size: usize, caller: Caller, next: impl FnOnce() -> Block) -> Block {
+fn reallocate(old: Block, size: usize, site: CallSite, next: impl FnOnce() -> Block) -> Block {
     const FLAGS: Flags = Flags::new(Origin::Realloc);
     if old.is_null() {
-        return allocate(size, FLAGS, caller, next);
+        return allocate(size, FLAGS, site, next);
     }
-    if let Some(early) = next::early_size(old) {
-        return move_early(old, early, size, caller);
+    if let Some(early_size) = next::early_size(old) {
+        return move_early(old, early_size, size, site);
     }
-    let Some(entered) = enter() else { return next() };
-    let entered = match entered.leaves_to_be_measured() {
-        Err(entered) => entered,
-        Ok(()) => return reallocate_measured(old, size, caller, next),
+    let Some(entry) = enter() else { return next() };
+    let entry = match entry.leave_if_timed() {
+        Err(entry) => entry,
+        Ok(()) => return reallocate_timed(old, size, site, next),
     };
     let before = ticks();
     let block = next();
-    // SAFETY: the thread is in the call that the entry has taken over.
-    unsafe { reallocated(&entered, old, before, block, ticks(), size, caller) };
+    // SAFETY: the thread is in the hooked call.
+    unsafe { reallocated(&entry, old, before, block, ticks(), size, site) };
     block
 }
 
-/// The same with a look at the clock wherever program and recorder take turns.
+/// [`reallocate`] that reads the clock whenever control passes between the program and the recorder.
 #[cold]
 #[inline(never)]
-fn reallocate_measured(
+fn reallocate_timed(
     old: Block,
     size: usize,
-    caller: Caller,
+    site: CallSite,
     next: impl FnOnce() -> Block,
 ) -> Block {
     let zero = stamp();
     let begin = stamp();
-    let Some(entered) = enter() else { return next() };
+    let Some(entry) = enter() else { return next() };
     let before = stamp();
     let block = next();
     let after = stamp();
     let ticks = (before >> TICK_SHIFT, after >> TICK_SHIFT);
-    // SAFETY: the thread is in the call that the entry has taken over.
-    unsafe { reallocated(&entered, old, ticks.0, block, ticks.1, size, caller) };
-    drop(entered);
-    // A call that isn't measured has two stamps, and all say one more.
+    // SAFETY: the thread is in the hooked call.
+    unsafe { reallocated(&entry, old, ticks.0, block, ticks.1, size, site) };
+    drop(entry);
+    // A call that is not timed has two stamps. One more stamp is added to each time.
     let recorder = before - begin + (stamp() - after) + (begin - zero);
-    let took = Took { program: after - before, recorder, stamp: begin - zero };
-    raw_file::measured(Measured::Reallocation, took);
+    let times = CallTimes { program: after - before, recorder, stamp: begin - zero };
+    raw_file::add_times(MeasuredCall::Reallocation, times);
     block
 }
 
 /// # Safety
 ///
-/// The thread is in the call that the entry has taken over.
+/// The thread is in the hooked call.
 #[inline(always)]
 unsafe fn reallocated(
-    entered: &Entered,
+    entry: &HookEntry,
     old: Block,
     before: u64,
     block: Block,
     after: u64,
     size: usize,
-    caller: Caller,
+    site: CallSite,
 ) {
     if !block.is_null() {
-        entered.freed_by_realloc(before, old as u64);
+        entry.freed_by_realloc(before, old as u64);
         // SAFETY: as the caller promised.
         unsafe {
             let flags = const { Flags::new(Origin::Realloc) };
-            entered.allocated(after, block as u64, size as u64, flags, caller);
+            entry.allocated(after, block as u64, size as u64, flags, site);
         }
     } else if size == 0 {
-        entered.freed(before, old as u64);
+        entry.freed(before, old as u64);
     }
 }
 
-/// A block that was given out while the next functions were looked up becomes a real one.
+/// Reallocates a block that was handed out before the next functions were known.
 #[cold]
-fn move_early(old: Block, early: usize, size: usize, caller: Caller) -> Block {
+fn move_early(old: Block, early_size: usize, size: usize, site: CallSite) -> Block {
     let address = next::MALLOC.get();
     if address.is_null() {
         let block = next::early_block(size, 1).cast::<c_void>();
         if !block.is_null() {
-            // SAFETY: both are as long as this, and apart.
-            unsafe { block.cast::<u8>().copy_from_nonoverlapping(old.cast(), early.min(size)) };
+            // SAFETY: both blocks have this many bytes, and do not overlap.
+            unsafe {
+                block.cast::<u8>().copy_from_nonoverlapping(old.cast(), early_size.min(size))
+            };
         }
         return block;
     }
-    let block = allocate(size, const { Flags::new(Origin::Realloc) }, caller, || {
+    let block = allocate(size, const { Flags::new(Origin::Realloc) }, site, || {
         call!(address, fn(usize) -> Block, size)
     });
     if !block.is_null() {
-        // SAFETY: both are as long as this, and apart.
-        unsafe { block.cast::<u8>().copy_from_nonoverlapping(old.cast(), early.min(size)) };
+        // SAFETY: both blocks have this many bytes, and do not overlap.
+        unsafe { block.cast::<u8>().copy_from_nonoverlapping(old.cast(), early_size.min(size)) };
     }
     block
 }
 
-extern "C" fn on_realloc(old: Block, size: usize, stack: u64, frame: u64, back: u64) -> Block {
-    let caller = caller(stack, frame, back);
+extern "C" fn on_realloc(
+    old: Block,
+    size: usize,
+    stack: u64,
+    frame: u64,
+    return_address: u64,
+) -> Block {
+    let site = call_site(stack, frame, return_address);
     let address = next::REALLOC.get();
     if address.is_null() {
-        return move_early(old, next::early_size(old).unwrap_or(0), size, caller);
+        return move_early(old, next::early_size(old).unwrap_or(0), size, site);
     }
-    reallocate(old, size, caller, || call!(address, fn(Block, usize) -> Block, old, size))
+    reallocate(old, size, site, || call!(address, fn(Block, usize) -> Block, old, size))
 }
 
 extern "C" fn on_reallocarray(
@@ -197,30 +217,35 @@ extern "C" fn on_reallocarray(
     size: usize,
     stack: u64,
     frame: u64,
-    back: u64,
+    return_address: u64,
 ) -> Block {
     let address = next::REALLOCARRAY.get();
-    let caller = caller(stack, frame, back);
+    let site = call_site(stack, frame, return_address);
     if address.is_null() {
         return match count.checked_mul(size) {
-            Some(bytes) => on_realloc(old, bytes, stack, frame, back),
+            Some(bytes) => on_realloc(old, bytes, stack, frame, return_address),
             None => core::ptr::null_mut(),
         };
     }
-    reallocate(old, count.saturating_mul(size), caller, || {
+    reallocate(old, count.saturating_mul(size), site, || {
         call!(address, fn(Block, usize, usize) -> Block, old, count, size)
     })
 }
 
-/// Calls what allocates with an alignment.
+/// Calls a function that allocates with an alignment, and records the allocation.
 #[inline(always)]
-fn align(next: &Next, alignment: usize, size: usize, caller: Caller) -> Block {
-    let address = next.get();
+fn allocate_aligned(
+    function: &NextFunction,
+    alignment: usize,
+    size: usize,
+    site: CallSite,
+) -> Block {
+    let address = function.get();
     if address.is_null() {
         return next::early_block(size, alignment).cast();
     }
     let flags = const { Flags::new(Origin::Aligned) }.aligned(alignment);
-    allocate(size, flags, caller, || call!(address, fn(usize, usize) -> Block, alignment, size))
+    allocate(size, flags, site, || call!(address, fn(usize, usize) -> Block, alignment, size))
 }
 
 extern "C" fn on_memalign(
@@ -228,9 +253,9 @@ extern "C" fn on_memalign(
     size: usize,
     stack: u64,
     frame: u64,
-    back: u64,
+    return_address: u64,
 ) -> Block {
-    align(&next::MEMALIGN, alignment, size, caller(stack, frame, back))
+    allocate_aligned(&next::MEMALIGN, alignment, size, call_site(stack, frame, return_address))
 }
 
 extern "C" fn on_aligned_alloc(
@@ -238,9 +263,9 @@ extern "C" fn on_aligned_alloc(
     size: usize,
     stack: u64,
     frame: u64,
-    back: u64,
+    return_address: u64,
 ) -> Block {
-    align(&next::ALIGNED_ALLOC, alignment, size, caller(stack, frame, back))
+    allocate_aligned(&next::ALIGNED_ALLOC, alignment, size, call_site(stack, frame, return_address))
 }
 
 extern "C" fn on_posix_memalign(
@@ -249,129 +274,131 @@ extern "C" fn on_posix_memalign(
     size: usize,
     stack: u64,
     frame: u64,
-    back: u64,
+    return_address: u64,
 ) -> c_int {
-    const NO_MEMORY: c_int = 12;
+    const ENOMEM: c_int = 12;
     let address = next::POSIX_MEMALIGN.get();
     if address.is_null() {
         let block = next::early_block(size, alignment).cast::<c_void>();
         if block.is_null() {
-            return NO_MEMORY;
+            return ENOMEM;
         }
-        // SAFETY: the program's own place for it.
+        // SAFETY: the program's variable for the result.
         unsafe { into.write(block) };
         return 0;
     }
     let mut result = 0;
     let flags = const { Flags::new(Origin::Aligned) }.aligned(alignment);
-    allocate(size, flags, caller(stack, frame, back), || {
+    allocate(size, flags, call_site(stack, frame, return_address), || {
         result = call!(address, fn(*mut Block, usize, usize) -> c_int, into, alignment, size);
-        // SAFETY: a success has put a block there.
+        // SAFETY: a successful call has stored a block there.
         if result == 0 { unsafe { into.read() } } else { core::ptr::null_mut() }
     });
     result
 }
 
-/// Calls what allocates whole pages.
-fn pages(next: &Next, size: usize, caller: Caller) -> Block {
-    let address = next.get();
+/// Calls a function that allocates whole pages, and records the allocation.
+fn allocate_pages(function: &NextFunction, size: usize, site: CallSite) -> Block {
+    let address = function.get();
     if address.is_null() {
         return next::early_block(size, 4096).cast();
     }
     let flags = const { Flags::new(Origin::Pages).aligned(4096) };
-    allocate(size, flags, caller, || call!(address, fn(usize) -> Block, size))
+    allocate(size, flags, site, || call!(address, fn(usize) -> Block, size))
 }
 
-extern "C" fn on_valloc(size: usize, stack: u64, frame: u64, back: u64) -> Block {
-    pages(&next::VALLOC, size, caller(stack, frame, back))
+extern "C" fn on_valloc(size: usize, stack: u64, frame: u64, return_address: u64) -> Block {
+    allocate_pages(&next::VALLOC, size, call_site(stack, frame, return_address))
 }
 
-extern "C" fn on_pvalloc(size: usize, stack: u64, frame: u64, back: u64) -> Block {
-    pages(&next::PVALLOC, size, caller(stack, frame, back))
+extern "C" fn on_pvalloc(size: usize, stack: u64, frame: u64, return_address: u64) -> Block {
+    allocate_pages(&next::PVALLOC, size, call_site(stack, frame, return_address))
 }
 
+/// Records a free, and calls a freeing function.
 #[inline(always)]
-fn release(next: &Next, block: Block) {
+fn release(function: &NextFunction, block: Block) {
     if block.is_null() || next::early_size(block).is_some() {
         return;
     }
-    let address = next.get();
-    let mut entered = enter();
-    if let Some(inside) = entered {
-        entered = match inside.leaves_to_be_measured() {
-            Err(inside) => Some(inside),
-            Ok(()) => return release_measured(address, block),
+    let address = function.get();
+    let mut entry = enter();
+    if let Some(left) = entry {
+        entry = match left.leave_if_timed() {
+            Err(left) => Some(left),
+            Ok(()) => return release_timed(address, block),
         };
     }
-    if let Some(entered) = &entered {
-        entered.freed(ticks(), block as u64);
+    if let Some(entry) = &entry {
+        entry.freed(ticks(), block as u64);
     }
     if !address.is_null() {
         call!(address, fn(Block) -> (), block);
     }
-    drop(entered);
+    drop(entry);
 }
 
-/// The same with a look at the clock wherever program and recorder take turns.
+/// [`release`] that reads the clock whenever control passes between the program and the recorder.
 #[cold]
 #[inline(never)]
-fn release_measured(address: *mut c_void, block: Block) {
+fn release_timed(address: *mut c_void, block: Block) {
     let zero = stamp();
     let begin = stamp();
-    let entered = enter();
-    if let Some(entered) = &entered {
-        entered.freed(ticks(), block as u64);
+    let entry = enter();
+    if let Some(entry) = &entry {
+        entry.freed(ticks(), block as u64);
     }
     let before = stamp();
     if !address.is_null() {
         call!(address, fn(Block) -> (), block);
     }
     let after = stamp();
-    if entered.is_some() {
-        let took = Took { program: after - before, recorder: before - begin, stamp: begin - zero };
-        raw_file::measured(Measured::Free, took);
+    if entry.is_some() {
+        let times =
+            CallTimes { program: after - before, recorder: before - begin, stamp: begin - zero };
+        raw_file::add_times(MeasuredCall::Free, times);
     }
 }
 
-/// The program's way in.
+/// The function that the program calls.
 ///
 /// # Safety
 ///
-/// As the function of that name says.
+/// As for the next function of that name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(block: Block) {
     release(&next::FREE, block);
 }
 
-/// The program's way in.
+/// The function that the program calls.
 ///
 /// # Safety
 ///
-/// As the function of that name says.
+/// As for the next function of that name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cfree(block: Block) {
-    let next = if next::CFREE.get().is_null() { &next::FREE } else { &next::CFREE };
-    release(next, block);
+    let function = if next::CFREE.get().is_null() { &next::FREE } else { &next::CFREE };
+    release(function, block);
 }
 
-/// The program's way in.
+/// The function that the program calls.
 ///
 /// # Safety
 ///
-/// As the function of that name says.
+/// As for the next function of that name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(block: Block) -> usize {
-    if let Some(early) = next::early_size(block) {
-        return early;
+    if let Some(size) = next::early_size(block) {
+        return size;
     }
     let address = next::USABLE_SIZE.get();
     if address.is_null() {
         return 0;
     }
     if !block.is_null()
-        && let Some(entered) = enter()
+        && let Some(entry) = enter()
     {
-        entered.usable_asked(ticks(), block as u64);
+        entry.usable_size_queried(ticks(), block as u64);
     }
     call!(address, fn(Block) -> usize, block)
 }

@@ -1,36 +1,38 @@
-//! The functions that programs call instead of the next ones of the same name: those for [`memory`], for [`locks`], and the few that
-//! change what the [`process`] consists of or may do.
+//! The functions that programs call instead of the next ones of the same name: those for [`memory`],
+//! those for [`locks`], and a few that change the [`process`].
 //!
-//! Those that need their caller's registers are a few instructions that add the stack pointer, the frame pointer and the return address
-//! as arguments and go on in Rust. Invariant: what `next` found under a name has that name's type.
+//! A hook that needs its caller's registers begins with a few instructions, which add the stack pointer,
+//! the frame pointer and the return address as arguments, and continue in Rust. Invariant: the function
+//! that `next_functions` found under a name has the type of that name.
 
-use crate::next;
+use crate::next_functions as next;
 use crate::raw_file;
-use crate::thread::enter;
-use crate::unwind::Caller;
+use crate::threads::enter;
+use crate::unwind::CallSite;
 
-/// Calls the next function.
+/// Calls a next function.
 macro_rules! call {
     ($address:expr, fn($($type:ty),*) -> $result:ty, $($argument:expr),*) => {{
         let function: unsafe extern "C" fn($($type),*) -> $result =
             // SAFETY: the function of that name has this type.
             unsafe { core::mem::transmute($address) };
-        // SAFETY: the program's own arguments.
+        // SAFETY: the program's arguments.
         unsafe { function($($argument),*) }
     }};
 }
 
-/// The function of a name, which goes on in a hook with three arguments more, behind its own, of which it has one, two or three.
+/// Defines the function of a name. It continues in a hook, which gets three arguments after the one, two
+/// or three of the function.
 macro_rules! entry {
     ($name:ident, $hook:ident, 1) => { entry!($name, $hook, "rsi", "rdx", "rcx", "x1", "x2", "x3"); };
     ($name:ident, $hook:ident, 2) => { entry!($name, $hook, "rdx", "rcx", "r8", "x2", "x3", "x4"); };
     ($name:ident, $hook:ident, 3) => { entry!($name, $hook, "rcx", "r8", "r9", "x3", "x4", "x5"); };
     ($name:ident, $hook:ident, $a:literal, $b:literal, $c:literal, $d:literal, $e:literal, $f:literal) => {
-        /// The program's way in.
+        /// The function that the program calls.
         ///
         /// # Safety
         ///
-        /// As the function of that name says.
+        /// As for the next function of that name.
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         #[cfg(target_arch = "x86_64")]
@@ -44,11 +46,11 @@ macro_rules! entry {
             )
         }
 
-        /// The program's way in.
+        /// The function that the program calls.
         ///
         /// # Safety
         ///
-        /// As the function of that name says.
+        /// As for the next function of that name.
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         #[cfg(target_arch = "aarch64")]
@@ -64,23 +66,23 @@ macro_rules! entry {
     };
 }
 
-// After the macros that they use.
+// After the macros, which these files use.
 mod locks;
 mod memory;
 mod process;
 
-fn caller(stack_pointer: u64, frame_pointer: u64, return_address: u64) -> Caller {
-    Caller { return_address, stack_pointer, frame_pointer }
+fn call_site(stack_pointer: u64, frame_pointer: u64, return_address: u64) -> CallSite {
+    CallSite { return_address, stack_pointer, frame_pointer }
 }
 
-/// Begins with the program, if it didn't allocate before.
+/// Begins the recording with the program, unless it has allocated before.
 extern "C" fn begin() {
     next::MALLOC.get();
     drop(enter());
 }
 
 extern "C" fn end() {
-    raw_file::exits();
+    raw_file::note_exit();
 }
 
 #[used]

@@ -1,13 +1,14 @@
-//! The rules by which a frame's caller is found.
+//! The rules by which the caller of a frame is found.
+//!
+//! The canonical frame address (CFA) is the value of the stack pointer in the caller. The return
+//! address and the saved frame pointer are at fixed offsets from it.
 
-use super::memory::Readable;
-use super::modules::{self, Module};
-use crate::table::mix;
-use crate::thread::Thread;
+use super::loader::LoadedModule;
+use super::readable::ReadableMemory;
+use crate::number_table::mix;
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameHdr, Encoding, EndianSlice, LittleEndian, Operation,
-    Register, RegisterRule, UnwindContext, UnwindContextStorage, UnwindExpression, UnwindSection,
-    UnwindTableRow,
+    Register, RegisterRule, UnwindContextStorage, UnwindExpression, UnwindSection, UnwindTableRow,
 };
 
 #[cfg(target_arch = "x86_64")]
@@ -28,135 +29,137 @@ mod registers {
 
 use registers::{FRAME, RETURN, STACK};
 
-/// What the rows of unwind tables are put together in: no compiler saves more registers in one function.
+/// The memory in which rows of unwind tables are assembled. No compiler saves more registers in one
+/// function.
 #[derive(Debug)]
-pub struct Storage;
+pub struct ContextStorage;
 
-impl UnwindContextStorage<usize> for Storage {
+impl UnwindContextStorage<usize> for ContextStorage {
     type Rules = [(Register, RegisterRule<usize>); 32];
     type Stack = [UnwindTableRow<usize, Self>; 3];
 }
 
-/// Where unwind tables are evaluated.
-pub type Context = UnwindContext<usize, Storage>;
+/// Memory for the evaluation of unwind tables.
+pub type UnwindContext = gimli::UnwindContext<usize, ContextStorage>;
 
-/// From where the frame's end is found.
+/// How the CFA of a frame is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Base {
-    /// The slot is free.
+pub enum CfaBase {
+    /// No rule: the slot of the cache is free.
     Free = 0,
-    /// The stack pointer.
-    Stack,
-    /// The frame pointer.
-    Frame,
-    /// The frame pointer, for want of a rule; it may be any number.
-    Guessed,
-    /// There is no caller.
+    /// From the stack pointer.
+    StackPointer,
+    /// From the frame pointer.
+    FramePointer,
+    /// From the frame pointer, because there is no rule. It may hold any value.
+    AssumedFramePointer,
+    /// The frame has no caller.
     Outermost,
-    /// There is no rule that is understood.
-    Unknown,
-    /// An expression, or a signal's frame: to be looked up each time.
-    Odd,
+    /// There is a rule, but it is not supported.
+    Unsupported,
+    /// By an expression, or from a signal frame: evaluated each time.
+    Complex,
 }
 
-/// How to find a frame's caller. The return address and the old frame pointer lie at offsets from the frame's end.
+/// How the caller of a frame is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rule {
-    /// From where the end is found.
-    pub base: Base,
-    /// The end's offset.
-    pub end: i32,
-    /// Where the return address is.
+pub struct UnwindRule {
+    /// How the CFA is found.
+    pub base: CfaBase,
+    /// The offset of the CFA from the base.
+    pub cfa: i32,
+    /// The offset of the return address from the CFA.
     pub return_address: i32,
-    /// Where the frame pointer was saved; [`Rule::KEPT`] where it wasn't changed.
+    /// The offset of the saved frame pointer from the CFA, or [`UnwindRule::UNCHANGED`].
     pub frame_pointer: i32,
 }
 
-impl Rule {
-    /// The frame pointer register is the caller's.
-    pub const KEPT: i32 = i32::MIN;
-    /// The return address is in the register that calls leave it in.
+impl UnwindRule {
+    /// The frame pointer register still holds the caller's value.
+    pub const UNCHANGED: i32 = i32::MIN;
+    /// The return address is in the register in which calls leave it.
     pub const IN_REGISTER: i32 = i32::MIN;
 
-    const fn only(base: Base) -> Self {
-        Self { base, end: 0, return_address: 0, frame_pointer: Self::KEPT }
+    const fn without_offsets(base: CfaBase) -> Self {
+        Self { base, cfa: 0, return_address: 0, frame_pointer: Self::UNCHANGED }
     }
 
-    /// What code with frame pointers does.
-    const BY_FRAME_POINTER: Self =
-        Self { base: Base::Guessed, end: 16, return_address: -8, frame_pointer: -16 };
+    /// The rule of code that maintains frame pointers.
+    pub const BY_FRAME_POINTER: Self = Self {
+        base: CfaBase::AssumedFramePointer,
+        cfa: 16,
+        return_address: -8,
+        frame_pointer: -16,
+    };
 }
 
 const SLOTS: usize = 4096;
 
-/// Rules that were found, by the address of the code. Zeroed memory is one that has none.
+/// Rules by the address of the code. Zeroed memory is an empty cache.
 #[derive(Debug)]
-pub struct Rules {
-    slots: [(u64, Rule); SLOTS],
+pub struct RuleCache {
+    slots: [(u64, UnwindRule); SLOTS],
 }
 
-impl Rules {
+impl RuleCache {
     /// Forgets all rules.
     pub fn clear(&mut self) {
         for slot in &mut self.slots {
-            slot.1.base = Base::Free;
+            slot.1.base = CfaBase::Free;
         }
+    }
+
+    /// The rule for the code at an address, if it is known.
+    #[inline]
+    pub fn get(&self, address: u64) -> Option<UnwindRule> {
+        let (of, rule) = self.slots[Self::slot(address)];
+        (of == address && rule.base != CfaBase::Free).then_some(rule)
+    }
+
+    /// Remembers the rule for the code at an address.
+    pub fn insert(&mut self, address: u64, rule: UnwindRule) {
+        self.slots[Self::slot(address)] = (address, rule);
+    }
+
+    #[inline]
+    fn slot(address: u64) -> usize {
+        mix(address) as usize % SLOTS
     }
 }
 
 /// The registers of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Registers {
-    /// Where it goes on.
+pub struct FrameRegisters {
+    /// The address at which the frame's code continues.
     pub address: u64,
     /// Its stack pointer there.
     pub stack: u64,
     /// Its frame pointer there.
     pub frame: u64,
-    /// It was interrupted there, not left by a call.
+    /// A signal interrupted the frame there; it did not make a call.
     pub interrupted: bool,
 }
 
-impl Registers {
-    /// An address in the call that the frame is in.
-    fn lookup(&self) -> u64 {
-        super::unsigned(self.address).wrapping_sub(u64::from(!self.interrupted))
+impl FrameRegisters {
+    /// An address in the instruction that the frame executes: the call, or the interrupted one.
+    pub fn code_address(&self) -> u64 {
+        super::without_signature(self.address).wrapping_sub(u64::from(!self.interrupted))
     }
 }
 
-/// The rule for a frame.
+/// The rule for the code at an address, from the module's unwind table. `None` if there is none.
 ///
 /// # Safety
 ///
-/// The thread is the caller's own, and nothing of it is borrowed.
-#[inline]
-pub unsafe fn rule(thread: *mut Thread, tick: u64, registers: &Registers) -> Rule {
-    let address = registers.lookup();
-    // SAFETY: the caller's thread, of which nothing is borrowed.
-    let slot = unsafe { &raw mut (*thread).rules.slots[mix(address) as usize % SLOTS] };
-    // SAFETY: a slot of the thread's.
-    unsafe {
-        if (*slot).0 != address || (*slot).1.base == Base::Free {
-            let found = find(thread, tick, address);
-            *slot = (address, found);
-        }
-        (*slot).1
-    }
-}
-
-#[cold]
-unsafe fn find(thread: *mut Thread, tick: u64, address: u64) -> Rule {
-    // SAFETY: the caller's thread.
-    let Some(module) = (unsafe { modules::find(thread, tick, address) }) else {
-        // Code that was made as the program ran; if it has frame pointers they lead on.
-        return Rule::BY_FRAME_POINTER;
-    };
-    // SAFETY: the caller's thread.
-    let context = unsafe { &mut (*thread).context };
-    // SAFETY: code of the module is on the stack, so it is loaded.
-    let rule = unsafe { with_row(module, context, address, |row, signal, _, _| pack(row, signal)) };
-    rule.unwrap_or(Rule::BY_FRAME_POINTER)
+/// The module is loaded meanwhile.
+pub unsafe fn rule_in(
+    module: &LoadedModule,
+    context: &mut UnwindContext,
+    address: u64,
+) -> Option<UnwindRule> {
+    // SAFETY: as the caller promised.
+    unsafe { with_row(module, context, address, |row, signal, _, _| simplify(row, signal)) }
 }
 
 type Section = EhFrame<EndianSlice<'static, LittleEndian>>;
@@ -165,17 +168,17 @@ type Section = EhFrame<EndianSlice<'static, LittleEndian>>;
 ///
 /// # Safety
 ///
-/// The module stays loaded meanwhile.
+/// The module is loaded meanwhile.
 unsafe fn with_row<T>(
-    module: &Module,
-    context: &mut Context,
+    module: &LoadedModule,
+    context: &mut UnwindContext,
     address: u64,
-    use_row: impl FnOnce(&UnwindTableRow<usize, Storage>, bool, &Section, Encoding) -> T,
+    use_row: impl FnOnce(&UnwindTableRow<usize, ContextStorage>, bool, &Section, Encoding) -> T,
 ) -> Option<T> {
     if module.unwind_header == 0 {
         return None;
     }
-    // SAFETY: as the caller promised; the tables lie in the module's mapped parts.
+    // SAFETY: as the caller promised; the tables are in mapped parts of the module.
     let header = unsafe { module.bytes(module.unwind_header) };
     let bases = BaseAddresses::default().set_eh_frame_hdr(module.unwind_header);
     let parsed = EhFrameHdr::new(header, LittleEndian).parse(&bases, 8).ok()?;
@@ -192,89 +195,91 @@ unsafe fn with_row<T>(
     Some(use_row(row, signal, &section, encoding))
 }
 
-fn pack(row: &UnwindTableRow<usize, Storage>, signal: bool) -> Rule {
-    let odd = Rule::only(Base::Odd);
-    let Some((base, end)) = (match row.cfa() {
+/// The rule that a row of an unwind table describes.
+fn simplify(row: &UnwindTableRow<usize, ContextStorage>, signal: bool) -> UnwindRule {
+    let complex = UnwindRule::without_offsets(CfaBase::Complex);
+    let Some((base, cfa)) = (match row.cfa() {
         CfaRule::RegisterAndOffset { register, offset } if *register == STACK => {
-            Some((Base::Stack, *offset))
+            Some((CfaBase::StackPointer, *offset))
         }
         CfaRule::RegisterAndOffset { register, offset } if *register == FRAME => {
-            Some((Base::Frame, *offset))
+            Some((CfaBase::FramePointer, *offset))
         }
         _ => None,
     }) else {
-        return odd;
+        return complex;
     };
     let return_address = match row.register(RETURN) {
-        Some(RegisterRule::Undefined) => return Rule::only(Base::Outermost),
+        Some(RegisterRule::Undefined) => return UnwindRule::without_offsets(CfaBase::Outermost),
         Some(RegisterRule::Offset(offset)) => offset,
         None | Some(RegisterRule::SameValue) if cfg!(target_arch = "aarch64") => {
-            i64::from(Rule::IN_REGISTER)
+            i64::from(UnwindRule::IN_REGISTER)
         }
-        _ => return odd,
+        _ => return complex,
     };
     let frame_pointer = match row.register(FRAME) {
-        None | Some(RegisterRule::SameValue | RegisterRule::Undefined) => i64::from(Rule::KEPT),
-        Some(RegisterRule::Offset(offset)) => offset,
-        _ => return odd,
-    };
-    match (end.try_into(), return_address.try_into(), frame_pointer.try_into()) {
-        (Ok(end), Ok(return_address), Ok(frame_pointer)) if !signal => {
-            Rule { base, end, return_address, frame_pointer }
+        None | Some(RegisterRule::SameValue | RegisterRule::Undefined) => {
+            i64::from(UnwindRule::UNCHANGED)
         }
-        _ => odd,
+        Some(RegisterRule::Offset(offset)) => offset,
+        _ => return complex,
+    };
+    match (cfa.try_into(), return_address.try_into(), frame_pointer.try_into()) {
+        (Ok(cfa), Ok(return_address), Ok(frame_pointer)) if !signal => {
+            UnwindRule { base, cfa, return_address, frame_pointer }
+        }
+        _ => complex,
     }
 }
 
-/// The caller of a frame whose rule is odd.
+/// The caller of a frame whose rule is [`CfaBase::Complex`].
 ///
 /// # Safety
 ///
-/// The thread is the caller's own, and nothing of it is borrowed.
+/// The module contains the frame's code, and is loaded meanwhile.
 #[cold]
-pub unsafe fn odd_caller(
-    thread: *mut Thread,
-    tick: u64,
-    registers: &Registers,
-) -> Option<Registers> {
-    let address = registers.lookup();
-    // SAFETY: the caller's thread, of which nothing is borrowed; context and readable part are two fields.
+pub unsafe fn caller_by_expressions(
+    module: &LoadedModule,
+    context: &mut UnwindContext,
+    readable: &mut ReadableMemory,
+    registers: &FrameRegisters,
+) -> Option<FrameRegisters> {
+    // SAFETY: as the caller promised.
     unsafe {
-        let module = modules::find(thread, tick, address)?;
-        let context = &mut (*thread).context;
-        let readable = &mut (*thread).frames.readable;
-        with_row(module, context, address, |row, signal, section, encoding| {
-            let mut odd = Odd { registers: *registers, readable, section, encoding };
-            let end = match row.cfa() {
+        with_row(module, context, registers.code_address(), |row, signal, section, encoding| {
+            let mut evaluator =
+                ExpressionEvaluator { registers: *registers, readable, section, encoding };
+            let cfa = match row.cfa() {
                 CfaRule::RegisterAndOffset { register, offset } => {
-                    odd.register(*register)?.wrapping_add_signed(*offset)
+                    evaluator.register(*register)?.wrapping_add_signed(*offset)
                 }
-                CfaRule::Expression(expression) => odd.value(expression, None)?,
+                CfaRule::Expression(expression) => evaluator.value(expression, None)?,
             };
-            let address = odd.recover(row.register(RETURN)?, end, 0)?;
+            let address = evaluator.recover(row.register(RETURN)?, cfa, 0)?;
             let frame = match row.register(FRAME) {
                 None => registers.frame,
-                Some(rule) => odd.recover(rule, end, registers.frame)?,
+                Some(rule) => evaluator.recover(rule, cfa, registers.frame)?,
             };
-            // The interrupted frame's stack pointer is what the signal's frame says, else the end.
+            // A signal frame says what the stack pointer of the interrupted frame was. Otherwise it
+            // is the CFA.
             let stack = match row.register(STACK) {
-                Some(rule) if signal => odd.recover(rule, end, end)?,
-                _ => end,
+                Some(rule) if signal => evaluator.recover(rule, cfa, cfa)?,
+                _ => cfa,
             };
-            Some(Registers { address, stack, frame, interrupted: signal })
+            Some(FrameRegisters { address, stack, frame, interrupted: signal })
         })?
     }
 }
 
-/// An evaluation of expressions, as far as stack frames use them.
-struct Odd<'a> {
-    registers: Registers,
-    readable: &'a mut Readable,
+/// Evaluates expressions, as far as stack frames use them.
+struct ExpressionEvaluator<'a> {
+    registers: FrameRegisters,
+    readable: &'a mut ReadableMemory,
     section: &'a Section,
     encoding: Encoding,
 }
 
-impl Odd<'_> {
+impl ExpressionEvaluator<'_> {
     fn register(&self, register: Register) -> Option<u64> {
         match register {
             STACK => Some(self.registers.stack),
@@ -287,24 +292,26 @@ impl Odd<'_> {
         self.readable.read(address, self.registers.stack)
     }
 
-    fn recover(&mut self, rule: RegisterRule<usize>, end: u64, same: u64) -> Option<u64> {
+    /// The value of a register in the caller. `same` is its value in this frame.
+    fn recover(&mut self, rule: RegisterRule<usize>, cfa: u64, same: u64) -> Option<u64> {
         match rule {
-            RegisterRule::Offset(offset) => self.read(end.wrapping_add_signed(offset)),
-            RegisterRule::ValOffset(offset) => Some(end.wrapping_add_signed(offset)),
+            RegisterRule::Offset(offset) => self.read(cfa.wrapping_add_signed(offset)),
+            RegisterRule::ValOffset(offset) => Some(cfa.wrapping_add_signed(offset)),
             RegisterRule::Expression(expression) => {
-                let place = self.value(&expression, Some(end))?;
-                self.read(place)
+                let address = self.value(&expression, Some(cfa))?;
+                self.read(address)
             }
-            RegisterRule::ValExpression(expression) => self.value(&expression, Some(end)),
+            RegisterRule::ValExpression(expression) => self.value(&expression, Some(cfa)),
             RegisterRule::SameValue => Some(same),
             _ => None,
         }
     }
 
+    /// The value of an expression that begins with `first` on its stack.
     fn value(&mut self, expression: &UnwindExpression<usize>, first: Option<u64>) -> Option<u64> {
         let expression = expression.get(self.section).ok()?;
         let mut operations = expression.operations(self.encoding);
-        let mut stack = Values { values: [0; 8], count: 0 };
+        let mut stack = ValueStack { values: [0; 8], count: 0 };
         if let Some(first) = first {
             stack.push(first)?;
         }
@@ -314,8 +321,8 @@ impl Odd<'_> {
                     self.register(register)?.wrapping_add_signed(offset)
                 }
                 Operation::Deref { size: 8, space: false, .. } => {
-                    let place = stack.pop()?;
-                    self.read(place)?
+                    let address = stack.pop()?;
+                    self.read(address)?
                 }
                 Operation::PlusConstant { value } => stack.pop()?.wrapping_add(value),
                 Operation::UnsignedConstant { value } => value,
@@ -334,12 +341,12 @@ impl Odd<'_> {
     }
 }
 
-struct Values {
+struct ValueStack {
     values: [u64; 8],
     count: usize,
 }
 
-impl Values {
+impl ValueStack {
     fn push(&mut self, value: u64) -> Option<()> {
         *self.values.get_mut(self.count)? = value;
         self.count += 1;

@@ -1,12 +1,12 @@
 //! The header of a frame.
 
 use crate::TraceError;
-use crate::raw::CHUNK_ROOM;
+use crate::raw::CHUNK_CAPACITY;
 
-/// What a recording begins with.
+/// The first bytes of a container.
 pub const MAGIC: [u8; 8] = *b"ALLOTREC";
-/// The version of the container.
-pub const VERSION: u32 = 2;
+/// The largest frame that is not a chunk, in bytes.
+pub(crate) const MAX_JSON_SIZE: u32 = 16 << 20;
 /// Bytes of a frame's header.
 pub const FRAME_HEADER_SIZE: usize = 40;
 /// Bytes before the first frame.
@@ -28,12 +28,12 @@ pub(crate) struct FrameHeader {
     pub process: u32,
     pub stream: u32,
     pub sequence: u32,
-    /// Bytes once decompressed; of JSON the same as `length`.
+    /// The number of bytes after decompression. For JSON, the same as `length`.
     pub raw_length: u32,
-    /// Bytes that follow.
+    /// The number of bytes that follow.
     pub length: u32,
     pub tick: u64,
-    /// Of the bytes that follow.
+    /// The checksum of the bytes that follow.
     pub checksum: u32,
 }
 
@@ -47,22 +47,22 @@ impl FrameHeader {
             FrameKind::RecordingEnd => 4,
         };
         let words = [kind, self.process, self.stream, self.sequence, self.raw_length, self.length];
-        for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
-            place.copy_from_slice(&word.to_le_bytes());
+        for (bytes, word) in bytes.chunks_exact_mut(4).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
         }
         bytes[24..32].copy_from_slice(&self.tick.to_le_bytes());
         bytes[32..36].copy_from_slice(&self.checksum.to_le_bytes());
-        let own = checksum(&bytes[..36]);
-        bytes[36..].copy_from_slice(&own.to_le_bytes());
+        let header_sum = checksum(&bytes[..36]);
+        bytes[36..].copy_from_slice(&header_sum.to_le_bytes());
         bytes
     }
 
-    /// Reads the header of the frame at `at`.
-    pub fn read(bytes: &[u8; FRAME_HEADER_SIZE], at: u64) -> Result<Self, TraceError> {
+    /// Reads the header of the frame at an offset of the file, which errors name.
+    pub fn read(bytes: &[u8; FRAME_HEADER_SIZE], offset: u64) -> Result<Self, TraceError> {
         let word =
             |i: usize| u32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap_or_default());
         if checksum(&bytes[..36]) != word(9) {
-            return Err(TraceError::damaged(at, "a frame's header with a wrong checksum"));
+            return Err(TraceError::damaged(offset, "a frame's header with a wrong checksum"));
         }
         let kind = match word(0) {
             1 => FrameKind::Chunk,
@@ -71,7 +71,7 @@ impl FrameHeader {
             4 => FrameKind::RecordingEnd,
             other => {
                 return Err(TraceError::damaged(
-                    at,
+                    offset,
                     format!("a frame of the unknown kind {other}"),
                 ));
             }
@@ -86,22 +86,23 @@ impl FrameHeader {
             tick: u64::from(word(6)) | u64::from(word(7)) << 32,
             checksum: word(8),
         };
-        let most = if kind == FrameKind::Chunk {
-            if header.raw_length as usize > CHUNK_ROOM {
-                return Err(TraceError::damaged(at, "a chunk that is too large"));
+        let max_length = if kind == FrameKind::Chunk {
+            if header.raw_length as usize > CHUNK_CAPACITY {
+                return Err(TraceError::damaged(offset, "a chunk that is too large"));
             }
-            2 * CHUNK_ROOM as u32
+            2 * CHUNK_CAPACITY as u32
         } else {
-            super::LONGEST_JSON
+            MAX_JSON_SIZE
         };
-        if header.length > most {
-            return Err(TraceError::damaged(at, "a frame that is too large"));
+        if header.length > max_length {
+            return Err(TraceError::damaged(offset, "a frame that is too large"));
         }
         Ok(header)
     }
 }
 
-/// FNV-1a over words of eight bytes, folded: finds what disks and copies do to a file, and costs next to nothing.
+/// FNV-1a over words of eight bytes, folded. It detects the damage that disks and copies do to files, and
+/// costs little.
 pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     const PRIME: u64 = 0x0000_0100_0000_01b3;
     let mut sum = 0xcbf2_9ce4_8422_2325 ^ bytes.len() as u64;

@@ -1,30 +1,30 @@
 //! Writing a container.
 
-use super::frame::{FILE_HEADER_SIZE, checksum};
-use super::{
-    FrameHeader, FrameKind, LONGEST_JSON, MAGIC, ProcessEnd, ProcessHeader, RecordingEnd, VERSION,
-};
-use crate::TraceError;
-use crate::raw::CHUNK_ROOM;
+use super::columns;
+use super::frame::{FILE_HEADER_SIZE, FrameHeader, FrameKind, MAGIC, MAX_JSON_SIZE, checksum};
+use super::headers::{ProcessEnd, ProcessHeader, RecordingEnd};
+use crate::error::TraceError;
+use crate::raw::CHUNK_CAPACITY;
+use crate::version::VERSION;
 use serde::Serialize;
 use std::io::Write;
 
-/// A chunk on its way into a container.
+/// A chunk to be written to a container.
 #[derive(Debug, Clone, Copy)]
 pub struct Chunk<'a> {
-    /// Which process, as [`Writer::process`] said.
+    /// The number of its process, from [`Writer::process`].
     pub process: u32,
-    /// Which stream.
+    /// The number of its stream.
     pub stream: u32,
-    /// Which of the stream's chunks; they are written in this order.
+    /// Its number in the stream. Chunks are written in this order.
     pub sequence: u32,
-    /// When it was begun.
+    /// Ticks when it was taken.
     pub tick: u64,
     /// Its events.
     pub events: &'a [u8],
 }
 
-/// Writes a container. Every frame is whole once its call has returned.
+/// Writes a container. Each frame is complete when its call returns.
 #[derive(Debug)]
 pub struct Writer<W> {
     file: W,
@@ -34,7 +34,7 @@ pub struct Writer<W> {
 
 /// Compresses events, for [`Writer::compressed`].
 pub fn compress(events: &[u8]) -> Result<Vec<u8>, TraceError> {
-    super::columns::pack(events)
+    columns::pack(events)
 }
 
 impl<W: Write> Writer<W> {
@@ -47,12 +47,12 @@ impl<W: Write> Writer<W> {
         Ok(Self { file, processes: 0, written: FILE_HEADER_SIZE })
     }
 
-    /// Bytes that were written.
+    /// The number of bytes written.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Begins a process, and gives its number.
+    /// Begins a process, and returns its number.
     pub fn process(&mut self, header: &ProcessHeader) -> Result<u32, TraceError> {
         let process = self.processes;
         self.json(FrameKind::ProcessHeader, process, header)?;
@@ -66,9 +66,9 @@ impl<W: Write> Writer<W> {
         self.compressed(chunk, &compressed)
     }
 
-    /// Writes a chunk that [`compress`] has compressed.
+    /// Writes a chunk whose events [`compress`] has compressed.
     pub fn compressed(&mut self, chunk: Chunk<'_>, compressed: &[u8]) -> Result<(), TraceError> {
-        if chunk.events.len() > CHUNK_ROOM || chunk.process >= self.processes {
+        if chunk.events.len() > CHUNK_CAPACITY || chunk.process >= self.processes {
             return Err(TraceError::damaged(self.written, "a chunk that no recorder writes"));
         }
         let header = FrameHeader {
@@ -89,7 +89,7 @@ impl<W: Write> Writer<W> {
         self.json(FrameKind::ProcessEnd, process, end)
     }
 
-    /// Ends the container, and gives back what it was written to.
+    /// Ends the container, and returns the file.
     pub fn finish(mut self, end: &RecordingEnd) -> Result<W, TraceError> {
         self.json(FrameKind::RecordingEnd, 0, end)?;
         self.file.flush()?;
@@ -103,7 +103,7 @@ impl<W: Write> Writer<W> {
         value: &impl Serialize,
     ) -> Result<(), TraceError> {
         let text = serde_json::to_vec(value).map_err(|error| TraceError::Io(error.into()))?;
-        if text.len() > LONGEST_JSON as usize {
+        if text.len() > MAX_JSON_SIZE as usize {
             return Err(TraceError::damaged(self.written, "a header that is too long"));
         }
         let length = text.len() as u32;

@@ -1,108 +1,13 @@
-//! Reading the events of a chunk, whatever it holds.
+//! Reading the events of a chunk, which may contain anything.
 
-use super::{
-    EVENT_ROOM, FIRST_NODE, Flags, LONGEST_BUILD_ID, LONGEST_PATH, Lock, WaitedFor, code, unturned,
-    unzigzag,
-};
+use super::event::{Damage, Flags, Lock, LockWait, RawEvent, RawModule, code};
+use super::{FIRST_NODE, MAX_BUILD_ID_LENGTH, MAX_PATH_LENGTH, unrotated, unzigzag};
 
-/// Bytes that have to be free before a module is written.
-pub const MODULE_ROOM: usize = LONGEST_PATH + LONGEST_BUILD_ID + EVENT_ROOM;
-
-/// A module as a raw file has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RawModule<'a> {
-    /// What was added to the addresses of its file.
-    pub bias: u64,
-    /// Its first address.
-    pub start: u64,
-    /// The address behind its last one.
-    pub end: u64,
-    /// Its build id; empty where it has none.
-    pub build_id: &'a [u8],
-    /// Where it was loaded from; empty for what the kernel brings.
-    pub path: &'a [u8],
-}
-
-/// One event of a chunk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RawEvent<'a> {
-    /// A block was allocated.
-    Alloc {
-        /// Its address.
-        address: u64,
-        /// The stream's number of its kind.
-        kind: u32,
-    },
-    /// A block is freed.
-    Free {
-        /// Its address.
-        address: u64,
-        /// By a reallocation, whose new block is the thread's next event.
-        by_realloc: bool,
-    },
-    /// The usable size of a block was asked for.
-    Usable {
-        /// Its address.
-        address: u64,
-    },
-    /// The stream's next node.
-    Node {
-        /// Its parent, a node announced before, [`super::ROOT`] or [`super::CUT_OFF`].
-        parent: u32,
-        /// The address behind the call.
-        return_address: u64,
-    },
-    /// The stream's next kind.
-    Kind {
-        /// The stack that allocates.
-        node: u32,
-        /// Bytes that were asked for.
-        size: u64,
-        /// How.
-        flags: Flags,
-    },
-    /// From here on the stream is this thread's.
-    Thread {
-        /// The process's number of it.
-        thread: u32,
-        /// The system's.
-        system_id: u32,
-    },
-    /// The thread has ended.
-    ThreadEnd,
-    /// The thread waited for a lock until now.
-    Wait(WaitedFor),
-    /// A module was found.
-    Module(RawModule<'a>),
-    /// The module that began there has gone.
-    ModuleGone {
-        /// Its first address.
-        start: u64,
-    },
-    /// Nodes and kinds are numbered anew from here.
-    Forget,
-    /// So many nodes and kinds were announced in the stream's chunks before.
-    Numbers {
-        /// Nodes.
-        nodes: u32,
-        /// Kinds.
-        kinds: u32,
-    },
-}
-
-/// What is wrong with a chunk, and where.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Damage {
-    /// The offset in the chunk's events.
-    pub at: usize,
-    /// What is wrong there.
-    pub what: &'static str,
-}
-
-/// Reads the events of one chunk, one after the other.
+/// Reads the events of one chunk in order.
 #[derive(Debug, Clone)]
 pub struct Decoder {
-    at: usize,
+    /// The offset of the next event.
+    position: usize,
     tick: u64,
     address: u64,
     return_address: u64,
@@ -113,7 +18,7 @@ pub struct Decoder {
 impl Decoder {
     /// A decoder for a chunk that begins at `tick`.
     pub fn new(tick: u64) -> Self {
-        Self { at: 0, tick, address: 0, return_address: 0, nodes: 0, kinds: 0 }
+        Self { position: 0, tick, address: 0, return_address: 0, nodes: 0, kinds: 0 }
     }
 
     /// The time of the last event.
@@ -122,41 +27,41 @@ impl Decoder {
         self.tick
     }
 
-    /// Bytes of events that were read.
+    /// The number of bytes of events that were read.
     pub fn position(&self) -> usize {
-        self.at
+        self.position
     }
 
     /// The next event of `chunk`, the events of a chunk without its header. `Ok(None)` at the end.
     #[inline]
     pub fn next<'a>(&mut self, chunk: &'a [u8]) -> Result<Option<RawEvent<'a>>, Damage> {
-        let Some(&first) = chunk.get(self.at) else { return Ok(None) };
+        let Some(&first) = chunk.get(self.position) else { return Ok(None) };
         if first < 0x80 {
-            return if first == 0 { Ok(None) } else { self.rare(chunk, first).map(Some) };
+            return if first == 0 { Ok(None) } else { self.coded(chunk, first).map(Some) };
         }
         let (time, address) = (1 << (first >> 4 & 3), 1 << (first >> 2 & 3));
-        let alloc = first & 0x40 != 0;
-        let newest = alloc && first & 3 == 3;
-        let kind = if alloc && !newest { 1 << (first & 3) } else { 0 };
+        let is_allocation = first & 0x40 != 0;
+        let of_newest_kind = is_allocation && first & 3 == 3;
+        let kind = if is_allocation && !of_newest_kind { 1 << (first & 3) } else { 0 };
         let length = 1 + time + address + kind;
-        let damaged = |what| Err(Damage { at: self.at, what });
-        if self.at + length > chunk.len() {
+        let damaged = |what| Err(Damage { at: self.position, what });
+        if self.position + length > chunk.len() {
             return damaged("an event that extends beyond its chunk");
         }
-        let delta = field(chunk, self.at + 1, time);
+        let delta = field(chunk, self.position + 1, time);
         let Some(tick) = self.tick.checked_add(delta) else {
             return damaged("an impossible time");
         };
-        let difference = unzigzag(field(chunk, self.at + 1 + time, address));
-        let turned = self.address.wrapping_add(difference);
-        let address_of_block = unturned(turned);
-        let event = if newest {
+        let difference = unzigzag(field(chunk, self.position + 1 + time, address));
+        let rotated = self.address.wrapping_add(difference);
+        let address_of_block = unrotated(rotated);
+        let event = if of_newest_kind {
             let Some(kind) = self.kinds.checked_sub(1) else {
                 return damaged("an allocation of the latest kind, before any kind");
             };
             RawEvent::Alloc { address: address_of_block, kind }
-        } else if alloc {
-            let kind = field(chunk, self.at + 1 + time + address, kind);
+        } else if is_allocation {
+            let kind = field(chunk, self.position + 1 + time + address, kind);
             let Ok(kind) = u32::try_from(kind) else {
                 return damaged("a kind's number that is too large");
             };
@@ -169,13 +74,14 @@ impl Decoder {
                 _ => return damaged("an unknown event"),
             }
         };
-        (self.tick, self.address) = (tick, turned);
-        self.at += length;
+        (self.tick, self.address) = (tick, rotated);
+        self.position += length;
         Ok(Some(event))
     }
 
-    fn rare<'a>(&mut self, chunk: &'a [u8], first: u8) -> Result<RawEvent<'a>, Damage> {
-        let mut fields = Fields { chunk, at: self.at + 1, begin: self.at };
+    /// The next event, whose first byte is one of [`code`].
+    fn coded<'a>(&mut self, chunk: &'a [u8], first: u8) -> Result<RawEvent<'a>, Damage> {
+        let mut fields = FieldReader { chunk, position: self.position + 1, event: self.position };
         let untimed = [code::NODE, code::KIND, code::FORGET, code::NUMBERS];
         let timed = !untimed.contains(&first);
         let mut tick = self.tick;
@@ -187,30 +93,30 @@ impl Decoder {
         let event = match first {
             code::NODE => {
                 let parent = fields.node(self.nodes)?;
-                let away = unzigzag(fields.number()?);
-                self.return_address = self.return_address.wrapping_add(away);
-                self.nodes = fields.one_more(self.nodes)?;
+                let difference = unzigzag(fields.number()?);
+                self.return_address = self.return_address.wrapping_add(difference);
+                self.nodes = fields.incremented(self.nodes)?;
                 RawEvent::Node { parent, return_address: self.return_address }
             }
             code::KIND => {
                 let node = fields.node(self.nodes)?;
-                let (size, flags) = (fields.number()?, Flags(fields.byte()?));
-                self.kinds = fields.one_more(self.kinds)?;
+                let (size, flags) = (fields.number()?, Flags(fields.number_u8()?));
+                self.kinds = fields.incremented(self.kinds)?;
                 RawEvent::Kind { node, size, flags }
             }
             code::NUMBERS => {
-                (self.nodes, self.kinds) = (fields.small()?, fields.small()?);
+                (self.nodes, self.kinds) = (fields.number_u32()?, fields.number_u32()?);
                 RawEvent::Numbers { nodes: self.nodes, kinds: self.kinds }
             }
             code::THREAD => {
-                RawEvent::Thread { thread: fields.small()?, system_id: fields.small()? }
+                RawEvent::Thread { thread: fields.number_u32()?, system_id: fields.number_u32()? }
             }
             code::THREAD_END => RawEvent::ThreadEnd,
-            code::WAIT => RawEvent::Wait(WaitedFor {
+            code::WAIT => RawEvent::Wait(LockWait {
                 ticks: fields.number()?,
-                node: fields.small()?,
+                node: fields.number_u32()?,
                 address: fields.number()?,
-                lock: match fields.byte()? {
+                lock: match fields.number_u8()? {
                     0 => Lock::Mutex,
                     1 => Lock::Read,
                     2 => Lock::Write,
@@ -221,10 +127,10 @@ impl Decoder {
                 bias: fields.number()?,
                 start: fields.number()?,
                 end: fields.number()?,
-                build_id: fields.string(LONGEST_BUILD_ID)?,
-                path: fields.string(LONGEST_PATH)?,
+                build_id: fields.string(MAX_BUILD_ID_LENGTH)?,
+                path: fields.string(MAX_PATH_LENGTH)?,
             }),
-            code::MODULE_GONE => RawEvent::ModuleGone { start: fields.number()? },
+            code::MODULE_UNLOADED => RawEvent::ModuleUnloaded { start: fields.number()? },
             code::FORGET => {
                 (self.nodes, self.kinds) = (0, 0);
                 RawEvent::Forget
@@ -232,38 +138,40 @@ impl Decoder {
             _ => return Err(fields.damaged("an unknown event")),
         };
         self.tick = tick;
-        self.at = fields.at;
+        self.position = fields.position;
         Ok(event)
     }
 }
 
-/// The field of `size` bytes at `at`; both lie in the chunk.
+/// The field of `size` bytes at an offset. All of it lies in the chunk.
 #[inline]
-fn field(chunk: &[u8], at: usize, size: usize) -> u64 {
-    if let Some(bytes) = chunk.get(at..at + 8) {
+fn field(chunk: &[u8], offset: usize, size: usize) -> u64 {
+    if let Some(bytes) = chunk.get(offset..offset + 8) {
         let whole = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
         return whole & (u64::MAX >> (64 - 8 * size as u32));
     }
     let mut bytes = [0; 8];
-    bytes[..size].copy_from_slice(&chunk[at..at + size]);
+    bytes[..size].copy_from_slice(&chunk[offset..offset + size]);
     u64::from_le_bytes(bytes)
 }
 
-struct Fields<'a> {
+/// Reads the fields of one event.
+struct FieldReader<'a> {
     chunk: &'a [u8],
-    at: usize,
-    begin: usize,
+    position: usize,
+    /// The offset of the event, for errors.
+    event: usize,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> FieldReader<'a> {
     fn damaged(&self, what: &'static str) -> Damage {
-        Damage { at: self.begin, what }
+        Damage { at: self.event, what }
     }
 
     fn number(&mut self) -> Result<u64, Damage> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
-            let byte = self.raw_byte()?;
+            let byte = self.byte()?;
             value |= u64::from(byte & 0x7f) << shift;
             if byte < 0x80 {
                 return Ok(value);
@@ -272,51 +180,52 @@ impl<'a> Fields<'a> {
         Err(self.damaged("a number without an end"))
     }
 
-    fn small(&mut self) -> Result<u32, Damage> {
+    fn number_u32(&mut self) -> Result<u32, Damage> {
         self.number()?.try_into().map_err(|_| self.damaged("a number that is too large"))
     }
 
-    /// A node, of which so many were announced, by how far it lies behind the newest.
+    /// A node, stored as its distance from the newest of `nodes` announced ones.
     fn node(&mut self, nodes: u32) -> Result<u32, Damage> {
-        let behind = self.small()?;
-        if behind < FIRST_NODE {
-            return Ok(behind);
+        let distance = self.number_u32()?;
+        if distance < FIRST_NODE {
+            return Ok(distance);
         }
         let newest = u64::from(nodes) + u64::from(FIRST_NODE) - 1;
-        match newest.checked_sub(u64::from(behind - FIRST_NODE)) {
+        match newest.checked_sub(u64::from(distance - FIRST_NODE)) {
             Some(node) if node >= u64::from(FIRST_NODE) => Ok(node as u32),
             _ => Err(self.damaged("a stack that was not announced")),
         }
     }
 
-    fn one_more(&self, numbers: u32) -> Result<u32, Damage> {
-        let next = numbers.checked_add(1).filter(|&next| next < u32::MAX - FIRST_NODE);
+    /// The count after one more node or kind.
+    fn incremented(&self, count: u32) -> Result<u32, Damage> {
+        let next = count.checked_add(1).filter(|&next| next < u32::MAX - FIRST_NODE);
         next.ok_or_else(|| self.damaged("more numbers than there are"))
     }
 
-    fn byte(&mut self) -> Result<u8, Damage> {
+    fn number_u8(&mut self) -> Result<u8, Damage> {
         self.number()?.try_into().map_err(|_| self.damaged("a number that is too large"))
     }
 
-    fn raw_byte(&mut self) -> Result<u8, Damage> {
+    fn byte(&mut self) -> Result<u8, Damage> {
         let byte = *self
             .chunk
-            .get(self.at)
+            .get(self.position)
             .ok_or_else(|| self.damaged("an event that extends beyond its chunk"))?;
-        self.at += 1;
+        self.position += 1;
         Ok(byte)
     }
 
-    fn string(&mut self, longest: usize) -> Result<&'a [u8], Damage> {
-        let length = self.small()? as usize;
-        if length > longest {
+    fn string(&mut self, max_length: usize) -> Result<&'a [u8], Damage> {
+        let length = self.number_u32()? as usize;
+        if length > max_length {
             return Err(self.damaged("a string that is too long"));
         }
         let string = self
             .chunk
-            .get(self.at..self.at + length)
+            .get(self.position..self.position + length)
             .ok_or_else(|| self.damaged("a string that extends beyond its chunk"))?;
-        self.at += length;
+        self.position += length;
         Ok(string)
     }
 }

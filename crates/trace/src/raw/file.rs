@@ -1,8 +1,9 @@
 //! The header page of a raw file, and the headers of its chunks.
 
-use super::{CHUNK_HEADER_SIZE, CHUNK_ROOM, Damage, HEADER_SIZE, MAGIC, VERSION};
+use super::event::Damage;
+use super::{CHUNK_CAPACITY, CHUNK_HEADER_SIZE, HEADER_SIZE, MAGIC, VERSION};
 
-/// Where the header's fields lie, each with its size in its name's type: `u32` or `u64`, all naturally aligned.
+/// The offsets of the header's fields. Each is a `u32` or `u64`, naturally aligned.
 #[derive(Debug)]
 pub enum Field {}
 
@@ -13,17 +14,17 @@ impl Field {
     pub const PID: usize = 12;
     /// `u32`.
     pub const PARENT: usize = 16;
-    /// `u32`: chunks that were taken, added to atomically.
+    /// `u32`: the number of chunks taken; changed atomically.
     pub const CHUNKS: usize = 20;
-    /// `u32`: threads that were seen, added to atomically.
+    /// `u32`: the number of threads seen; changed atomically.
     pub const THREADS: usize = 24;
-    /// `u32`: the bits of [`state`], set atomically.
+    /// `u32`: the bits of [`state`]; changed atomically.
     pub const STATE: usize = 28;
-    /// Two `u64`: ticks, and nanoseconds of the monotonic clock, when the file began.
+    /// Two `u64`: ticks, and nanoseconds of the monotonic clock, when the file was created.
     pub const START: usize = 32;
     /// Two `u64`: the same when the last chunk was taken.
     pub const LAST: usize = 48;
-    /// `u64`: ticks when the disk was full.
+    /// `u64`: ticks when the recording ended early, because the disk was full or for another error.
     pub const FULL_AT: usize = 64;
     /// `u32`: bytes of the executable's path.
     pub const EXECUTABLE_LENGTH: usize = 72;
@@ -33,99 +34,102 @@ impl Field {
     pub const ERROR: usize = 80;
     /// `u32`: bytes of the path of the library that has both the next `malloc` and the program's `operator new`.
     pub const LIBRARY_LENGTH: usize = 84;
-    /// `u64`: stacks from the cache that were compared with the unwinder's, where that was asked for.
+    /// `u64`: results of the stack cache that were compared with the unwinder's, if that was requested.
     pub const CHECKED: usize = 88;
-    /// `u64`: those that were different.
+    /// `u64`: those that differed.
     pub const WRONG: usize = 96;
-    /// `u64`: calls that were not recorded because a thread had no memory to do so.
+    /// `u64`: calls that were not recorded because there was no memory for a thread.
     pub const MISSED: usize = 104;
-    /// [`RawCosts`], `u64` each, added to atomically.
+    /// [`RawCosts`], `u64` each; changed atomically.
     pub const COSTS: usize = 128;
-    /// The executable's path, then that library's, then the command line with a zero behind each argument, cut off where the page ends.
+    /// The executable's path, then that library's, then the command line with a zero after each argument,
+    /// cut off at the end of the page.
     pub const STRINGS: usize = 256;
 
-    /// In a chunk's header, `u32`: 0 while nobody has it, 1 while it's written to, 2 when it is full.
+    /// In a chunk's header, `u32`: 0 before it is used, 1 while it is written to, 2 when it is complete.
     pub const CHUNK_STATE: usize = 0;
-    /// In a chunk's header, `u32`: which stream.
+    /// In a chunk's header, `u32`: the number of its stream.
     pub const CHUNK_STREAM: usize = 4;
-    /// In a chunk's header, `u32`: which of the stream's chunks, from 0.
+    /// In a chunk's header, `u32`: its number in the stream, from 0.
     pub const CHUNK_SEQUENCE: usize = 8;
-    /// In a chunk's header, `u32`: bytes of events once it is full.
+    /// In a chunk's header, `u32`: bytes of events, once it is complete.
     pub const CHUNK_LENGTH: usize = 12;
-    /// In a chunk's header, `u64`: ticks when it was begun.
+    /// In a chunk's header, `u64`: ticks when it was taken.
     pub const CHUNK_TICK: usize = 16;
 }
 
-/// What can be said of a recording, as bits.
+/// The bits of the state of a recording.
 pub mod state {
     /// The process began as the child of a fork, with its parent's blocks.
     pub const FORKED: u32 = 1;
-    /// There was no more room for events, or no way to it; what came later is not there.
+    /// The recording ended early, because no chunk could be taken. Later events are missing.
     pub const FULL: u32 = 2;
     /// The process ran its exit handlers.
     pub const EXITED: u32 = 4;
-    /// Somebody needs an `operator new` that doesn't go by way of `malloc`: what it gives is not there.
-    pub const NEW_UNSEEN: u32 = 8;
+    /// The program uses an `operator new` that does not call `malloc`. Its allocations are missing.
+    pub const NEW_BYPASSES_HOOKS: u32 = 8;
 }
 
-/// A pair of clocks at one moment.
+/// Two clocks at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Clock {
-    /// The processor's time stamps, shifted.
+    /// The processor's time stamp, shifted.
     pub ticks: u64,
-    /// The monotonic clock.
+    /// The monotonic clock, in nanoseconds.
     pub ns: u64,
 }
 
-/// What was measured of calls and their recording, in time stamps that are not shifted, each with what one more stamp takes.
+/// The measured times of calls and of their recording, in time stamps that are not shifted. Each includes
+/// the time of one more stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RawCosts {
-    /// For each of [`Measured`]: how many calls, and what they took in the next function.
-    pub calls: [(u64, u64); Measured::COUNT],
-    /// What those calls took in the recorder.
+    /// For each [`MeasuredCall`]: the number of calls, and their time in the next function.
+    pub calls: [(u64, u64); MeasuredCall::COUNT],
+    /// The time of those calls in the recorder.
     pub recorder: u64,
-    /// What as many pairs of stamps took, one right behind the other.
+    /// The time between two stamps with nothing between them, summed over those calls.
     pub stamps: u64,
-    /// Calls that took too long to be counted.
+    /// Calls that are not included because they took too long.
     pub too_long: u64,
 }
 
-/// What is measured.
+/// A kind of call that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
-pub enum Measured {
+pub enum MeasuredCall {
     /// A new block.
     Allocation,
     /// A free.
     Free,
-    /// A reallocation of a block that was there.
+    /// A reallocation of an existing block.
     Reallocation,
 }
 
-impl Measured {
-    /// How many kinds there are.
+impl MeasuredCall {
+    /// The number of kinds.
     pub const COUNT: usize = 3;
 
-    /// Where the header has how many calls there were; what they took follows.
+    /// The offset in the header of the number of calls. Their time follows.
     pub const fn field(self) -> usize {
         Field::COSTS + 16 * self as usize
     }
 }
 
 impl RawCosts {
-    /// Where the header has them.
-    pub const RECORDER: usize = Field::COSTS + 16 * Measured::COUNT;
-    /// Where the header has them.
+    /// Its offset in the header.
+    pub const RECORDER: usize = Field::COSTS + 16 * MeasuredCall::COUNT;
+    /// Its offset in the header.
     pub const STAMPS: usize = Self::RECORDER + 8;
-    /// Where the header has them.
+    /// Its offset in the header.
     pub const TOO_LONG: usize = Self::STAMPS + 8;
 
     fn read(page: &[u8]) -> Self {
-        let call = |measured: Measured| {
+        let call = |measured: MeasuredCall| {
             (u64_at(page, measured.field()), u64_at(page, measured.field() + 8))
         };
         Self {
-            calls: [Measured::Allocation, Measured::Free, Measured::Reallocation].map(call),
+            calls: [MeasuredCall::Allocation, MeasuredCall::Free, MeasuredCall::Reallocation]
+                .map(call),
             recorder: u64_at(page, Self::RECORDER),
             stamps: u64_at(page, Self::STAMPS),
             too_long: u64_at(page, Self::TOO_LONG),
@@ -138,44 +142,44 @@ impl RawCosts {
 pub struct FileHeader<'a> {
     /// The process.
     pub pid: u32,
-    /// Its parent when the file began.
+    /// Its parent when the file was created.
     pub parent: u32,
-    /// Chunks that were taken.
+    /// The number of chunks taken.
     pub chunks: u32,
-    /// Threads that were seen.
+    /// The number of threads seen.
     pub threads: u32,
     /// Bits of [`state`].
     pub state: u32,
-    /// When the file began.
+    /// When the file was created.
     pub start: Clock,
     /// When the last chunk was taken.
     pub last: Clock,
-    /// When the disk was full, if it was.
+    /// Ticks when the recording ended early; 0 if it did not.
     pub full_at: u64,
-    /// The number of the error that was it.
+    /// The number of the error that ended it.
     pub error: u32,
-    /// Stacks from the cache that were compared with the unwinder's.
+    /// Results of the stack cache that were compared with the unwinder's.
     pub checked: u64,
-    /// Those that were different.
+    /// Those that differed.
     pub wrong: u64,
-    /// Calls that were not recorded because a thread had no memory to do so.
+    /// Calls that were not recorded because there was no memory for a thread.
     pub missed: u64,
-    /// What was measured.
+    /// The measured times of calls.
     pub costs: RawCosts,
     /// The executable's path.
     pub executable: &'a [u8],
-    /// The path of the library that has both the next `malloc` and the program's `operator new`; empty where none has.
+    /// The path of the library that has both the next `malloc` and the program's `operator new`; empty if there is none.
     pub library: &'a [u8],
-    /// The command line, with a zero behind each argument.
+    /// The command line, with a zero after each argument.
     pub command: &'a [u8],
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    u32::from_le_bytes([bytes[offset], bytes[offset + 1], bytes[offset + 2], bytes[offset + 3]])
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    u64::from(u32_at(bytes, offset)) | u64::from(u32_at(bytes, offset + 4)) << 32
 }
 
 impl<'a> FileHeader<'a> {
@@ -191,7 +195,7 @@ impl<'a> FileHeader<'a> {
         if u32_at(page, Field::VERSION) != VERSION {
             return damaged(Field::VERSION, "a raw recording of another version");
         }
-        let clock = |at| Clock { ticks: u64_at(page, at), ns: u64_at(page, at + 8) };
+        let clock = |offset| Clock { ticks: u64_at(page, offset), ns: u64_at(page, offset + 8) };
         let executable = u32_at(page, Field::EXECUTABLE_LENGTH) as usize;
         let library = u32_at(page, Field::LIBRARY_LENGTH) as usize;
         let command = u32_at(page, Field::COMMAND_LENGTH) as usize;
@@ -228,18 +232,20 @@ impl<'a> FileHeader<'a> {
 /// The header of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkHeader {
-    /// Which stream.
+    /// The number of its stream.
     pub stream: u32,
-    /// Which of the stream's chunks.
+    /// Its number in the stream.
     pub sequence: u32,
-    /// Bytes of events, once nothing more is written to it.
+    /// Bytes of events, if it is complete.
+    ///
+    /// `None` while it is written to.
     pub full: Option<u32>,
-    /// When it was begun.
+    /// Ticks when it was taken.
     pub tick: u64,
 }
 
 impl ChunkHeader {
-    /// Reads a chunk's header. `Ok(None)`: it was taken, but nothing was written yet.
+    /// Reads a chunk's header. `Ok(None)` if the chunk was taken, but nothing was written yet.
     pub fn read(bytes: &[u8]) -> Result<Option<Self>, Damage> {
         let damaged = |at, what| Err(Damage { at, what });
         if bytes.len() < CHUNK_HEADER_SIZE {
@@ -251,7 +257,7 @@ impl ChunkHeader {
             2 => Some(u32_at(bytes, Field::CHUNK_LENGTH)),
             _ => return damaged(Field::CHUNK_STATE, "a chunk in an unknown state"),
         };
-        if full.is_some_and(|length| length as usize > CHUNK_ROOM) {
+        if full.is_some_and(|length| length as usize > CHUNK_CAPACITY) {
             return damaged(Field::CHUNK_LENGTH, "a chunk's length that is too large");
         }
         Ok(Some(Self {

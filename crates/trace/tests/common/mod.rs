@@ -1,18 +1,18 @@
-//! A recording made up in memory.
+//! Recordings that are made in memory.
 
 use std::fs::File;
 use std::io::Write;
 use trace_format::container::{Chunk, ProcessEnd, ProcessHeader, RecordingEnd, Writer};
-use trace_format::raw::{CHUNK_ROOM, Encoder, MODULE_ROOM};
+use trace_format::raw::{CHUNK_CAPACITY, Encoder, MAX_MODULE_SIZE};
 
-/// Nanoseconds of a tick times 2^32: 5 ns.
+/// 5 ns per tick, times 2^32.
 pub const FIVE_NS: u64 = 5 << 32;
 
-/// A stream on its way into chunks, as a recorder makes them.
+/// Writes a stream in chunks, as a recorder does.
 pub struct Stream {
     buffer: Vec<u8>,
     encoder: Encoder,
-    begun: u64,
+    begin_tick: u64,
     pub chunks: Vec<(u64, Vec<u8>)>,
 }
 
@@ -21,7 +21,7 @@ impl Stream {
         let mut stream = Self {
             buffer: Vec::new(),
             encoder: Encoder::closed(),
-            begun: tick,
+            begin_tick: tick,
             chunks: Vec::new(),
         };
         stream.open(tick);
@@ -29,21 +29,21 @@ impl Stream {
     }
 
     fn open(&mut self, tick: u64) {
-        self.buffer = vec![0; CHUNK_ROOM];
-        self.begun = tick;
-        // SAFETY: the buffer is zero, ours, and lives until the chunk is closed.
-        unsafe { self.encoder.open(self.buffer.as_mut_ptr(), CHUNK_ROOM, tick) };
+        self.buffer = vec![0; CHUNK_CAPACITY];
+        self.begin_tick = tick;
+        // SAFETY: the buffer is zero, and is not used otherwise until the chunk is closed.
+        unsafe { self.encoder.open(self.buffer.as_mut_ptr(), CHUNK_CAPACITY, tick) };
     }
 
     fn close(&mut self) {
-        let used = CHUNK_ROOM - self.encoder.room();
+        let used = CHUNK_CAPACITY - self.encoder.bytes_left();
         self.buffer.truncate(used);
-        self.chunks.push((self.begun, std::mem::take(&mut self.buffer)));
+        self.chunks.push((self.begin_tick, std::mem::take(&mut self.buffer)));
     }
 
-    /// The encoder, with room for any event.
-    pub fn at(&mut self, tick: u64) -> &mut Encoder {
-        if self.encoder.room() < MODULE_ROOM {
+    /// The encoder, with space for any event.
+    pub fn encoder(&mut self, tick: u64) -> &mut Encoder {
+        if self.encoder.bytes_left() < MAX_MODULE_SIZE {
             self.close();
             self.open(tick);
         }

@@ -1,14 +1,15 @@
-//! The events of a chunk as columns, which compress better than one event behind the other.
+//! The events of a chunk as columns, which compress better than one event after the other.
 //!
-//! Each column has what is alike: what the events are, the times between them, addresses, numbers of kinds. An address is told by
-//! how many events ago it was met last, if it was met in this chunk: a block that dies young is freed a few events
-//! after it was allocated, and allocators give out again what was freed just before. Where addresses follow
-//! each other instead, each is what it differs from the one before; the packer takes whichever is shorter. A kind that came
-//! behind the kind before the last time, too, is left out.
+//! Each column contains similar values: the codes of events, the times between them, addresses, numbers of
+//! kinds. An address that occurred before in this chunk is stored as a distance: how many events ago it
+//! occurred last. A block with a short life is freed a few events after its allocation, and allocators
+//! return blocks that were freed just before. Other addresses are stored as the difference from the
+//! previous one. For some programs all differences together are shorter than distances; the packer uses
+//! whichever is shorter. A kind is left out if it follows the same kind as the last time.
 //!
-//! A packed chunk is a byte that says how: [`PLAIN`], the events as they are, compressed by zstd; or a byte with
-//! [`COLUMNS`] and the bits that say how addresses are told, then all columns in their order, each with its length,
-//! its length when compressed, and its bytes. Unpacking gives the very bytes that were packed.
+//! A packed chunk begins with a byte for its format. [`PLAIN`]: the unchanged events, compressed by zstd.
+//! [`COLUMNS`], with bits for how addresses are stored: all columns in order, each with its length, its
+//! compressed length and its bytes. Unpacking returns exactly the bytes that were packed.
 
 mod pack;
 mod unpack;
@@ -16,43 +17,44 @@ mod unpack;
 pub(crate) use pack::pack;
 pub(crate) use unpack::unpack;
 
-/// The events as they are.
+/// The format of unchanged events.
 const PLAIN: u8 = 0;
-/// As columns.
+/// The format of columns.
 const COLUMNS: u8 = 1;
-/// The addresses of allocations are told by when they were met last.
-const NEAR_ALLOCATIONS: u8 = 2;
-/// The addresses of frees are.
-const NEAR_FREES: u8 = 4;
+/// Added to [`COLUMNS`] if addresses of allocations are stored as distances.
+const ALLOCATION_DISTANCES: u8 = 2;
+/// Added to [`COLUMNS`] if addresses of frees are stored as distances.
+const FREE_DISTANCES: u8 = 4;
 
 /// The columns, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 enum Column {
-    /// A byte for each event: [`what`].
-    What,
-    /// A byte for each time since the event before, of allocations; [`LONG`] for one that is in `LongTimes`.
+    /// A byte for each event: its [`event_code`].
+    EventCodes,
+    /// A byte for the time from the previous event to each allocation; [`LONG`] if it is in `LongTimes`.
     AllocationTimes,
-    /// The same of frees and questions for the usable size.
+    /// The same for frees and queries for the usable size.
     FreeTimes,
     LongTimes,
-    /// A byte for each address of an allocation: how many events ago it was met; 0 for one that wasn't, [`LONG`] for one
-    /// that is in `LongAllocationDistances`.
+    /// A byte for the address of each allocation: how many events ago it occurred; 0 if it did not occur,
+    /// [`LONG`] if the distance is in `LongAllocationDistances`.
     AllocationDistances,
     LongAllocationDistances,
-    /// The same of frees and questions for the usable size.
+    /// The same for frees and queries for the usable size.
     FreeDistances,
     LongFreeDistances,
-    /// The lowest byte of the difference from the address before (zigzag), for an allocation's address that was not met.
+    /// The lowest byte of the difference from the previous address (zigzag), for the address of an
+    /// allocation that is not stored as a distance.
     AllocationLow,
-    /// The bits above.
+    /// The higher bits.
     AllocationHigh,
-    /// The same of frees and questions for the usable size.
+    /// The same for frees and queries for the usable size.
     FreeLow,
     FreeHigh,
     /// The lowest byte of a kind's number.
     KindLow,
-    /// The bits above.
+    /// The higher bits.
     KindHigh,
     /// The fields of new nodes.
     NodeParents,
@@ -61,16 +63,17 @@ enum Column {
     KindNodes,
     KindSizes,
     KindFlags,
-    /// Other events as they are, without their first byte.
+    /// All other events without their first byte, unchanged.
     Others,
 }
 
 const COUNT: usize = Column::Others as usize + 1;
 
-/// The columns of the addresses of allocations, or of frees.
+/// The columns of allocations, or those of frees.
 #[derive(Debug, Clone, Copy)]
 struct AddressColumns {
-    near: u8,
+    /// The bit of the format that selects distances.
+    distances_bit: u8,
     times: Column,
     distances: Column,
     long_distances: Column,
@@ -79,7 +82,7 @@ struct AddressColumns {
 }
 
 const ALLOCATIONS: AddressColumns = AddressColumns {
-    near: NEAR_ALLOCATIONS,
+    distances_bit: ALLOCATION_DISTANCES,
     times: Column::AllocationTimes,
     distances: Column::AllocationDistances,
     long_distances: Column::LongAllocationDistances,
@@ -88,7 +91,7 @@ const ALLOCATIONS: AddressColumns = AddressColumns {
 };
 
 const FREES: AddressColumns = AddressColumns {
-    near: NEAR_FREES,
+    distances_bit: FREE_DISTANCES,
     times: Column::FreeTimes,
     distances: Column::FreeDistances,
     long_distances: Column::LongFreeDistances,
@@ -96,76 +99,78 @@ const FREES: AddressColumns = AddressColumns {
     high: Column::FreeHigh,
 };
 
-/// What an event is. Those not here are their own first bytes.
-mod what {
-    /// A free, by the lowest two bits of its first byte.
+/// The codes of events with an address. Other events have their first byte as their code.
+mod event_code {
+    /// A free, plus the lowest two bits of its first byte.
     pub const FREE: u8 = 0x80;
-    /// An allocation of a kind that is told.
-    pub const KIND_TOLD: u8 = 0x90;
-    /// Of the kind that came behind the kind before the last time.
-    pub const KIND_AS_BEFORE: u8 = 0x91;
-    /// Of the kind that was announced last.
+    /// An allocation whose kind is stored.
+    pub const KIND_STORED: u8 = 0x90;
+    /// An allocation of the predicted kind.
+    pub const KIND_PREDICTED: u8 = 0x91;
+    /// An allocation of the kind that was announced last.
     pub const KIND_NEWEST: u8 = 0x92;
 }
 
-/// A number that is too long for its byte.
+/// Stands for a number that does not fit into a byte.
 const LONG: u8 = 255;
 
-/// Which kind came behind which, the last time. Two kinds may share a place.
-struct Followers {
+/// Predicts the kind of an allocation: the one that followed the previous kind the last time. Two kinds may
+/// share a slot.
+struct KindPredictor {
     kinds: Vec<u32>,
     last: usize,
 }
 
-impl Followers {
-    const PLACES: usize = 4096;
+impl KindPredictor {
+    const SLOTS: usize = 4096;
 
     fn new() -> Self {
-        Self { kinds: vec![0; Self::PLACES], last: 0 }
+        Self { kinds: vec![0; Self::SLOTS], last: 0 }
     }
 
-    /// The kind that is expected now.
+    /// The predicted kind.
     #[inline]
-    fn expected(&self) -> u32 {
+    fn predicted(&self) -> u32 {
         self.kinds[self.last]
     }
 
-    /// Says which one it is.
+    /// Takes the actual kind.
     #[inline]
-    fn comes(&mut self, kind: u32) {
+    fn update(&mut self, kind: u32) {
         self.kinds[self.last] = kind;
-        self.last = kind as usize % Self::PLACES;
+        self.last = kind as usize % Self::SLOTS;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::raw::{CHUNK_ROOM, Encoder, Flags, Lock, Origin, WaitedFor};
+    use crate::raw::{CHUNK_CAPACITY, Encoder, Flags, Lock, LockWait, Origin};
 
-    /// What an encoder writes.
+    /// The events that an encoder writes.
     fn encoded(write: impl FnOnce(&mut Encoder)) -> Vec<u8> {
-        let mut room = vec![0; CHUNK_ROOM];
+        let mut memory = vec![0; CHUNK_CAPACITY];
         let mut encoder = Encoder::closed();
-        // SAFETY: the room is zero, ours, and lives until the end.
-        unsafe { encoder.open(room.as_mut_ptr(), CHUNK_ROOM, 1_000) };
+        // SAFETY: the memory is zero, and outlives the encoder.
+        unsafe { encoder.open(memory.as_mut_ptr(), CHUNK_CAPACITY, 1_000) };
         write(&mut encoder);
-        let used = CHUNK_ROOM - encoder.room();
-        room.truncate(used);
-        room
+        let used = CHUNK_CAPACITY - encoder.bytes_left();
+        memory.truncate(used);
+        memory
     }
 
-    fn there_and_back(events: &[u8]) -> usize {
+    fn packed_size(events: &[u8]) -> usize {
         let packed = pack(events).unwrap();
         let mut unpacked = vec![1; 7];
         unpack(&packed, events.len(), &mut unpacked).unwrap();
-        assert!(unpacked == events, "other bytes come back");
+        assert!(unpacked == events, "unpacking returned other bytes");
         packed.len()
     }
 
-    /// Blocks of `kinds` kinds, of which `live` live at a time, at addresses that are given out again.
+    /// Allocations and frees of blocks of `kinds` kinds, with `live` live blocks at a time, at addresses that
+    /// are reused.
     fn churn(kinds: u32, live: usize, events: u32) -> Vec<u8> {
-        // SAFETY: there is room for so few.
+        // SAFETY: this few events fit.
         encoded(|encoder| unsafe {
             let (mut tick, mut random) = (1_000, 1_u64);
             let mut blocks = Vec::new();
@@ -180,7 +185,7 @@ mod tests {
                     if i < kinds {
                         encoder.node(i + 1, 0x40_0000 + u64::from(i) * 7);
                         encoder.kind(i + 2, u64::from(i), Flags::new(Origin::Malloc));
-                        encoder.allocated_of_newest(tick, address);
+                        encoder.allocated_of_newest_kind(tick, address);
                     } else {
                         encoder.allocated(tick, address, kind);
                     }
@@ -195,63 +200,63 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_comes_back_byte_by_byte() {
+    fn unpacking_returns_the_packed_bytes() {
         for events in
             [churn(1, 1, 1_000), churn(300, 50, 20_000), churn(3, 2_000, 20_000), Vec::new()]
         {
-            there_and_back(&events);
+            packed_size(&events);
         }
     }
 
     #[test]
-    fn blocks_that_die_young_take_few_bytes() {
+    fn blocks_with_short_lives_take_few_bytes() {
         let events = churn(4, 3, 20_000);
         let plain = zstd::bulk::compress(&events, 1).unwrap().len();
-        let packed = there_and_back(&events);
+        let packed = packed_size(&events);
         assert!(packed * 4 < plain * 3, "{packed} of {plain}");
     }
 
     #[test]
-    fn every_event_and_every_extreme_comes_back() {
-        // SAFETY: there is room for so few.
+    fn every_event_and_every_extreme_value_is_returned() {
+        // SAFETY: this few events fit.
         let events = encoded(|encoder| unsafe {
             encoder.thread(1_000, 3, 4);
             encoder.node(0, u64::MAX);
             encoder.node(2, 1);
             encoder.kind(3, u64::MAX, Flags(255));
-            encoder.allocated_of_newest(1_000, u64::MAX);
+            encoder.allocated_of_newest_kind(1_000, u64::MAX);
             for tick in [254, 255, 256, 65_791, 1 << 33, (1 << 63) - 1] {
                 encoder.freed(tick, 0);
                 encoder.allocated(tick, 1 << 63, u32::MAX);
-                encoder.usable_asked(tick, 1 << 63);
+                encoder.usable_size_queried(tick, 1 << 63);
                 encoder.freed_by_realloc(tick, 1 << 63);
                 encoder.allocated(tick, 0x10, 0);
             }
-            let wait = WaitedFor { node: 3, address: 5, lock: Lock::Read, ticks: u64::MAX };
+            let wait = LockWait { node: 3, address: 5, lock: Lock::Read, ticks: u64::MAX };
             encoder.waited(1 << 63, wait);
-            encoder.module_gone(u64::MAX, 7);
+            encoder.module_unloaded(u64::MAX, 7);
             encoder.forget();
             encoder.node(1, 99);
             encoder.thread_end(u64::MAX);
             encoder.freed(u64::MAX, 0x10);
         });
-        there_and_back(&events);
-        // Far apart: more events than a byte tells.
+        packed_size(&events);
+        // Distances of more events than fit into a byte.
         let mut far = churn(4, 700, 20_000);
-        there_and_back(&far);
-        // What no encoder writes is kept as it is: here two bytes for a time that needs one.
+        packed_size(&far);
+        // Events that no encoder writes are kept unchanged: here two bytes for a time that needs one.
         far.extend([0b1001_0000, 1, 0, 2]);
-        there_and_back(&far);
-        there_and_back(&[0x7f; 100]);
-        there_and_back(&[0; 100]);
+        packed_size(&far);
+        packed_size(&[0x7f; 100]);
+        packed_size(&[0; 100]);
     }
 
     #[test]
-    fn what_was_not_packed_is_refused() {
+    fn other_bytes_than_packed_ones_are_refused() {
         let events = churn(5, 20, 300);
         let packed = pack(&events).unwrap();
         let mut into = Vec::new();
-        for length in [0, 1, events.len() - 1, events.len() + 1, CHUNK_ROOM] {
+        for length in [0, 1, events.len() - 1, events.len() + 1, CHUNK_CAPACITY] {
             assert!(unpack(&packed, length, &mut into).is_err(), "{length}");
         }
         for cut in 0..packed.len() {
@@ -261,7 +266,7 @@ mod tests {
             for flip in [1, 0x80, 0xff] {
                 let mut other = packed.clone();
                 other[at] ^= flip;
-                // Whatever it gives, it ends and gives no more than it says.
+                // Whatever the result is, unpacking ends, and the length is right.
                 if unpack(&other, events.len(), &mut into).is_ok() {
                     assert_eq!(into.len(), events.len());
                 }

@@ -1,19 +1,19 @@
-//! Unpacking a chunk, whatever it holds.
+//! Unpacking a chunk, which may contain anything.
 
 use super::{
-    ALLOCATIONS, AddressColumns, COLUMNS, COUNT, Column, FREES, Followers, LONG, NEAR_ALLOCATIONS,
-    NEAR_FREES, PLAIN, what,
+    ALLOCATION_DISTANCES, ALLOCATIONS, AddressColumns, COLUMNS, COUNT, Column, FREE_DISTANCES,
+    FREES, KindPredictor, LONG, PLAIN, event_code,
 };
 use crate::raw::code;
 use zstd::bulk::Decompressor;
 
-/// Brings back the `length` bytes of events that were packed, into a buffer that is used again and again. An error says what
-/// is wrong with them.
+/// Unpacks `length` bytes of events into a buffer, which can be reused. An error says what is wrong with
+/// them.
 pub(crate) fn unpack(packed: &[u8], length: usize, events: &mut Vec<u8>) -> Result<(), String> {
     let mut decompressor = Decompressor::new().map_err(|error| error.to_string())?;
     events.clear();
-    let (&how, packed) = packed.split_first().ok_or("a chunk without a first byte")?;
-    match how {
+    let (&format, packed) = packed.split_first().ok_or("a chunk without a first byte")?;
+    match format {
         PLAIN => {
             events.resize(length, 0);
             if decompress(&mut decompressor, packed, events)? != length {
@@ -21,16 +21,19 @@ pub(crate) fn unpack(packed: &[u8], length: usize, events: &mut Vec<u8>) -> Resu
             }
             Ok(())
         }
-        _ if how & COLUMNS != 0 && how & !(COLUMNS | NEAR_ALLOCATIONS | NEAR_FREES) == 0 => {
-            // The last event is written with what may lie behind it.
+        _ if format & COLUMNS != 0
+            && format & !(COLUMNS | ALLOCATION_DISTANCES | FREE_DISTANCES) == 0 =>
+        {
+            // `EventWriter` may write this many bytes after the end of the last event.
             events.resize(length + SLACK, 0);
             let bytes = read_columns(packed, length, &mut decompressor)?;
-            let mut columns = bytes.each_ref().map(|bytes| Rest { bytes, at: 0 });
-            let mut out = Out { events, at: 0, length };
-            weave(how, &mut columns, &mut out).ok_or("columns that don't fit together")?;
-            let whole = out.at == length && columns.iter().all(Rest::is_empty);
+            let mut columns = bytes.each_ref().map(|bytes| ColumnReader { bytes, position: 0 });
+            let mut out = EventWriter { events, position: 0, length };
+            merge_columns(format, &mut columns, &mut out)
+                .ok_or("columns that don't fit together")?;
+            let complete = out.position == length && columns.iter().all(ColumnReader::is_empty);
             events.truncate(length);
-            if whole { Ok(()) } else { Err("columns whose length is wrong".to_owned()) }
+            if complete { Ok(()) } else { Err("columns whose length is wrong".to_owned()) }
         }
         _ => Err("a chunk that is packed in an unknown way".to_owned()),
     }
@@ -46,21 +49,21 @@ fn decompress(
         .map_err(|error| format!("a chunk can't be decompressed: {error}"))
 }
 
-/// What is left of a column.
-struct Rest<'a> {
+/// Reads a column.
+struct ColumnReader<'a> {
     bytes: &'a [u8],
-    at: usize,
+    position: usize,
 }
 
-impl<'a> Rest<'a> {
+impl<'a> ColumnReader<'a> {
     fn is_empty(&self) -> bool {
-        self.at == self.bytes.len()
+        self.position == self.bytes.len()
     }
 
     #[inline]
     fn byte(&mut self) -> Option<u8> {
-        let byte = *self.bytes.get(self.at)?;
-        self.at += 1;
+        let byte = *self.bytes.get(self.position)?;
+        self.position += 1;
         Some(byte)
     }
 
@@ -78,14 +81,14 @@ impl<'a> Rest<'a> {
     }
 
     fn take(&mut self, length: usize) -> Option<&'a [u8]> {
-        let taken = self.bytes.get(self.at..self.at.checked_add(length)?)?;
-        self.at += length;
+        let taken = self.bytes.get(self.position..self.position.checked_add(length)?)?;
+        self.position += length;
         Some(taken)
     }
 
-    /// A number's own bytes.
+    /// The bytes of the next number.
     fn number_bytes(&mut self) -> Option<&'a [u8]> {
-        let rest = &self.bytes[self.at..];
+        let rest = &self.bytes[self.position..];
         let end = rest.iter().position(|&byte| byte < 0x80)?;
         self.take(end + 1)
     }
@@ -97,11 +100,11 @@ fn read_columns(
     decompressor: &mut Decompressor<'_>,
 ) -> Result<[Vec<u8>; COUNT], String> {
     let short = || "a chunk that ends before its columns do".to_owned();
-    let mut rest = Rest { bytes: packed, at: 0 };
+    let mut rest = ColumnReader { bytes: packed, position: 0 };
     let mut columns: [Vec<u8>; COUNT] = Default::default();
     for column in &mut columns {
         let size = rest.number().ok_or_else(short)?;
-        // No column has more bytes than the events that it is a part of.
+        // No column has more bytes than the events.
         if size > length as u64 {
             return Err("a column that is too long".to_owned());
         }
@@ -127,20 +130,21 @@ fn read_columns(
     }
 }
 
-/// What may be written behind an event's end.
+/// Bytes that may be written after the end of an event.
 const SLACK: usize = 32;
 
-struct Out<'a> {
+/// Writes events as an encoder does.
+struct EventWriter<'a> {
     events: &'a mut [u8],
-    at: usize,
+    position: usize,
     length: usize,
 }
 
-impl Out<'_> {
-    /// Writes an event of up to three fields as an encoder does.
+impl EventWriter<'_> {
+    /// Writes an event of up to three fields, each with the position of its size in the first byte.
     #[inline]
     fn event(&mut self, first: u8, fields: [(u64, u32); 3]) -> Option<()> {
-        let room = self.events.get_mut(self.at..self.at + SLACK)?;
+        let bytes = self.events.get_mut(self.position..self.position + SLACK)?;
         let mut first = first;
         let mut length = 1;
         for (field, shift) in fields {
@@ -148,29 +152,29 @@ impl Out<'_> {
                 continue;
             }
             let code = size_code(field);
-            room[length..length + 8].copy_from_slice(&field.to_le_bytes());
+            bytes[length..length + 8].copy_from_slice(&field.to_le_bytes());
             first |= code << shift;
             length += 1 << code;
         }
-        room[0] = first;
-        // What lies behind is the next event's.
-        self.at += length;
-        (self.at <= self.length).then_some(())
+        bytes[0] = first;
+        // The next event overwrites the bytes after this one.
+        self.position += length;
+        (self.position <= self.length).then_some(())
     }
 
     fn bytes(&mut self, bytes: &[u8]) -> Option<()> {
-        if bytes.len() > self.length - self.at {
+        if bytes.len() > self.length - self.position {
             return None;
         }
-        self.events[self.at..self.at + bytes.len()].copy_from_slice(bytes);
-        self.at += bytes.len();
+        self.events[self.position..self.position + bytes.len()].copy_from_slice(bytes);
+        self.position += bytes.len();
         Some(())
     }
 }
 
 const NO_FIELD: u32 = u32::MAX;
 
-/// The binary logarithm of the bytes of a field.
+/// The binary logarithm of the size of a field in bytes.
 #[inline]
 fn size_code(value: u64) -> u8 {
     const CODES: u32 = 0b11_11_11_11_10_10_01_00;
@@ -178,16 +182,20 @@ fn size_code(value: u64) -> u8 {
     (CODES >> (2 * bytes)) as u8 & 3
 }
 
-/// Puts the events together again; `None` where the columns contradict each other.
-fn weave(how: u8, columns: &mut [Rest<'_>; COUNT], out: &mut Out<'_>) -> Option<()> {
+/// Writes the events of all columns. `None` if the columns contradict each other.
+fn merge_columns(
+    format: u8,
+    columns: &mut [ColumnReader<'_>; COUNT],
+    out: &mut EventWriter<'_>,
+) -> Option<()> {
     let mut addresses = Vec::with_capacity(out.length / 3);
-    let mut followers = Followers::new();
-    while !columns[Column::What as usize].is_empty() {
-        let what = columns[Column::What as usize].byte()?;
-        if what >= what::KIND_TOLD {
-            let (time, difference) = block(&ALLOCATIONS, how, columns, &mut addresses)?;
-            let (kind, known) = match what {
-                what::KIND_TOLD => {
+    let mut predictor = KindPredictor::new();
+    while !columns[Column::EventCodes as usize].is_empty() {
+        let event_code = columns[Column::EventCodes as usize].byte()?;
+        if event_code >= event_code::KIND_STORED {
+            let (time, difference) = block_fields(&ALLOCATIONS, format, columns, &mut addresses)?;
+            let (kind, known) = match event_code {
+                event_code::KIND_STORED => {
                     let low = columns[Column::KindLow as usize].byte()?;
                     let high = columns[Column::KindHigh as usize].number()?;
                     if high >> 24 != 0 {
@@ -195,23 +203,23 @@ fn weave(how: u8, columns: &mut [Rest<'_>; COUNT], out: &mut Out<'_>) -> Option<
                     }
                     ((high as u32) << 8 | u32::from(low), true)
                 }
-                what::KIND_AS_BEFORE => (followers.expected(), true),
-                what::KIND_NEWEST => (0, false),
+                event_code::KIND_PREDICTED => (predictor.predicted(), true),
+                event_code::KIND_NEWEST => (0, false),
                 _ => return None,
             };
             if known {
-                followers.comes(kind);
+                predictor.update(kind);
                 out.event(0b1100_0000, [(time, 4), (difference, 2), (kind.into(), 0)])?;
             } else {
                 out.event(0b1100_0011, [(time, 4), (difference, 2), (0, NO_FIELD)])?;
             }
-        } else if what >= what::FREE {
-            let (time, difference) = block(&FREES, how, columns, &mut addresses)?;
-            let first = 0b1000_0000 | what & 3;
+        } else if event_code >= event_code::FREE {
+            let (time, difference) = block_fields(&FREES, format, columns, &mut addresses)?;
+            let first = 0b1000_0000 | event_code & 3;
             out.event(first, [(time, 4), (difference, 2), (0, NO_FIELD)])?;
         } else {
-            out.bytes(&[what])?;
-            let fields: &[Column] = match what {
+            out.bytes(&[event_code])?;
+            let fields: &[Column] = match event_code {
                 code::NODE => &[Column::NodeParents, Column::NodeAddresses],
                 code::KIND => &[Column::KindNodes, Column::KindSizes, Column::KindFlags],
                 _ => {
@@ -229,12 +237,12 @@ fn weave(how: u8, columns: &mut [Rest<'_>; COUNT], out: &mut Out<'_>) -> Option<
     Some(())
 }
 
-/// The time and the difference of the address of an event.
+/// The time of an event, and the difference of its address.
 #[inline]
-fn block(
+fn block_fields(
     which: &AddressColumns,
-    how: u8,
-    columns: &mut [Rest<'_>; COUNT],
+    format: u8,
+    columns: &mut [ColumnReader<'_>; COUNT],
     addresses: &mut Vec<u64>,
 ) -> Option<(u64, u64)> {
     let mut time = u64::from(columns[which.times as usize].byte()?);
@@ -242,7 +250,7 @@ fn block(
         time = time.checked_add(columns[Column::LongTimes as usize].number()?)?;
     }
     let last = addresses.last().copied().unwrap_or(0);
-    let distance = if how & which.near == 0 {
+    let distance = if format & which.distances_bit == 0 {
         0
     } else {
         match columns[which.distances as usize].byte()? {

@@ -1,5 +1,5 @@
-/* A thread's short way to the ARAL that it uses most changes nothing that can be seen: not when it turns to another one, not when
- * the ARAL is destroyed meanwhile, not when the thread ends. */
+/* A thread's handle to the ARAL that it uses most has no visible effect: not when the thread moves to
+ * another ARAL, not when the ARAL is destroyed meanwhile, not when the thread ends. */
 #include <allotment_netdata.h>
 
 #include "watched.h"
@@ -54,7 +54,7 @@ static void elements_of_several_are_not_mixed_up(void)
     }
 }
 
-static void marked_elements_that_were_freed_are_not_given_to_others(void)
+static void slots_of_freed_marked_elements_are_not_used_for_others(void)
 {
     ARAL *ar = create("marked", 64);
     use(ar, 1000);
@@ -81,49 +81,49 @@ static void marked_elements_that_were_freed_are_not_given_to_others(void)
     aral_destroy(ar);
 }
 
-struct meeting {
+struct shared {
     pthread_barrier_t barrier;
     ARAL *ar;
 };
 
 static void *uses_and_waits(void *argument)
 {
-    struct meeting *meeting = argument;
-    use(meeting->ar, 1000);
-    pthread_barrier_wait(&meeting->barrier);
+    struct shared *shared = argument;
+    use(shared->ar, 1000);
+    pthread_barrier_wait(&shared->barrier);
     /* The other thread destroys it. */
-    pthread_barrier_wait(&meeting->barrier);
-    use(meeting->ar, 10000); /* the next one, which may lie where the first was */
-    pthread_barrier_wait(&meeting->barrier);
-    pthread_barrier_wait(&meeting->barrier);
+    pthread_barrier_wait(&shared->barrier);
+    use(shared->ar, 10000); /* the next one, which may lie where the first was */
+    pthread_barrier_wait(&shared->barrier);
+    pthread_barrier_wait(&shared->barrier);
     return NULL;
 }
 
 static void one_may_be_destroyed_while_threads_live_that_used_it(void)
 {
-    struct meeting meeting;
-    assert(pthread_barrier_init(&meeting.barrier, NULL, 4) == 0);
-    meeting.ar = create("first", 40);
+    struct shared shared;
+    assert(pthread_barrier_init(&shared.barrier, NULL, 4) == 0);
+    shared.ar = create("first", 40);
     pthread_t threads[3];
     for (size_t at = 0; at < 3; at++) {
-        assert(pthread_create(&threads[at], NULL, uses_and_waits, &meeting) == 0);
+        assert(pthread_create(&threads[at], NULL, uses_and_waits, &shared) == 0);
     }
-    pthread_barrier_wait(&meeting.barrier);
-    assert(aral_used_bytes(meeting.ar) == 0);
-    aral_destroy(meeting.ar);
-    meeting.ar = create("second", 48);
-    pthread_barrier_wait(&meeting.barrier);
-    use(meeting.ar, 1000);
-    pthread_barrier_wait(&meeting.barrier);
-    aral_destroy(meeting.ar);
-    pthread_barrier_wait(&meeting.barrier);
+    pthread_barrier_wait(&shared.barrier);
+    assert(aral_used_bytes(shared.ar) == 0);
+    aral_destroy(shared.ar);
+    shared.ar = create("second", 48);
+    pthread_barrier_wait(&shared.barrier);
+    use(shared.ar, 1000);
+    pthread_barrier_wait(&shared.barrier);
+    aral_destroy(shared.ar);
+    pthread_barrier_wait(&shared.barrier);
     for (size_t at = 0; at < 3; at++) {
         assert(pthread_join(threads[at], NULL) == 0);
     }
-    pthread_barrier_destroy(&meeting.barrier);
+    pthread_barrier_destroy(&shared.barrier);
 }
 
-static void many_may_come_and_go(void)
+static void many_may_be_created_and_destroyed(void)
 {
     ARAL *before = create("before", 32);
     for (size_t round = 0; round < 300; round++) {
@@ -172,9 +172,9 @@ int main(int count, char **arguments)
         return 0;
     }
     elements_of_several_are_not_mixed_up();
-    marked_elements_that_were_freed_are_not_given_to_others();
+    slots_of_freed_marked_elements_are_not_used_for_others();
     one_may_be_destroyed_while_threads_live_that_used_it();
-    many_may_come_and_go();
+    many_may_be_created_and_destroyed();
     a_thread_may_use_one_while_it_ends();
     return 0;
 }

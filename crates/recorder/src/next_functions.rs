@@ -1,26 +1,28 @@
-//! The next definitions of what the hooks stand before, and the blocks that are given out while they are looked up.
+//! The next definitions of the functions that the hooks replace, and the blocks that are handed out
+//! while these are looked up.
 //!
-//! Invariants: a function's address is stored once it was found, and never changes. Blocks from `BUFFER` are never freed.
+//! Invariants: a function's address is stored once it was found, and never changes. Blocks of
+//! `EARLY_MEMORY` are never freed.
 
-use crate::unwind::modules;
+use crate::unwind::loader;
 use crate::{clock, operator_new, sys};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-/// A function of another library.
+/// The next definition of a function, in another library.
 #[derive(Debug)]
-pub struct Next {
+pub struct NextFunction {
     name: &'static CStr,
     address: AtomicPtr<c_void>,
 }
 
-impl Next {
+impl NextFunction {
     const fn new(name: &'static CStr) -> Self {
         Self { name, address: AtomicPtr::new(core::ptr::null_mut()) }
     }
 
-    /// Its address; null where there is no such function, or it is being looked up by this very thread.
+    /// Its address. Null if there is no such function, or while this thread looks it up.
     #[inline(always)]
     pub fn get(&self) -> *mut c_void {
         let address = self.address.load(Ordering::Relaxed);
@@ -37,8 +39,8 @@ impl Next {
 macro_rules! functions {
     ($($static:ident = $name:literal;)*) => {
         $(#[doc = concat!("`", stringify!($name), "`.")]
-          pub static $static: Next = Next::new($name);)*
-        static ALL: &[&Next] = &[$(&$static),*];
+          pub static $static: NextFunction = NextFunction::new($name);)*
+        static ALL: &[&NextFunction] = &[$(&$static),*];
     };
 }
 
@@ -76,70 +78,74 @@ unsafe extern "C" {
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
-const NEXT: *mut c_void = usize::MAX as *mut c_void;
-const DEFAULT: *mut c_void = core::ptr::null_mut();
+const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
+const RTLD_DEFAULT: *mut c_void = core::ptr::null_mut();
 
-/// 0: nobody has looked; [`DONE`]; or the thread that looks.
-static LOOKING: AtomicU32 = AtomicU32::new(0);
+/// 0 at first, then the id of the thread that looks the functions up, then [`DONE`].
+static LOOKUP: AtomicU32 = AtomicU32::new(0);
 const DONE: u32 = u32::MAX;
 
 fn look_up_all() {
-    let own = sys::thread();
+    let thread = sys::thread_id();
     loop {
-        match LOOKING.compare_exchange(0, own, Ordering::Acquire, Ordering::Acquire) {
+        match LOOKUP.compare_exchange(0, thread, Ordering::Acquire, Ordering::Acquire) {
             Ok(_) => break,
-            // A function that isn't there, or that the lookup itself asks for.
+            // There is no such function, or the lookup itself calls it.
             Err(DONE) => return,
-            Err(looking) if looking == own => return,
-            Err(_) => sys::give_way(),
+            Err(owner) if owner == thread => return,
+            Err(_) => sys::yield_now(),
         }
     }
-    // SAFETY: the names end with a zero.
-    modules::set_find_object(unsafe { dlsym(DEFAULT, c"_dl_find_object".as_ptr()) });
-    // Before a hook goes on to anything, so that the recording's file begins with the answer.
+    // SAFETY: the name ends with a zero.
+    loader::set_find_object(unsafe { dlsym(RTLD_DEFAULT, c"_dl_find_object".as_ptr()) });
+    // Before a hook calls anything, so that the file's header contains the result.
     // SAFETY: the same.
     unsafe {
-        let malloc = dlsym(NEXT, MALLOC.name.as_ptr());
-        operator_new::begin(malloc, dlsym(DEFAULT, c"_Znwm".as_ptr()));
+        let malloc = dlsym(RTLD_NEXT, MALLOC.name.as_ptr());
+        operator_new::find_library(malloc, dlsym(RTLD_DEFAULT, c"_Znwm".as_ptr()));
     }
     for next in ALL {
         // SAFETY: the same.
-        let address = unsafe { dlsym(NEXT, next.name.as_ptr()) };
+        let address = unsafe { dlsym(RTLD_NEXT, next.name.as_ptr()) };
         next.address.store(address, Ordering::Release);
     }
-    // SAFETY: the same; the byte is of that name's type.
-    unsafe { clock::set_one_thread(dlsym(DEFAULT, c"__libc_single_threaded".as_ptr()).cast()) };
-    LOOKING.store(DONE, Ordering::Release);
+    // SAFETY: the same. The byte has that type.
+    unsafe {
+        clock::set_single_threaded(dlsym(RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()).cast())
+    };
+    LOOKUP.store(DONE, Ordering::Release);
 }
 
-const BUFFER_SIZE: usize = 64 * 1024;
+const EARLY_BYTES: usize = 64 * 1024;
 
 #[repr(C, align(4096))]
-struct Buffer(UnsafeCell<[u8; BUFFER_SIZE]>);
+struct EarlyMemory(UnsafeCell<[u8; EARLY_BYTES]>);
 
-// SAFETY: each block is given out once.
-unsafe impl Sync for Buffer {}
+// SAFETY: each block is handed out once.
+unsafe impl Sync for EarlyMemory {}
 
-static BUFFER: Buffer = Buffer(UnsafeCell::new([0; BUFFER_SIZE]));
-static USED: AtomicUsize = AtomicUsize::new(0);
+static EARLY_MEMORY: EarlyMemory = EarlyMemory(UnsafeCell::new([0; EARLY_BYTES]));
+static EARLY_USED: AtomicUsize = AtomicUsize::new(0);
 
-/// A zeroed block while nobody else can give one; null if there is none. Its size lies in the word before it.
+/// A zeroed block for a call before the next functions are known; null if there is no memory left. Its
+/// size is stored in the word before it.
 pub fn early_block(size: usize, alignment: usize) -> *mut u8 {
     let alignment = alignment.max(16);
-    let mut used = USED.load(Ordering::Relaxed);
+    let mut used = EARLY_USED.load(Ordering::Relaxed);
     loop {
-        let Some(at) = (used + 16).checked_next_multiple_of(alignment) else {
+        let Some(start) = (used + 16).checked_next_multiple_of(alignment) else {
             return core::ptr::null_mut();
         };
-        let Some(end) = at.checked_add(size).filter(|&end| end <= BUFFER_SIZE) else {
+        let Some(end) = start.checked_add(size).filter(|&end| end <= EARLY_BYTES) else {
             return core::ptr::null_mut();
         };
-        match USED.compare_exchange_weak(used, end, Ordering::Relaxed, Ordering::Relaxed) {
+        match EARLY_USED.compare_exchange_weak(used, end, Ordering::Relaxed, Ordering::Relaxed) {
             Err(now) => used = now,
             Ok(_) => {
-                // SAFETY: the block and the words before it lie in the buffer and are nobody else's.
+                // SAFETY: the block and the two words before it lie in the memory, and belong to this
+                // call alone.
                 unsafe {
-                    let block = BUFFER.0.get().cast::<u8>().add(at);
+                    let block = EARLY_MEMORY.0.get().cast::<u8>().add(start);
                     block.sub(8).cast::<usize>().write(size);
                     return block;
                 }
@@ -148,14 +154,14 @@ pub fn early_block(size: usize, alignment: usize) -> *mut u8 {
     }
 }
 
-/// The size of a block that [`early_block`] gave out; `None` for all others.
+/// The size of a block of [`early_block`]; `None` for any other block.
 #[inline(always)]
 pub fn early_size(block: *const c_void) -> Option<usize> {
-    let offset = (block as usize).wrapping_sub(BUFFER.0.get() as usize);
-    if offset >= BUFFER_SIZE {
+    let offset = (block as usize).wrapping_sub(EARLY_MEMORY.0.get() as usize);
+    if offset >= EARLY_BYTES {
         return None;
     }
-    // SAFETY: the block's size lies before it.
+    // SAFETY: the block's size is stored before it.
     Some(unsafe { block.cast::<usize>().sub(1).read() })
 }
 
@@ -174,7 +180,7 @@ mod tests {
             assert_eq!(early_size(block.cast()), Some(size));
             end = block as usize + size;
         }
-        assert!(early_block(BUFFER_SIZE, 16).is_null());
+        assert!(early_block(EARLY_BYTES, 16).is_null());
         assert!(early_block(usize::MAX, 1 << 40).is_null());
         assert_eq!(early_size((&raw const end).cast()), None);
     }
