@@ -111,8 +111,8 @@ fn the_papers_programs_make_the_papers_calls() {
 }
 
 #[test]
-fn ways_are_rows_beside_each_other() {
-    if crate::too_long("ways_are_rows_beside_each_other") {
+fn variants_are_rows_beside_each_other() {
+    if crate::too_long("variants_are_rows_beside_each_other") {
         return;
     }
     let arguments =
