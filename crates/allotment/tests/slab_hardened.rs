@@ -5,6 +5,7 @@
 mod support;
 
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use allotment::{Arena, Budget, File, Malloc, RawSlab, SharedSource, Slab, SlabBuilder};
 use support::child::{self, Child};
@@ -58,6 +59,38 @@ fn a_double_free_is_stopped() {
         free(&slab, object);
         free(&slab, object);
     });
+}
+
+#[test]
+fn a_double_free_is_stopped_while_other_threads_print_the_slab() {
+    is_stopped(
+        "a_double_free_is_stopped_while_other_threads_print_the_slab",
+        "double free",
+        || {
+            let slab = hardened();
+            let object = object(&slab);
+            let address = object.as_ptr().expose_provenance();
+            let printed = AtomicU32::new(0);
+            std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        loop {
+                            printed.fetch_add(1, Ordering::Relaxed);
+                            // Holds the lock of standard error while it asks for the slab's statistics.
+                            eprintln!("{slab:?}");
+                        }
+                    });
+                }
+                while printed.load(Ordering::Relaxed) < 20 {
+                    std::thread::yield_now();
+                }
+                let object = core::ptr::with_exposed_provenance_mut(address);
+                let object = NonNull::new(object).expect("an address of the slab");
+                free(&slab, object);
+                free(&slab, object);
+            });
+        },
+    );
 }
 
 #[test]

@@ -109,7 +109,15 @@ impl<'g, X: FirstList> PageGroup<'g, X> {
     ///
     /// The search moves pages that are in the wrong list to the list where they belong, and skips
     /// pages without a free slot.
-    pub fn find(&self, list: usize, from: usize) -> Option<(usize, PageClaim<'g, X>, PageOrigin)> {
+    /// Putting a page back may have taken its slots for a moment, and a thread that began to wait
+    /// then found none. So `listed` is called after each page that was moved; it wakes the waiting
+    /// threads.
+    pub fn find(
+        &self,
+        list: usize,
+        from: usize,
+        listed: impl Fn(),
+    ) -> Option<(usize, PageClaim<'g, X>, PageOrigin)> {
         let mut moves = 0;
         while let Some(page) = self.hints.clear_one(list, from) {
             // Before the claim: if another thread has the claim and puts the page back, a thread
@@ -134,8 +142,9 @@ impl<'g, X: FirstList> PageGroup<'g, X> {
             if !misplaced {
                 return Some((page, claim, PageOrigin::Open));
             }
-            if let PageChange::Emptied(claim) = self.put_back(page, claim) {
-                return Some((page, claim, PageOrigin::Emptied));
+            match self.put_back(page, claim) {
+                PageChange::Emptied(claim) => return Some((page, claim, PageOrigin::Emptied)),
+                PageChange::Listed | PageChange::Unlisted => listed(),
             }
         }
         None

@@ -194,7 +194,8 @@ impl SlabShared {
 
     /// Releases one of the pages that are kept empty; returns its bytes.
     fn release_kept(&self) -> Option<usize> {
-        let (claim, origin) = self.page_table.claim_listed(&[EMPTY_LIST], 0)?;
+        let (claim, origin) =
+            self.page_table.claim_listed(&[EMPTY_LIST], 0, || self.wake_waiters())?;
         let bytes = claim.page().info.bytes();
         if origin == PageOrigin::Open {
             // The hint was stale: the page was used again in the meantime.

@@ -43,7 +43,8 @@ impl SlabShared {
         const LISTS: [[usize; BINS + 1]; 2] =
             [[7, 6, 5, 4, 3, 2, 1, 0, EMPTY_LIST], [15, 14, 13, 12, 11, 10, 9, 8, EMPTY_LIST]];
         loop {
-            let (claim, origin) = self.page_table.claim_listed(&LISTS[lifetime], start)?;
+            let listed = || self.wake_waiters();
+            let (claim, origin) = self.page_table.claim_listed(&LISTS[lifetime], start, listed)?;
             let fits = claim.page().info.lifetime.load(Ordering::Relaxed) == lifetime as u8;
             if fits || origin != PageOrigin::Open {
                 return Some(self.prepare(claim, origin, lifetime));
@@ -150,7 +151,7 @@ impl SlabShared {
         if !self.waiters.try_take_turn(process) {
             return None;
         }
-        // The turn ends even if the source panics.
+        // Ends when this call returns.
         let _turn = SourceTurn(self);
         Some(self.new_page(lifetime, false).map(SlotSupply::Page))
     }

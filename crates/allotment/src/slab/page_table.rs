@@ -311,6 +311,7 @@ impl PageTable {
         &self,
         lists: &[usize],
         start: u32,
+        listed: impl Fn(),
     ) -> Option<(SlabClaim<'_>, PageOrigin)> {
         let (start_bucket, start_position) = bucket_of(start);
         let is_made = |bucket: &&AtomicPtr<Bucket>| !bucket.load(Ordering::Relaxed).is_null();
@@ -323,7 +324,7 @@ impl PageTable {
             for step in 0..buckets {
                 let bucket = self.bucket((first + step) % buckets).expect("counted above");
                 let from = if step == 0 { start_position } else { 0 };
-                if let Some((_, claim, origin)) = bucket.group().find(list, from) {
+                if let Some((_, claim, origin)) = bucket.group().find(list, from, &listed) {
                     return Some((claim, origin));
                 }
             }

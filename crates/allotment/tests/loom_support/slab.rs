@@ -279,7 +279,7 @@ impl PagesModel {
                 (page, self.resume_claim(page), false)
             }
             _ => {
-                let (page, claim, origin) = self.group().find(list, 0)?;
+                let (page, claim, origin) = self.group().find(list, 0, || ())?;
                 (page, claim, origin != PageOrigin::Open)
             }
         };
