@@ -155,11 +155,11 @@ fn judged(
     recording: &Recording,
     arguments: &AdviseArguments,
 ) -> Result<(Analysis, Others), Failure> {
-    let options = analyse::Options {
+    let options = analyse::AnalyseOptions {
         process: arguments.process,
         progress: true,
         bare_cpu_ns: recording.bare_cpu_ns,
-        ..analyse::Options::default()
+        ..analyse::AnalyseOptions::default()
     };
     let mut analysis = analyse::analyse(&recording.path, &options)?;
     let mut others = Reader::open(&recording.path)

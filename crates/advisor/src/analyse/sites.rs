@@ -3,9 +3,9 @@
 //! Stacks with the same innermost frame are one site, unless that frame is a wrapper's or its callers'
 //! blocks behave differently. Then they are divided by the caller, and so on outwards.
 
-use super::first::Stack;
+use super::block_statistics::BlockStatistics;
+use super::stack_pass::StackStatistics;
 use super::symbols::Symbols;
-use super::tally::Tally;
 use hashbrown::HashSet;
 use std::collections::BTreeMap;
 use trace_format::{ModuleId, NodeId, Stacks};
@@ -31,7 +31,7 @@ const FEW: f64 = 0.02;
 
 /// A site that is being found.
 #[derive(Debug, Default)]
-pub struct Draft {
+pub struct SiteDraft {
     /// The frames that all its stacks have in common, the innermost first.
     pub path: Vec<NodeId>,
     /// The number of innermost frames that are wrappers', judged by their callers' behaviour.
@@ -40,91 +40,103 @@ pub struct Draft {
     pub rest: bool,
     /// Indexes of the stacks.
     pub stacks: Vec<u32>,
-    pub tally: Tally,
+    pub statistics: BlockStatistics,
 }
 
 /// A stack and the position in it.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct StackPosition {
     stack: u32,
     at: NodeId,
 }
 
 /// A frame as its callers see it: a place in the code.
-type Key = (Option<ModuleId>, u64);
+type CodeLocation = (Option<ModuleId>, u64);
 
 /// Finds the sites of a program.
-pub struct Finder<'a, 'm> {
+pub struct SiteFinder<'a, 'm> {
     stacks: &'a Stacks,
-    all: &'a [Stack],
+    all: &'a [StackStatistics],
     symbols: &'a mut Symbols<'m>,
     least: u64,
-    found: Vec<Draft>,
+    found: Vec<SiteDraft>,
 }
 
-impl<'a, 'm> Finder<'a, 'm> {
-    pub fn new(stacks: &'a Stacks, all: &'a [Stack], symbols: &'a mut Symbols<'m>) -> Self {
-        let allocations: u64 = all.iter().map(|stack| stack.tally.count).sum();
+impl<'a, 'm> SiteFinder<'a, 'm> {
+    pub fn new(
+        stacks: &'a Stacks,
+        all: &'a [StackStatistics],
+        symbols: &'a mut Symbols<'m>,
+    ) -> Self {
+        let allocations: u64 = all.iter().map(|stack| stack.statistics.count).sum();
         let least = LEAST_COUNT.max((allocations as f64 * LEAST_SHARE) as u64);
         Self { stacks, all, symbols, least, found: Vec::new() }
     }
 
     /// The sites, the most frequent first.
-    pub fn find(mut self) -> Vec<Draft> {
-        let place =
-            |(index, stack): (usize, &Stack)| Place { stack: index as u32, at: NodeId(stack.node) };
-        let places: Vec<Place> = self.all.iter().enumerate().map(place).collect();
+    pub fn find(mut self) -> Vec<SiteDraft> {
+        let place = |(index, stack): (usize, &StackStatistics)| StackPosition {
+            stack: index as u32,
+            at: NodeId(stack.node),
+        };
+        let places: Vec<StackPosition> = self.all.iter().enumerate().map(place).collect();
         for (_, places) in self.by_frame(&places) {
             self.divide(places, Vec::new(), 0, 0);
         }
         self.found.sort_by(|a, b| {
-            b.tally.count.cmp(&a.tally.count).then_with(|| a.stacks.cmp(&b.stacks))
+            b.statistics.count.cmp(&a.statistics.count).then_with(|| a.stacks.cmp(&b.stacks))
         });
         self.found
     }
 
-    fn key(&self, node: NodeId) -> Key {
+    fn key(&self, node: NodeId) -> CodeLocation {
         if node.is_root() {
             return (None, u64::from(node.0));
         }
         (self.stacks.module(node), self.stacks.return_address(node))
     }
 
-    fn by_frame(&self, places: &[Place]) -> BTreeMap<Key, Vec<Place>> {
-        let mut parts: BTreeMap<Key, Vec<Place>> = BTreeMap::new();
+    fn by_frame(&self, places: &[StackPosition]) -> BTreeMap<CodeLocation, Vec<StackPosition>> {
+        let mut parts: BTreeMap<CodeLocation, Vec<StackPosition>> = BTreeMap::new();
         for &place in places {
             parts.entry(self.key(place.at)).or_default().push(place);
         }
         parts
     }
 
-    fn callers(&self, places: &[Place]) -> Vec<Place> {
+    fn callers(&self, places: &[StackPosition]) -> Vec<StackPosition> {
         places
             .iter()
             .map(|place| {
                 let at = if place.at.is_root() { place.at } else { self.stacks.parent(place.at) };
-                Place { at, ..*place }
+                StackPosition { at, ..*place }
             })
             .collect()
     }
 
-    fn sum(&self, places: &[Place]) -> Tally {
-        let mut sum = Tally::default();
-        places.iter().for_each(|place| sum.merge(&self.all[place.stack as usize].tally));
+    fn sum(&self, places: &[StackPosition]) -> BlockStatistics {
+        let mut sum = BlockStatistics::default();
+        places.iter().for_each(|place| sum.merge(&self.all[place.stack as usize].statistics));
         sum
     }
 
     /// The distance of the stacks' behaviours from that of their sum: the sum weighted by allocations.
-    fn spread(&self, places: &[Place], sum: &Tally) -> f64 {
-        let far = |place: &Place| {
-            let tally = &self.all[place.stack as usize].tally;
-            tally.count as f64 * tally.distance(sum)
+    fn spread(&self, places: &[StackPosition], sum: &BlockStatistics) -> f64 {
+        let far = |place: &StackPosition| {
+            let statistics = &self.all[place.stack as usize].statistics;
+            statistics.count as f64 * statistics.distance(sum)
         };
         places.iter().map(far).sum()
     }
 
     /// Makes sites of stacks that have the frame after `path` in common.
-    fn divide(&mut self, places: Vec<Place>, mut path: Vec<NodeId>, wrappers: usize, depth: usize) {
+    fn divide(
+        &mut self,
+        places: Vec<StackPosition>,
+        mut path: Vec<NodeId>,
+        wrappers: usize,
+        depth: usize,
+    ) {
         let node = places[0].at;
         if node.is_root() {
             return self.emit(places, path, wrappers, false);
@@ -172,9 +184,9 @@ impl<'a, 'm> Finder<'a, 'm> {
     }
 
     /// Stacks that have all of several levels of callers in common, at the last of those levels.
-    fn by_path(&self, levels: &[Vec<Place>]) -> Vec<Vec<Place>> {
+    fn by_path(&self, levels: &[Vec<StackPosition>]) -> Vec<Vec<StackPosition>> {
         let Some(last) = levels.last() else { return Vec::new() };
-        let mut parts: BTreeMap<Vec<Key>, Vec<Place>> = BTreeMap::new();
+        let mut parts: BTreeMap<Vec<CodeLocation>, Vec<StackPosition>> = BTreeMap::new();
         for (index, &place) in last.iter().enumerate() {
             let path = levels.iter().map(|level| self.key(level[index].at)).collect();
             parts.entry(path).or_default().push(place);
@@ -182,7 +194,7 @@ impl<'a, 'm> Finder<'a, 'm> {
         parts.into_values().collect()
     }
 
-    fn functions(&mut self, parts: &[Vec<Place>]) -> usize {
+    fn functions(&mut self, parts: &[Vec<StackPosition>]) -> usize {
         let mut names = HashSet::new();
         for part in parts {
             if let Some(node) = part.first().map(|place| place.at).filter(|node| !node.is_root())
@@ -197,7 +209,7 @@ impl<'a, 'm> Finder<'a, 'm> {
     /// Makes sites of each part, those with few allocations together.
     fn each(
         &mut self,
-        parts: Vec<Vec<Place>>,
+        parts: Vec<Vec<StackPosition>>,
         path: &[NodeId],
         wrappers: usize,
         depth: usize,
@@ -207,7 +219,7 @@ impl<'a, 'm> Finder<'a, 'm> {
         let mut rest = Vec::new();
         for part in parts {
             let own: u64 =
-                part.iter().map(|place| self.all[place.stack as usize].tally.count).sum();
+                part.iter().map(|place| self.all[place.stack as usize].statistics.count).sum();
             let wrapped = path.len() == wrappers;
             if !wrapped && (own as f64) < FEW * count as f64 {
                 rest.extend(part);
@@ -225,9 +237,9 @@ impl<'a, 'm> Finder<'a, 'm> {
         }
     }
 
-    fn emit(&mut self, places: Vec<Place>, path: Vec<NodeId>, wrappers: usize, rest: bool) {
-        let tally = self.sum(&places);
+    fn emit(&mut self, places: Vec<StackPosition>, path: Vec<NodeId>, wrappers: usize, rest: bool) {
+        let statistics = self.sum(&places);
         let stacks = places.iter().map(|place| place.stack).collect();
-        self.found.push(Draft { path, wrappers, rest, stacks, tally });
+        self.found.push(SiteDraft { path, wrappers, rest, stacks, statistics });
     }
 }

@@ -2,7 +2,7 @@
 
 use super::rounds::Standing;
 use crate::analyse::findings::{BetterMalloc, Category, Group, Outcome, Program, Together};
-use crate::analyse::words;
+use crate::analyse::formatting;
 
 /// Where the program's CPU time is unknown: a malloc saves as much as all plans if it takes longer than
 /// they do by at most this share of glibc's time.
@@ -179,7 +179,7 @@ pub fn together(
     if let Some(gain) = gain {
         reason += &format!(", which saves {} of the program's CPU time", percent(gain));
         if let Some(ceiling) = ceiling {
-            reason += &format!(", of {} that these blocks cost", words::percent(ceiling));
+            reason += &format!(", of {} that these blocks cost", formatting::percent(ceiling));
         }
     }
     Together {
@@ -195,7 +195,7 @@ pub fn together(
 
 /// A share in the summary's format. A plan that costs more saves nothing.
 fn percent(share: f64) -> String {
-    words::percent(share.max(0.0))
+    formatting::percent(share.max(0.0))
 }
 
 /// The fastest malloc that is faster than glibc, doesn't need too much memory, and saves enough.

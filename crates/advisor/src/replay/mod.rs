@@ -187,12 +187,12 @@ pub fn run(arguments: &ReplayArguments) -> Result<(), Failure> {
         ..Options::default()
     };
     mallocs(&options)?;
-    let analysing = analyse::Options {
+    let analysing = analyse::AnalyseOptions {
         process: arguments.process,
         progress: true,
         // The analysis takes the smallest part of a replay's time; it must not need most of the memory.
         frugal: true,
-        ..analyse::Options::default()
+        ..analyse::AnalyseOptions::default()
     };
     let mut analysis = analyse::analyse(&arguments.file, &analysing)?;
     for tried in &arguments.tries {

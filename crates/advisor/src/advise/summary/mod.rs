@@ -5,7 +5,7 @@ mod answer;
 use super::processes::Others;
 use super::words::one_line;
 use crate::analyse::findings::Findings;
-use crate::analyse::words;
+use crate::analyse::formatting;
 use answer::{
     COLUMNS, code, is_confirmed, malloc_line, ranked, rows, system, verdict, why, withdrawn,
 };
@@ -133,17 +133,20 @@ fn head(findings: &Findings) -> String {
             None => format!("Ended with exit code {exit} after"),
         },
     };
-    text += &format!(" {}", words::time(program.wall_ns));
+    text += &format!(" {}", formatting::time(program.wall_ns));
     if let Some(ns) = program.bare_cpu_ns {
         text += &if program.bare_measured {
-            format!(" with {} of CPU time, measured without the recorder", words::time(ns))
+            format!(" with {} of CPU time, measured without the recorder", formatting::time(ns))
         } else {
-            format!(" with about {} of CPU time, the recorder's share taken off", words::time(ns))
+            format!(
+                " with about {} of CPU time, the recorder's share taken off",
+                formatting::time(ns)
+            )
         };
     }
     text += &match program.threads {
         0 | 1 => ".".to_owned(),
-        threads => format!("; {} threads allocate.", words::count(threads.into())),
+        threads => format!("; {} threads allocate.", formatting::count(threads.into())),
     };
     if program.allocations == 0 {
         return wrapped(&text);
@@ -162,9 +165,9 @@ fn head(findings: &Findings) -> String {
     };
     let spent = format!(
         "{} allocations of {} in all; live memory peaked at {}.{share}",
-        words::count(program.allocations),
-        words::bytes(program.bytes),
-        words::bytes(program.peak_live_bytes),
+        formatting::count(program.allocations),
+        formatting::bytes(program.bytes),
+        formatting::bytes(program.peak_live_bytes),
     );
     format!("{}\n{}", wrapped(&text), wrapped(&spent))
 }
@@ -180,7 +183,7 @@ fn replayed_share(findings: &Findings) -> Option<f64> {
 
 /// `about 3.1 %`, `less than 0.1 %`.
 fn about(share: f64) -> String {
-    let text = words::percent(share);
+    let text = formatting::percent(share);
     if text.starts_with("less") { text } else { format!("about {text}") }
 }
 
@@ -212,7 +215,7 @@ fn doubts(findings: &Findings) -> Vec<String> {
     if bare < SHORT_NS {
         doubts.push(format!(
             "It took {} of CPU time, which is mostly its start. Give it more work to get reliable figures.",
-            words::time(bare)
+            formatting::time(bare)
         ));
     } else if !program.bare_measured && program.cpu_ns.is_some_and(|cpu| cpu > 2 * bare) {
         doubts.push(

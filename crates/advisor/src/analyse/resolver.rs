@@ -1,63 +1,65 @@
-//! What the events say of blocks: which one a free takes, and which stack and thread had made it.
+//! Resolves events to blocks: which block a free frees, and which stack and thread had allocated it.
 //!
-//! The thread that reads ahead does this beside the passes, which then need no table of live blocks of their own: both
-//! have about the same to do.
+//! This runs on a thread of its own beside each pass, so that the passes need no table of live blocks. Both
+//! threads have about the same work.
 
-use super::live::{Block, Live};
+use super::live_blocks::{LiveBlock, LiveBlocks};
 use hashbrown::HashMap;
 use trace_format::raw::Lock;
 use trace_format::{Event, NodeId, What};
 
-/// An event as the passes see it.
+/// An event with the block that it is about.
 #[derive(Debug, Clone, Copy)]
-pub struct Step {
+pub struct ResolvedEvent {
     /// Nanoseconds since the process began.
     pub time_ns: u64,
     pub thread: u32,
-    pub what: Done,
+    pub what: BlockAction,
 }
 
-impl Step {
-    /// The cell that it is about.
+impl ResolvedEvent {
+    /// The cell of its block.
     #[inline]
     pub fn cell(&self) -> Option<u32> {
         match self.what {
-            Done::Made { cell, .. } => Some(cell),
-            Done::Gone(block) | Done::Lost(block) => Some(block.cell),
+            BlockAction::Allocated { cell, .. } => Some(cell),
+            BlockAction::Freed(block) | BlockAction::Lost(block) => Some(block.cell),
             _ => None,
         }
     }
 }
 
-/// What was done to a block, or for a lock.
+/// What an event does to a block, or a wait for a lock.
 ///
-/// A *cell* stands for a stack and a thread that allocates; cells are numbered in the order in which they come.
+/// A *cell* stands for a stack and the thread that allocates there. Cells are numbered in the order of
+/// their first allocations.
 #[derive(Debug, Clone, Copy)]
-pub enum Done {
-    /// A block was made by a cell of this stack and of the step's thread.
-    Made { address: u64, size: u64, site: NodeId, cell: u32, by_realloc: bool },
-    /// A block is freed.
-    Gone(Block),
-    /// A block is freed that wasn't seen made.
-    Unknown,
-    /// A block has gone whose free was not seen, since the next step makes one at its address. It is no event of its own.
-    Lost(Block),
+pub enum BlockAction {
+    /// The event's thread allocated a block.
+    Allocated { address: u64, size: u64, site: NodeId, cell: u32, by_realloc: bool },
+    /// A block was freed.
+    Freed(LiveBlock),
+    /// A block was freed whose allocation was not recorded.
+    UnknownFree,
+    /// The free of a block was not recorded, but the next event allocates a block at its address. This is
+    /// not an event of the recording.
+    Lost(LiveBlock),
     /// A thread waited for a lock.
     Waited { address: u64, lock: Lock, duration_ns: u64, site: NodeId },
-    /// Something else.
+    /// Any other event.
     Other,
 }
 
 const NONE: u32 = u32::MAX;
 
-/// Turns events into steps.
+/// Resolves events.
 #[derive(Debug)]
 pub struct Resolver {
-    pub live: Live,
-    /// By node: the thread that allocated there last, and its cell.
+    pub live: LiveBlocks,
+    /// For each node: the thread that allocated there last, and its cell.
     last: Vec<(u32, u32)>,
     cell_of: HashMap<(u32, u32), u32>,
-    /// By thread: its next allocation belongs to a free.
+    /// For each thread: whether its next allocation is the second half of a realloc.
     reallocating: Vec<bool>,
     allocations: u64,
 }
@@ -65,7 +67,7 @@ pub struct Resolver {
 impl Resolver {
     pub fn new() -> Self {
         Self {
-            live: Live::new(),
+            live: LiveBlocks::new(),
             last: Vec::new(),
             cell_of: HashMap::new(),
             reallocating: Vec::new(),
@@ -73,33 +75,32 @@ impl Resolver {
         }
     }
 
-    /// Begins again with the same events, which have the same cells: these are known then, and what memory there is serves
-    /// again.
-    pub fn again(&mut self) {
+    /// Starts again with the same events. Their cells stay the same, and memory is reused.
+    pub fn restart(&mut self) {
         self.live.clear();
         self.reallocating.clear();
         self.allocations = 0;
     }
 
-    /// Lets memory bring what an event will need.
+    /// Prefetches what [`prefetch_near`](Self::prefetch_near) needs for an event.
     #[inline]
-    pub fn expect(&self, event: &Event) {
+    pub fn prefetch_far(&self, event: &Event) {
         if let What::Alloc { address, .. } | What::Free { address, .. } = event.what {
-            self.live.expect(address);
+            self.live.prefetch_far(address);
         }
     }
 
-    /// The same, sooner.
+    /// Prefetches what [`resolve`](Self::resolve) needs for an event.
     #[inline]
-    pub fn expect_soon(&self, event: &Event) {
+    pub fn prefetch_near(&self, event: &Event) {
         if let What::Free { address, .. } = event.what {
-            self.live.expect_soon(address);
+            self.live.prefetch_near(address);
         }
     }
 
-    /// Resolves an event: one step, or two where a free was not seen.
+    /// Resolves an event; the result has two events if a free was not recorded.
     #[inline]
-    pub fn resolve(&mut self, event: &Event, into: &mut Vec<Step>) {
+    pub fn resolve(&mut self, event: &Event, into: &mut Vec<ResolvedEvent>) {
         let Event { time_ns, thread, what } = *event;
         let what = match what {
             What::Alloc { address, size, site, .. } => {
@@ -110,27 +111,27 @@ impl Resolver {
                 let cell = self.cell(site, thread);
                 let birth = self.allocations as u32;
                 self.allocations += 1;
-                let block = Block { address, born_ns: time_ns, size, birth, cell };
+                let block = LiveBlock { address, born_ns: time_ns, size, birth, cell };
                 if let Some(old) = self.live.insert(block) {
-                    into.push(Step { time_ns, thread, what: Done::Lost(old) });
+                    into.push(ResolvedEvent { time_ns, thread, what: BlockAction::Lost(old) });
                 }
-                Done::Made { address, size, site, cell, by_realloc }
+                BlockAction::Allocated { address, size, site, cell, by_realloc }
             }
             What::Free { address, by_realloc } => {
                 if by_realloc {
-                    self.reallocates(thread);
+                    self.expect_reallocation(thread);
                 }
-                self.live.remove(address).map_or(Done::Unknown, Done::Gone)
+                self.live.remove(address).map_or(BlockAction::UnknownFree, BlockAction::Freed)
             }
             What::LockWait { address, lock, duration_ns, site } => {
-                Done::Waited { address, lock, duration_ns, site }
+                BlockAction::Waited { address, lock, duration_ns, site }
             }
-            _ => Done::Other,
+            _ => BlockAction::Other,
         };
-        into.push(Step { time_ns, thread, what });
+        into.push(ResolvedEvent { time_ns, thread, what });
     }
 
-    fn reallocates(&mut self, thread: u32) {
+    fn expect_reallocation(&mut self, thread: u32) {
         let index = thread as usize;
         if self.reallocating.len() <= index {
             self.reallocating.resize(index + 1, false);
@@ -142,12 +143,12 @@ impl Resolver {
     fn cell(&mut self, site: NodeId, thread: u32) -> u32 {
         match self.last.get(site.0 as usize) {
             Some(&(last, cell)) if last == thread => cell,
-            _ => self.another_thread(site, thread),
+            _ => self.find_cell(site, thread),
         }
     }
 
     #[cold]
-    fn another_thread(&mut self, site: NodeId, thread: u32) -> u32 {
+    fn find_cell(&mut self, site: NodeId, thread: u32) -> u32 {
         let index = site.0 as usize;
         if index >= self.last.len() {
             self.last.resize((index + 1).next_power_of_two(), (NONE, NONE));
@@ -158,7 +159,7 @@ impl Resolver {
         cell
     }
 
-    /// Bytes that it takes.
+    /// Its memory, in bytes.
     #[cfg(test)]
     pub fn memory(&self) -> usize {
         self.live.memory() + self.last.capacity() * 8 + self.cell_of.allocation_size()
@@ -170,12 +171,12 @@ mod tests {
     use super::*;
     use trace_format::raw::{Flags, Origin};
 
-    fn steps(resolver: &mut Resolver, events: &[(u32, What)]) -> Vec<Done> {
-        let mut steps = Vec::new();
+    fn resolved(resolver: &mut Resolver, events: &[(u32, What)]) -> Vec<BlockAction> {
+        let mut resolved = Vec::new();
         for (time, &(thread, what)) in events.iter().enumerate() {
-            resolver.resolve(&Event { time_ns: time as u64 * 100, thread, what }, &mut steps);
+            resolver.resolve(&Event { time_ns: time as u64 * 100, thread, what }, &mut resolved);
         }
-        steps.into_iter().map(|step| step.what).collect()
+        resolved.into_iter().map(|event| event.what).collect()
     }
 
     fn made(address: u64, site: u32) -> What {
@@ -189,20 +190,22 @@ mod tests {
     #[test]
     fn a_free_has_the_block_that_was_made_there_and_each_stack_and_thread_a_cell() {
         let mut resolver = Resolver::new();
-        let found = steps(
+        let found = resolved(
             &mut resolver,
             &[(0, made(0x1000, 5)), (1, made(0x2000, 5)), (0, freed(0x2000)), (1, made(0x2000, 6))],
         );
         let cells: Vec<u32> = found
             .iter()
-            .filter_map(|done| if let Done::Made { cell, .. } = done { Some(*cell) } else { None })
+            .filter_map(|done| {
+                if let BlockAction::Allocated { cell, .. } = done { Some(*cell) } else { None }
+            })
             .collect();
         assert_eq!(cells, [0, 1, 2]);
-        let Done::Gone(block) = found[2] else { panic!("{found:?}") };
+        let BlockAction::Freed(block) = found[2] else { panic!("{found:?}") };
         assert_eq!((block.cell, block.birth, block.born_ns), (1, 1, 100));
-        let again = steps(&mut resolver, &[(0, made(0x3000, 5)), (1, made(0x4000, 5))]);
-        let Done::Made { cell: 0, .. } = again[0] else { panic!("{again:?}") };
-        let Done::Made { cell: 1, .. } = again[1] else { panic!("{again:?}") };
+        let later = resolved(&mut resolver, &[(0, made(0x3000, 5)), (1, made(0x4000, 5))]);
+        let BlockAction::Allocated { cell: 0, .. } = later[0] else { panic!("{later:?}") };
+        let BlockAction::Allocated { cell: 1, .. } = later[1] else { panic!("{later:?}") };
     }
 
     #[test]
@@ -210,24 +213,24 @@ mod tests {
         let events =
             [(0, made(0x1000, 5)), (1, made(0x2000, 5)), (0, freed(0x2000)), (0, made(0x3000, 6))];
         let mut resolver = Resolver::new();
-        let first = steps(&mut resolver, &events);
-        resolver.again();
-        assert_eq!(format!("{first:?}"), format!("{:?}", steps(&mut resolver, &events)));
+        let first = resolved(&mut resolver, &events);
+        resolver.restart();
+        assert_eq!(format!("{first:?}"), format!("{:?}", resolved(&mut resolver, &events)));
     }
 
     #[test]
     fn a_block_where_one_is_live_is_two_steps_and_a_free_of_none_is_unknown() {
         let mut resolver = Resolver::new();
-        let found = steps(
+        let found = resolved(
             &mut resolver,
             &[(0, made(0x1000, 5)), (0, made(0x1000, 6)), (0, freed(0x1000)), (0, freed(0x1000))],
         );
         let [
-            Done::Made { .. },
-            Done::Lost(lost),
-            Done::Made { cell: 1, .. },
-            Done::Gone(gone),
-            Done::Unknown,
+            BlockAction::Allocated { .. },
+            BlockAction::Lost(lost),
+            BlockAction::Allocated { cell: 1, .. },
+            BlockAction::Freed(gone),
+            BlockAction::UnknownFree,
         ] = found[..]
         else {
             panic!("{found:?}")
@@ -239,7 +242,7 @@ mod tests {
     fn a_block_is_by_realloc_if_its_own_thread_freed_for_it() {
         let mut resolver = Resolver::new();
         let moved = What::Free { address: 0x1000, by_realloc: true };
-        let found = steps(
+        let found = resolved(
             &mut resolver,
             &[
                 (0, made(0x1000, 5)),
@@ -252,7 +255,7 @@ mod tests {
         let by_realloc: Vec<bool> = found
             .iter()
             .filter_map(|done| match done {
-                Done::Made { by_realloc, .. } => Some(*by_realloc),
+                BlockAction::Allocated { by_realloc, .. } => Some(*by_realloc),
                 _ => None,
             })
             .collect();

@@ -1,7 +1,7 @@
 //! Figures in sentences.
 
+use super::block_statistics::SIZES;
 use super::findings::Behaviour;
-use super::tally::SIZES;
 
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;

@@ -1,13 +1,10 @@
 //! Makes findings of what the kernel counted.
 
+use super::block_statistics::share;
 use super::findings::{Program, System, SystemCalls};
-use super::sidestep::{self, Kernel};
-use super::tally::share;
+use super::system_call_advice::{self, FUTEX_WAIT, SystemCounts};
 use trace_format::Reader;
 use trace_format::container::{RecordingEnd, SystemCall};
-
-/// Waits for a futex among the [`SystemCall`]s.
-pub const FUTEX_WAIT: &str = "futex (wait)";
 
 /// Nanoseconds of CPU time that counting the program's system calls took in the kernel.
 pub fn counting_ns(reader: &Reader) -> u64 {
@@ -36,7 +33,7 @@ pub fn system(reader: &Reader, program: &Program) -> System {
         cost_ns: end
             .costs
             .as_ref()
-            .map(|costs| (sidestep::cost(costs, call) * call.calls as f64) as u64),
+            .map(|costs| (system_call_advice::cost(costs, call) * call.calls as f64) as u64),
     };
     let mut rows: Vec<SystemCalls> = end.system_calls.iter().map(row).collect();
     rows.sort_by(|a, b| b.calls.cmp(&a.calls).then_with(|| a.name.cmp(&b.name)));
@@ -45,7 +42,7 @@ pub fn system(reader: &Reader, program: &Program) -> System {
     let all_cpu = usage.user_ns + usage.system_ns;
     // Assumes that the program's own share of the CPU time is the same in all processes.
     let own = program.cpu_ns.zip(program.bare_cpu_ns).and_then(|(cpu, bare)| share(bare, cpu));
-    let kernel = Kernel {
+    let kernel = SystemCounts {
         calls: &end.system_calls,
         small: &end.small_transfers,
         usage,
@@ -77,6 +74,6 @@ pub fn system(reader: &Reader, program: &Program) -> System {
         kernel_share: share(usage.system_ns, all_cpu),
         costs: end.costs,
         small_transfers: end.small_transfers.clone(),
-        advice: sidestep::advice(&kernel),
+        advice: system_call_advice::advice(&kernel),
     }
 }

@@ -3,7 +3,7 @@
 //! For each such call there are up to four possible groups ([`Members`]). The second pass follows all of
 //! them.
 
-use super::first::Stack;
+use super::stack_pass::StackStatistics;
 use hashbrown::HashMap;
 use trace_format::{NodeId, Stacks};
 
@@ -39,7 +39,7 @@ const NONE: u32 = u32::MAX;
 
 /// A possible group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Watch {
+pub struct PossibleGroup {
     /// The call below which its blocks are allocated.
     pub node: NodeId,
     pub members: Members,
@@ -49,47 +49,47 @@ pub struct Watch {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum StackKind {
     Moment,
     Kept,
     Lasting,
     Churn,
 }
 
-fn kind(stack: &Stack) -> Kind {
-    let tally = &stack.tally;
-    if tally.permanent_share() > LASTS {
-        return Kind::Lasting;
+fn kind(stack: &StackStatistics) -> StackKind {
+    let statistics = &stack.statistics;
+    if statistics.permanent_share() > LASTS {
+        return StackKind::Lasting;
     }
-    let moment = tally.lifetime_allocations.quantiles().is_some_and(|ages| ages.p90 <= MOMENT);
+    let moment = statistics.lifetime_allocations.quantiles().is_some_and(|ages| ages.p90 <= MOMENT);
     if moment {
-        Kind::Moment
-    } else if stack.phases.drag() > MOST_DRAG {
-        Kind::Churn
+        StackKind::Moment
+    } else if stack.lifetimes.drag() > MOST_DRAG {
+        StackKind::Churn
     } else {
-        Kind::Kept
+        StackKind::Kept
     }
 }
 
 /// The possible groups of a program.
-pub fn watches(stacks: &Stacks, all: &[Stack]) -> Vec<Watch> {
-    let kinds: Vec<Kind> = all.iter().map(kind).collect();
-    let total: u64 = all.iter().map(|stack| stack.tally.count).sum();
+pub fn possible_groups(stacks: &Stacks, all: &[StackStatistics]) -> Vec<PossibleGroup> {
+    let kinds: Vec<StackKind> = all.iter().map(kind).collect();
+    let total: u64 = all.iter().map(|stack| stack.statistics.count).sum();
     let least = LEAST_COUNT.max((total as f64 * LEAST_SHARE) as u64);
-    let transient = |kind| matches!(kind, Kind::Moment | Kind::Kept);
-    let lasting = |kind| kind == Kind::Lasting;
-    let either = |kind| matches!(kind, Kind::Kept | Kind::Lasting);
-    let mut watches = Vec::new();
+    let transient = |kind| matches!(kind, StackKind::Moment | StackKind::Kept);
+    let lasting = |kind| kind == StackKind::Lasting;
+    let either = |kind| matches!(kind, StackKind::Kept | StackKind::Lasting);
+    let mut possible_groups = Vec::new();
     for (members, wanted) in [
-        (Members::Transient, &transient as &dyn Fn(Kind) -> bool),
+        (Members::Transient, &transient as &dyn Fn(StackKind) -> bool),
         (Members::Lasting, &lasting),
         (Members::All, &either),
     ] {
         let counts = counts(stacks, all, |index| wanted(kinds[index]));
-        let mut nodes = works(stacks, &counts, least);
+        let mut nodes = calls_with_work(stacks, &counts, least);
         // A table that is built once counts even if others allocate much more.
         if members == Members::Lasting {
-            nodes.extend(works(stacks, &counts, LEAST_COUNT));
+            nodes.extend(calls_with_work(stacks, &counts, LEAST_COUNT));
         }
         nodes.sort_by_key(|node| (std::cmp::Reverse(counts[node.0 as usize]), node.0));
         nodes.dedup();
@@ -97,29 +97,34 @@ pub fn watches(stacks: &Stacks, all: &[Stack]) -> Vec<Watch> {
         for (node, stacks) in members_of(stacks, all, &nodes, |index| wanted(kinds[index])) {
             let mut moments = false;
             if members == Members::Transient {
-                let is_kept = |&stack: &u32| kinds[stack as usize] == Kind::Kept;
+                let is_kept = |&stack: &u32| kinds[stack as usize] == StackKind::Kept;
                 let kept: Vec<u32> = stacks.iter().copied().filter(is_kept).collect();
                 moments = kept.len() < stacks.len();
                 if !kept.is_empty() && moments {
                     let members = Members::Kept;
-                    watches.push(Watch { node, members, stacks: kept, moments: false });
+                    possible_groups.push(PossibleGroup {
+                        node,
+                        members,
+                        stacks: kept,
+                        moments: false,
+                    });
                 }
             }
-            let known = |watch: &Watch| watch.stacks == stacks;
-            if !watches.iter().any(known) {
-                watches.push(Watch { node, members, stacks, moments });
+            let known = |group: &PossibleGroup| group.stacks == stacks;
+            if !possible_groups.iter().any(known) {
+                possible_groups.push(PossibleGroup { node, members, stacks, moments });
             }
         }
     }
-    watches
+    possible_groups
 }
 
 /// By node: the allocations of wanted stacks below it, and its own.
-fn counts(stacks: &Stacks, all: &[Stack], wanted: impl Fn(usize) -> bool) -> Vec<u64> {
+fn counts(stacks: &Stacks, all: &[StackStatistics], wanted: impl Fn(usize) -> bool) -> Vec<u64> {
     let mut counts = vec![0; stacks.len()];
     for (index, stack) in all.iter().enumerate().filter(|&(index, _)| wanted(index)) {
         debug_assert!((stack.node as usize) < counts.len(), "stack {index}");
-        counts[stack.node as usize] += stack.tally.count;
+        counts[stack.node as usize] += stack.statistics.count;
     }
     // Parents have smaller numbers.
     for node in (0..counts.len()).rev() {
@@ -132,7 +137,7 @@ fn counts(stacks: &Stacks, all: &[Stack], wanted: impl Fn(usize) -> bool) -> Vec
 
 /// The calls below which at least this much is allocated. Of a chain of calls with nearly the same
 /// allocations, only the innermost is kept.
-fn works(stacks: &Stacks, counts: &[u64], least: u64) -> Vec<NodeId> {
+fn calls_with_work(stacks: &Stacks, counts: &[u64], least: u64) -> Vec<NodeId> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     let mut roots = Vec::new();
     for node in (0..counts.len() as u32).filter(|&node| counts[node as usize] >= least) {
@@ -166,7 +171,7 @@ fn works(stacks: &Stacks, counts: &[u64], least: u64) -> Vec<NodeId> {
 /// The wanted stacks below each of the nodes.
 fn members_of(
     stacks: &Stacks,
-    all: &[Stack],
+    all: &[StackStatistics],
     nodes: &[NodeId],
     wanted: impl Fn(usize) -> bool,
 ) -> Vec<(NodeId, Vec<u32>)> {

@@ -1,45 +1,45 @@
-//! The first pass: the program's totals, and for each stack what can be added up.
+//! The first pass over the events: the process's totals, and the statistics of each stack.
 
-use super::ahead::prefetch;
+use super::block_statistics::BlockStatistics;
+use super::event_pass::EventVisitor;
 use super::findings::{MOST_POINTS, Overlaps, Point};
-use super::live::{Block, Live};
-use super::moves::{Move, Moves};
-use super::overlap::Check;
-use super::pass::Watcher;
-use super::phase::{Phase, Phases};
-use super::resolve::{Done, Step};
-use super::tally::Tally;
+use super::kept_events::{KeptEvent, KeptEvents};
+use super::lifetimes::{GroupLifetimes, ThreadLifetimes};
+use super::live_blocks::{LiveBlock, LiveBlocks};
+use super::memory_hints::prefetch;
+use super::overlap_check::OverlapCheck;
+use super::resolver::{BlockAction, ResolvedEvent};
 use std::collections::{HashMap, HashSet};
 use trace_format::NodeId;
 use trace_format::raw::Lock;
 
-/// What an allocation costs the end of a program that only frees.
+/// The number of frees that outweigh one allocation when the exit is detected.
 const ALLOCATION_AT_EXIT: u32 = 16;
-/// So many allocations at most, however many frees came before, and it isn't the end.
+/// However many frees came before, 64 allocations show that the exit has not begun.
 const MOST_AT_EXIT: u32 = 64 * ALLOCATION_AT_EXIT;
-/// The most locks of one place that are told apart.
+/// The most different locks that are counted for one place.
 const MOST_LOCKS: usize = 4096;
 
 /// A stack that allocates.
 #[derive(Debug, Default)]
-pub struct Stack {
+pub struct StackStatistics {
     pub node: u32,
-    pub tally: Tally,
-    /// Of all threads, once the pass is over.
-    pub phases: Phases,
+    pub statistics: BlockStatistics,
+    /// Those of all threads, once the pass has ended.
+    pub lifetimes: GroupLifetimes,
 }
 
-/// A stack and a thread.
+/// A cell: a stack and a thread that allocates there.
 #[derive(Debug)]
-struct Cell {
+struct StackThread {
     stack: u32,
     thread: u32,
-    phase: Phase,
+    lifetimes: ThreadLifetimes,
 }
 
 /// Waits of one stack for one kind of lock.
 #[derive(Debug, Clone, Default)]
-pub struct Waits {
+pub struct LockWaits {
     pub waits: u64,
     pub waited_ns: u64,
     pub longest_ns: u64,
@@ -48,7 +48,7 @@ pub struct Waits {
 
 /// The totals of the process.
 #[derive(Debug, Default, Clone)]
-pub struct Totals {
+pub struct ProcessTotals {
     pub events: u64,
     pub allocations: u64,
     pub frees: u64,
@@ -61,12 +61,12 @@ pub struct Totals {
     pub twice: u64,
     pub last_ns: u64,
     pub freed_at_exit: u64,
-    /// The number of the event from which on the program only frees.
+    /// The number of the event from which the program only frees.
     pub exit_from: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Death {
+struct FreedBlock {
     stack: u32,
     ns: u64,
     allocations: u32,
@@ -75,32 +75,32 @@ struct Death {
 
 /// The first pass.
 #[derive(Debug)]
-pub struct First {
-    pub stacks: Vec<Stack>,
-    pub totals: Totals,
-    pub locks: HashMap<(NodeId, &'static str), Waits>,
-    /// The stack of a node.
+pub struct StackPass {
+    pub stacks: Vec<StackStatistics>,
+    pub totals: ProcessTotals,
+    pub locks: HashMap<(NodeId, &'static str), LockWaits>,
+    /// For each node: its index in `stacks`.
     stack_of: Vec<u32>,
-    cells: Vec<Cell>,
+    cells: Vec<StackThread>,
     live_objects: u64,
-    /// By thread: when it was first and last seen.
+    /// For each thread: the times of its first and last event.
     seen: Vec<(u64, u64)>,
     timeline: Timeline,
-    /// Frees that may be those at exit.
-    pending: Vec<Death>,
+    /// Frees that may belong to the exit.
+    pending: Vec<FreedBlock>,
     exit_score: u32,
-    check: Option<Check>,
-    moves: Moves,
+    check: Option<OverlapCheck>,
+    kept_events: KeptEvents,
 }
 
 const NONE: u32 = u32::MAX;
 
-impl First {
-    /// A pass that keeps so many steps at most.
+impl StackPass {
+    /// A pass that keeps at most `most_kept` events.
     pub fn new(check: bool, most_kept: usize) -> Self {
         Self {
             stacks: Vec::new(),
-            totals: Totals::default(),
+            totals: ProcessTotals::default(),
             locks: HashMap::new(),
             stack_of: Vec::new(),
             cells: Vec::new(),
@@ -109,44 +109,44 @@ impl First {
             timeline: Timeline::new(),
             pending: Vec::new(),
             exit_score: 0,
-            check: check.then(Check::default),
-            moves: Moves::new(most_kept),
+            check: check.then(OverlapCheck::default),
+            kept_events: KeptEvents::new(most_kept),
         }
     }
 
     #[inline]
-    fn take(&mut self, step: &Step) {
-        self.moves.push(Move::of(step));
-        if let Done::Lost(block) = &step.what {
+    fn visit(&mut self, event: &ResolvedEvent) {
+        self.kept_events.push(KeptEvent::of(event));
+        if let BlockAction::Lost(block) = &event.what {
             return self.lost(block);
         }
         self.totals.events += 1;
-        self.totals.last_ns = step.time_ns;
-        match self.seen.get_mut(step.thread as usize) {
-            Some(seen) => seen.1 = step.time_ns,
-            None => self.seen.resize(step.thread as usize + 1, (step.time_ns, step.time_ns)),
+        self.totals.last_ns = event.time_ns;
+        match self.seen.get_mut(event.thread as usize) {
+            Some(seen) => seen.1 = event.time_ns,
+            None => self.seen.resize(event.thread as usize + 1, (event.time_ns, event.time_ns)),
         }
-        match step.what {
-            Done::Made { address, size, site, cell, by_realloc } => {
+        match event.what {
+            BlockAction::Allocated { address, size, site, cell, by_realloc } => {
                 if cell as usize == self.cells.len() {
-                    self.new_cell(site, step.thread);
+                    self.new_cell(site, event.thread);
                 }
                 if let Some(check) = &mut self.check {
-                    check.allocated(address, size, step.time_ns);
+                    check.allocated(address, size, event.time_ns);
                 }
-                self.allocated(step, size, cell, by_realloc);
+                self.allocated(event, size, cell, by_realloc);
             }
-            Done::Gone(block) => {
+            BlockAction::Freed(block) => {
                 if let Some(check) = &mut self.check {
                     check.freed(block.address);
                 }
-                self.freed(step, &block);
+                self.freed(event, &block);
             }
-            Done::Unknown => {
+            BlockAction::UnknownFree => {
                 self.totals.frees += 1;
                 self.totals.unknown_frees += 1;
             }
-            Done::Waited { address, lock, duration_ns, site } => {
+            BlockAction::Waited { address, lock, duration_ns, site } => {
                 let kind = match lock {
                     Lock::Mutex => "mutex",
                     Lock::Read => "read",
@@ -160,16 +160,16 @@ impl First {
                     waits.locks.insert(address);
                 }
             }
-            Done::Lost(_) | Done::Other => {}
+            BlockAction::Lost(_) | BlockAction::Other => {}
         }
     }
 
     #[inline]
-    fn allocated(&mut self, step: &Step, size: u64, cell: u32, by_realloc: bool) {
-        let Cell { stack, thread, ref mut phase } = self.cells[cell as usize];
-        phase.allocate(size, self.totals.allocations);
+    fn allocated(&mut self, event: &ResolvedEvent, size: u64, cell: u32, by_realloc: bool) {
+        let StackThread { stack, thread, ref mut lifetimes } = self.cells[cell as usize];
+        lifetimes.allocate(size, self.totals.allocations);
         let stack = &mut self.stacks[stack as usize];
-        stack.tally.allocated(size, step.time_ns, thread, by_realloc);
+        stack.statistics.allocated(size, event.time_ns, thread, by_realloc);
         self.live_objects += 1;
         let totals = &mut self.totals;
         totals.allocations += 1;
@@ -182,28 +182,28 @@ impl First {
         if self.exit_score == 0 {
             self.not_the_exit();
         }
-        self.timeline.take(step.time_ns, self.totals.live_bytes, self.live_objects);
+        self.timeline.take(event.time_ns, self.totals.live_bytes, self.live_objects);
     }
 
     #[inline]
-    fn freed(&mut self, step: &Step, block: &Block) {
+    fn freed(&mut self, event: &ResolvedEvent, block: &LiveBlock) {
         let totals = &mut self.totals;
         totals.frees += 1;
-        let Cell { stack, thread: by, ref mut phase } = self.cells[block.cell as usize];
-        phase.free(block.size, totals.allocations);
+        let StackThread { stack, thread: by, ref mut lifetimes } = self.cells[block.cell as usize];
+        lifetimes.free(block.size, totals.allocations);
         self.live_objects -= 1;
         totals.live_bytes -= block.size.min(totals.live_bytes);
         if self.exit_score == 0 {
             totals.exit_from = totals.events - 1;
         }
         self.exit_score = (self.exit_score + 1).min(MOST_AT_EXIT);
-        self.pending.push(Death {
+        self.pending.push(FreedBlock {
             stack,
-            ns: step.time_ns.saturating_sub(block.born_ns),
+            ns: event.time_ns.saturating_sub(block.born_ns),
             allocations: (totals.allocations as u32).wrapping_sub(block.birth),
-            by_own: by == step.thread,
+            by_own: by == event.thread,
         });
-        self.timeline.take(step.time_ns, totals.live_bytes, self.live_objects);
+        self.timeline.take(event.time_ns, totals.live_bytes, self.live_objects);
     }
 
     #[cold]
@@ -215,38 +215,38 @@ impl First {
         let mut stack = self.stack_of[index];
         if stack == NONE {
             stack = self.stacks.len() as u32;
-            self.stacks.push(Stack { node: site.0, ..Stack::default() });
+            self.stacks.push(StackStatistics { node: site.0, ..StackStatistics::default() });
             self.stack_of[index] = stack;
         }
-        self.cells.push(Cell { stack, thread, phase: Phase::default() });
+        self.cells.push(StackThread { stack, thread, lifetimes: ThreadLifetimes::default() });
     }
 
-    /// The frees that were thought to be those at exit weren't.
+    /// Counts the pending frees as frees before the exit.
     #[inline]
     fn not_the_exit(&mut self) {
         for death in self.pending.drain(..) {
-            let tally = &mut self.stacks[death.stack as usize].tally;
-            tally.freed(death.ns, u64::from(death.allocations), death.by_own);
+            let statistics = &mut self.stacks[death.stack as usize].statistics;
+            statistics.freed(death.ns, u64::from(death.allocations), death.by_own);
         }
     }
 
-    /// A block came where one was live: its free was not seen.
+    /// A block was allocated at the address of a live one, whose free was not recorded.
     #[cold]
-    fn lost(&mut self, block: &Block) {
+    fn lost(&mut self, block: &LiveBlock) {
         self.totals.twice += 1;
         self.live_objects -= 1;
         self.totals.live_bytes = self.totals.live_bytes.saturating_sub(block.size);
-        let Cell { stack, ref mut phase, .. } = self.cells[block.cell as usize];
-        phase.free(block.size, self.totals.allocations);
-        self.stacks[stack as usize].tally.never_freed += 1;
+        let StackThread { stack, ref mut lifetimes, .. } = self.cells[block.cell as usize];
+        lifetimes.free(block.size, self.totals.allocations);
+        self.stacks[stack as usize].statistics.never_freed += 1;
     }
 
-    /// Ends the pass, with what is live.
-    pub fn finish(mut self, live: &Live) -> (Vec<Stack>, FirstEnd) {
+    /// Ends the pass. `live` has the blocks that were never freed.
+    pub fn finish(mut self, live: &LiveBlocks) -> (Vec<StackStatistics>, StackPassResult) {
         let at_exit = self.exit_score > 0;
         if at_exit {
             for death in self.pending.drain(..) {
-                self.stacks[death.stack as usize].tally.freed_at_exit += 1;
+                self.stacks[death.stack as usize].statistics.freed_at_exit += 1;
                 self.totals.freed_at_exit += 1;
             }
         } else {
@@ -254,67 +254,67 @@ impl First {
         }
         for block in live.iter() {
             let stack = self.cells[block.cell as usize].stack;
-            self.stacks[stack as usize].tally.never_freed += 1;
+            self.stacks[stack as usize].statistics.never_freed += 1;
         }
         for cell in &mut self.cells {
-            cell.phase.finish(self.totals.allocations);
-            self.stacks[cell.stack as usize].phases.add(&cell.phase);
+            cell.lifetimes.finish(self.totals.allocations);
+            self.stacks[cell.stack as usize].lifetimes.add(&cell.lifetimes);
         }
-        let end = FirstEnd {
+        let end = StackPassResult {
             live_at_end: self.live_objects,
             totals: self.totals,
             threads: self.seen,
             locks: self.locks,
             timeline: self.timeline.finish(),
-            overlaps: self.check.map(Check::finish),
+            overlaps: self.check.map(OverlapCheck::finish),
             cells: self.cells.iter().map(|cell| (cell.stack, cell.thread)).collect(),
-            moves: self.moves.whole(),
+            kept_events: self.kept_events.whole(),
         };
         (self.stacks, end)
     }
 }
 
-impl Watcher for First {
+impl EventVisitor for StackPass {
     #[inline]
-    fn expect(&self, step: &Step) {
-        if let Some(cell) = step.cell().and_then(|cell| self.cells.get(cell as usize)) {
+    fn prefetch_far(&self, event: &ResolvedEvent) {
+        if let Some(cell) = event.cell().and_then(|cell| self.cells.get(cell as usize)) {
             prefetch(cell);
         }
     }
 
     #[inline]
-    fn expect_soon(&self, step: &Step) {
-        if let Some(cell) = step.cell().and_then(|cell| self.cells.get(cell as usize)) {
-            let tally = &self.stacks[cell.stack as usize].tally;
-            prefetch(&tally.count);
-            prefetch(&tally.lifetime_ns);
+    fn prefetch_near(&self, event: &ResolvedEvent) {
+        if let Some(cell) = event.cell().and_then(|cell| self.cells.get(cell as usize)) {
+            let statistics = &self.stacks[cell.stack as usize].statistics;
+            prefetch(&statistics.count);
+            prefetch(&statistics.lifetime_ns);
         }
     }
 
     #[inline]
-    fn take(&mut self, step: &Step) -> bool {
-        First::take(self, step);
+    fn visit(&mut self, event: &ResolvedEvent) -> bool {
+        StackPass::visit(self, event);
         true
     }
 }
 
 /// What the first pass found besides stacks.
 #[derive(Debug)]
-pub struct FirstEnd {
-    pub totals: Totals,
-    /// By thread: when it was first and last seen.
+pub struct StackPassResult {
+    pub totals: ProcessTotals,
+    /// For each thread: the times of its first and last event.
     pub threads: Vec<(u64, u64)>,
     pub live_at_end: u64,
-    pub locks: HashMap<(NodeId, &'static str), Waits>,
+    pub locks: HashMap<(NodeId, &'static str), LockWaits>,
     pub timeline: Vec<Point>,
     pub overlaps: Option<Overlaps>,
-    /// By cell of the steps: its stack and its thread.
+    /// For each cell: its stack and its thread.
     pub cells: Vec<(u32, u32)>,
-    /// What the steps did, if they were few enough to be kept.
-    pub moves: Option<Vec<Vec<Move>>>,
+    /// The kept events; `None` if there were too many.
+    pub kept_events: Option<Vec<Vec<KeptEvent>>>,
 }
 
-/// Live memory over time, in steps that double when there are too many.
+/// Live memory over time. The interval of its points doubles when there are too many.
 #[derive(Debug)]
 struct Timeline {
     points: Vec<Point>,
@@ -343,7 +343,7 @@ impl Timeline {
 
     #[cold]
     fn point(&mut self) {
-        // The last place is kept for the last event.
+        // The last point is reserved for the last event.
         if self.points.len() + 1 == MOST_POINTS {
             self.step_ns *= 2;
             let halves = self.points.chunks(2).map(|pair| {
@@ -367,12 +367,15 @@ impl Timeline {
 
 #[cfg(test)]
 mod tests {
-    use super::super::resolve::Resolver;
+    use super::super::resolver::Resolver;
     use super::*;
     use trace_format::raw::{Flags, Origin};
     use trace_format::{Event, What};
 
-    fn run(first: &mut First, events: impl Iterator<Item = (u64, Option<u32>)>) -> Resolver {
+    fn run(
+        stack_pass: &mut StackPass,
+        events: impl Iterator<Item = (u64, Option<u32>)>,
+    ) -> Resolver {
         let flags = Flags::new(Origin::Malloc);
         let (mut resolver, mut steps) = (Resolver::new(), Vec::new());
         for (number, (address, site)) in events.enumerate() {
@@ -381,12 +384,12 @@ mod tests {
                 None => What::Free { address, by_realloc: false },
             };
             resolver.resolve(&Event { time_ns: number as u64 * 100, thread: 0, what }, &mut steps);
-            steps.drain(..).for_each(|step| first.take(&step));
+            steps.drain(..).for_each(|event| stack_pass.visit(&event));
         }
         resolver
     }
 
-    /// So many pairs over 10 stacks, 500 blocks live.
+    /// `count` allocations and frees over 10 stacks, with 500 live blocks.
     fn pairs(count: u64) -> impl Iterator<Item = (u64, Option<u32>)> {
         let place = |i: u64| 0x10_0000 + i % 600 * 64;
         (0..count).flat_map(move |i| {
@@ -398,35 +401,41 @@ mod tests {
     #[test]
     fn memory_grows_with_sites_and_live_blocks_and_not_with_events() {
         let memory = |events: u64| {
-            let mut first = First::new(false, 0);
-            let resolver = run(&mut first, pairs(events));
-            assert_eq!((first.stacks.len(), first.cells.len(), first.live_objects), (10, 10, 500));
+            let mut stack_pass = StackPass::new(false, 0);
+            let resolver = run(&mut stack_pass, pairs(events));
+            assert_eq!(
+                (stack_pass.stacks.len(), stack_pass.cells.len(), stack_pass.live_objects),
+                (10, 10, 500)
+            );
             assert_eq!(resolver.live.len(), 500);
-            assert!(first.timeline.points.len() <= MOST_POINTS);
-            resolver.memory() + first.pending.capacity() * size_of::<Death>()
+            assert!(stack_pass.timeline.points.len() <= MOST_POINTS);
+            resolver.memory() + stack_pass.pending.capacity() * size_of::<FreedBlock>()
         };
         assert_eq!(memory(2_000), memory(2_000_000));
     }
 
     #[test]
     fn only_the_last_run_of_frees_is_the_exit() {
-        let mut first = First::new(false, 0);
+        let mut stack_pass = StackPass::new(false, 0);
         let blocks = |from: u64, to: u64| (from..to).map(|i| 0x10_0000 + i * 64);
         let make = |address| (address, Some(2));
         let free = |address| (address, None);
         let events = blocks(0, 1000)
             .map(make)
             .chain(blocks(0, 400).map(free))
-            // More than a program does that only ends.
+            // Too many allocations for an exit.
             .chain(blocks(2000, 2100).map(make))
             .chain(blocks(400, 700).map(free))
-            // A program that ends may still make something.
+            // An exit may include a few allocations.
             .chain(blocks(3000, 3003).map(make))
             .chain(blocks(700, 1000).map(free));
-        let resolver = run(&mut first, events);
-        let (stacks, end) = first.finish(&resolver.live);
-        let tally = &stacks[0].tally;
-        assert_eq!((tally.freed, tally.freed_at_exit, tally.never_freed), (400, 600, 103));
+        let resolver = run(&mut stack_pass, events);
+        let (stacks, end) = stack_pass.finish(&resolver.live);
+        let statistics = &stacks[0].statistics;
+        assert_eq!(
+            (statistics.freed, statistics.freed_at_exit, statistics.never_freed),
+            (400, 600, 103)
+        );
         assert_eq!((end.totals.freed_at_exit, end.totals.exit_from), (600, 1500));
         assert_eq!(end.live_at_end, 103);
     }

@@ -9,12 +9,12 @@ const MOST_EXAMPLES: usize = 8;
 /// All live blocks by address. This is slower than the rest of the analysis, so it only runs with
 /// `--check`.
 #[derive(Debug, Default)]
-pub struct Check {
+pub struct OverlapCheck {
     live: BTreeMap<u64, u64>,
     found: Overlaps,
 }
 
-impl Check {
+impl OverlapCheck {
     pub fn allocated(&mut self, address: u64, size: u64, time_ns: u64) {
         self.found.checked += 1;
         // A block of no bytes still has an address of its own.
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn blocks_side_by_side_are_fine_and_one_byte_over_is_found() {
-        let mut check = Check::default();
+        let mut check = OverlapCheck::default();
         check.allocated(0x1000, 16, 1);
         check.allocated(0x1010, 16, 2);
         check.allocated(0x0ff0, 16, 3);

@@ -1,40 +1,41 @@
-//! What can be added up: the statistics of a stack, of which a site's are the sum.
+//! The statistics of blocks that can be added up: those of a site are the sum of its stacks'.
 
 use super::histogram::Histogram;
 
-/// Sizes that are told apart.
+/// The most sizes that are counted separately.
 pub const SIZES: usize = 16;
-/// The largest size that our pools, lists and slabs have classes for: what is larger is mapped, each block by itself.
+/// The largest size for which this project's pools, free lists and slabs have size classes. A larger block
+/// has a mapping of its own.
 pub const LARGEST: u64 = 32 << 10;
 
-/// How often each size came; beyond [`SIZES`] different ones the rarest are forgotten.
+/// The number of blocks of each size. With more than [`SIZES`] different sizes, the rarest are dropped.
 #[derive(Debug, Clone, Default)]
-pub struct Sizes {
+pub struct SizeCounts {
     entries: Vec<(u64, u64)>,
-    /// Not all sizes are in the entries.
+    /// Some sizes were dropped.
     pub more: bool,
 }
 
-impl Sizes {
+impl SizeCounts {
     #[inline]
     pub fn add(&mut self, size: u64, count: u64) {
         match self.entries.iter().position(|entry| entry.0 == size) {
             Some(index) => {
                 self.entries[index].1 += count;
-                // What comes often is found soon.
+                // Frequent sizes move to the front.
                 if index > 0 && self.entries[index].1 > self.entries[index - 1].1 {
                     self.entries.swap(index, index - 1);
                 }
             }
-            None => self.newcomer(size, count),
+            None => self.add_new(size, count),
         }
     }
 
     #[cold]
-    fn newcomer(&mut self, size: u64, count: u64) {
+    fn add_new(&mut self, size: u64, count: u64) {
         if self.entries.len() == SIZES {
             self.more = true;
-            // Misra and Gries: whatever has more than a share of 1 / (SIZES + 1) stays.
+            // Misra-Gries: every size with a share of more than 1 / (SIZES + 1) stays.
             let least = self.entries.iter().map(|entry| entry.1).min().unwrap_or(0).min(count);
             self.entries.iter_mut().for_each(|entry| entry.1 -= least);
             self.entries.retain(|entry| entry.1 > 0);
@@ -51,31 +52,31 @@ impl Sizes {
         other.entries.iter().for_each(|&(size, count)| self.add(size, count));
     }
 
-    /// The most frequent size and how often it came, at least.
+    /// The most frequent size, and a lower bound of its count.
     pub fn dominant(&self) -> (u64, u64) {
         self.entries.iter().copied().max_by_key(|&(size, count)| (count, size)).unwrap_or_default()
     }
 
-    /// Different sizes, as far as they are told apart.
+    /// The number of different sizes, at most [`SIZES`].
     pub fn different(&self) -> u32 {
         if self.more { SIZES as u32 } else { self.entries.len() as u32 }
     }
 }
 
-/// What the blocks of one stack did.
+/// The statistics of the blocks of a stack, or of several.
 #[derive(Debug, Clone, Default)]
-pub struct Tally {
+pub struct BlockStatistics {
     pub count: u64,
     pub reallocated: u64,
     pub bytes: u64,
-    /// Of them, in blocks of more than [`LARGEST`].
+    /// The bytes in blocks of more than [`LARGEST`].
     pub large_bytes: u64,
     pub least_size: u64,
     pub most_size: u64,
-    pub sizes: Sizes,
+    pub sizes: SizeCounts,
     pub lifetime_ns: Histogram,
     pub lifetime_allocations: Histogram,
-    /// Frees before the end, and those of them by the thread that allocated.
+    /// Frees before the exit, and how many of them were by the allocating thread.
     pub freed: u64,
     pub freed_by_own: u64,
     pub freed_at_exit: u64,
@@ -86,7 +87,7 @@ pub struct Tally {
     pub last_ns: u64,
 }
 
-impl Tally {
+impl BlockStatistics {
     #[inline]
     pub fn allocated(&mut self, size: u64, time_ns: u64, thread: u32, by_realloc: bool) {
         if self.count == 0 {
@@ -140,12 +141,12 @@ impl Tally {
         self.threads |= other.threads;
     }
 
-    /// Share of the frees by the thread that allocated; 1 where nothing was freed.
+    /// The share of the frees by the allocating thread; 1 if nothing was freed.
     pub fn same_thread_share(&self) -> f64 {
         share(self.freed_by_own, self.freed).unwrap_or(1.0)
     }
 
-    /// Share of the blocks that were there to the end.
+    /// The share of the blocks that lived to the end.
     pub fn permanent_share(&self) -> f64 {
         share(self.freed_at_exit + self.never_freed, self.count).unwrap_or(0.0)
     }
@@ -155,7 +156,7 @@ impl Tally {
         share(self.sizes.dominant().1, self.count).unwrap_or(0.0)
     }
 
-    /// How differently two stacks behave, from 0 to 1.
+    /// How differently the blocks of two stacks behave, from 0 to 1.
     pub fn distance(&self, other: &Self) -> f64 {
         let threads = (self.same_thread_share() - other.same_thread_share()).abs();
         let permanent = (self.permanent_share() - other.permanent_share()).abs();
@@ -165,7 +166,7 @@ impl Tally {
         } else {
             (self.dominant_share() - other.dominant_share()).abs()
         };
-        // Where next to nothing was freed before the end, lifetimes say nothing.
+        // If almost nothing was freed before the end, lifetimes say nothing.
         let freed = self.permanent_share().max(other.permanent_share()) < 0.9;
         let lifetimes = if freed {
             self.lifetime_allocations.distance(&other.lifetime_allocations)
@@ -176,7 +177,7 @@ impl Tally {
     }
 }
 
-/// `part` of `whole`, where there is a whole.
+/// `part / whole`; `None` if `whole` is 0.
 pub fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
@@ -187,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_frequent_size_is_found_among_many_rare_ones() {
-        let mut sizes = Sizes::default();
+        let mut sizes = SizeCounts::default();
         for i in 0..10_000 {
             sizes.add(if i % 3 == 0 { 64 } else { 1000 + i }, 1);
         }
@@ -200,16 +201,16 @@ mod tests {
     #[test]
     fn stacks_differ_by_size_by_lifetime_by_thread_and_by_whether_they_last() {
         let of = |size: u64, lifetime: u64, own: bool, last: bool| {
-            let mut tally = Tally::default();
+            let mut statistics = BlockStatistics::default();
             for i in 0..100 {
-                tally.allocated(size, i, 0, false);
+                statistics.allocated(size, i, 0, false);
                 if last {
-                    tally.never_freed += 1;
+                    statistics.never_freed += 1;
                 } else {
-                    tally.freed(lifetime, lifetime, own);
+                    statistics.freed(lifetime, lifetime, own);
                 }
             }
-            tally
+            statistics
         };
         let plain = of(64, 10, true, false);
         assert!(plain.distance(&of(64, 12, true, false)) < 0.1);
@@ -224,13 +225,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_up_is_what_one_would_have_counted() {
-        let (mut all, mut a, mut b) = (Tally::default(), Tally::default(), Tally::default());
+    fn merged_statistics_equal_those_of_all_blocks() {
+        let (mut all, mut a, mut b) =
+            (BlockStatistics::default(), BlockStatistics::default(), BlockStatistics::default());
         for i in 0..1000_u64 {
             let part = if i % 3 == 0 { &mut a } else { &mut b };
-            for tally in [&mut all, part] {
-                tally.allocated(i % 5 * 16, i, (i % 4) as u32, i % 2 == 0);
-                tally.freed(i, i / 2, i % 7 == 0);
+            for statistics in [&mut all, part] {
+                statistics.allocated(i % 5 * 16, i, (i % 4) as u32, i % 2 == 0);
+                statistics.freed(i, i / 2, i % 7 == 0);
             }
         }
         let mut sum = a.clone();

@@ -7,7 +7,7 @@
 //! replaces both by its own figures.
 
 use super::findings::{Allocator, Behaviour, Gain};
-use super::first::Totals;
+use super::stack_pass::ProcessTotals;
 use trace_format::container::{Cost, Costs};
 
 /// The C library's malloc: from its cache of small blocks; with many live blocks, so that it touches cold
@@ -42,7 +42,7 @@ const LEAST_SAMPLES: u64 = 64;
 
 /// The run that a group is judged in.
 #[derive(Debug, Clone)]
-pub struct Setting {
+pub struct RunContext {
     /// The program's own CPU time.
     pub cpu_ns: Option<f64>,
     pub wall_ns: u64,
@@ -54,7 +54,7 @@ pub struct Setting {
     pub peak_live_bytes: u64,
 }
 
-impl Setting {
+impl RunContext {
     /// The number of threads besides the allocating one that have events after a time. A thread that doesn't
     /// allocate has none.
     pub fn threads_after(&self, time_ns: u64) -> u32 {
@@ -67,7 +67,7 @@ impl Setting {
 
 /// The mean times of calls in a run; `None` if too few of them were measured.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Measured {
+pub struct CallTimes {
     /// The program's own allocator, for one call.
     pub allocation_ns: Option<f64>,
     pub free_ns: Option<f64>,
@@ -76,7 +76,7 @@ pub struct Measured {
     pub recorder_ns: Option<f64>,
 }
 
-impl Measured {
+impl CallTimes {
     pub fn new(costs: Option<&Costs>) -> Self {
         let Some(costs) = costs else { return Self::default() };
         let mean = |cost: &Cost| cost.mean_ns().filter(|_| cost.samples >= LEAST_SAMPLES);
@@ -89,7 +89,7 @@ impl Measured {
     }
 
     /// What allocating and freeing took in all; `None` if too few calls were measured.
-    pub fn allocator_ns(&self, totals: &Totals) -> Option<f64> {
+    pub fn allocator_ns(&self, totals: &ProcessTotals) -> Option<f64> {
         let moved = totals.reallocations;
         let frees = totals.frees.saturating_sub(moved);
         let allocation = self.allocation_ns?;
@@ -101,7 +101,7 @@ impl Measured {
     }
 
     /// The program's CPU time without the recorder's share.
-    pub fn without_recorder(&self, cpu_ns: u64, totals: &Totals) -> u64 {
+    pub fn without_recorder(&self, cpu_ns: u64, totals: &ProcessTotals) -> u64 {
         let calls = totals.events.saturating_sub(totals.reallocations) as f64;
         let recorder = match self.recorder_ns {
             Some(ns) => calls * ns,
@@ -141,12 +141,12 @@ fn ours(b: &Behaviour, allocator: Allocator) -> f64 {
 }
 
 /// What an allocator may save.
-pub fn gain(b: &Behaviour, allocator: Allocator, setting: &Setting) -> Option<Gain> {
-    let cpu = setting.cpu_ns.filter(|&cpu| cpu > 0.0)?;
+pub fn gain(b: &Behaviour, allocator: Allocator, run_context: &RunContext) -> Option<Gain> {
+    let cpu = run_context.cpu_ns.filter(|&cpu| cpu > 0.0)?;
     let before = glibc(b);
     // Estimates may sum to more than there is.
     let ceiling =
-        (before * setting.pace / cpu).min(setting.allocator_share.unwrap_or(1.0)).min(1.0);
+        (before * run_context.pace / cpu).min(run_context.allocator_share.unwrap_or(1.0)).min(1.0);
     let saved = 1.0 - (ours(b, allocator) / before.max(1.0)).min(1.0);
     Some(Gain { share: ceiling * saved, ceiling, measured: false, ceiling_measured: false })
 }
@@ -155,13 +155,13 @@ pub fn gain(b: &Behaviour, allocator: Allocator, setting: &Setting) -> Option<Ga
 mod tests {
     use super::*;
 
-    fn totals() -> Totals {
-        Totals {
+    fn totals() -> ProcessTotals {
+        ProcessTotals {
             events: 1_900_000,
             allocations: 1_000_000,
             frees: 900_000,
             reallocations: 100_000,
-            ..Totals::default()
+            ..ProcessTotals::default()
         }
     }
 
@@ -178,7 +178,7 @@ mod tests {
             recorder: cost(8_400, 40.0),
             ..Costs::default()
         };
-        let measured = Measured::new(Some(&costs));
+        let measured = CallTimes::new(Some(&costs));
         // 900,000 allocations, 800,000 frees and 100,000 moves, each of which is two events.
         assert_eq!(measured.allocator_ns(&totals()), Some(18e6 + 4e6 + 10e6));
         assert_eq!(measured.without_recorder(100_000_000, &totals()), 100_000_000 - 72_000_000);
@@ -189,23 +189,24 @@ mod tests {
     fn where_little_was_measured_the_constants_stand() {
         let few = Costs { allocations: cost(10, 20.0), frees: cost(10, 5.0), ..Costs::default() };
         for costs in [None, Some(&few)] {
-            let measured = Measured::new(costs);
+            let measured = CallTimes::new(costs);
             assert_eq!(measured.allocator_ns(&totals()), None);
             let recorder = (1_900_000.0 * RECORDING) as u64;
             assert_eq!(measured.without_recorder(1 << 30, &totals()), (1 << 30) - recorder);
         }
         // A program that frees nothing has no free to measure.
         let costs = Costs { allocations: cost(1_000, 20.0), ..Costs::default() };
-        let keeps = Totals { allocations: 1_000_000, frees: 0, reallocations: 0, ..totals() };
-        assert_eq!(Measured::new(Some(&costs)).allocator_ns(&keeps), Some(20e6));
-        assert_eq!(Measured::new(Some(&costs)).allocator_ns(&totals()), None);
+        let keeps =
+            ProcessTotals { allocations: 1_000_000, frees: 0, reallocations: 0, ..totals() };
+        assert_eq!(CallTimes::new(Some(&costs)).allocator_ns(&keeps), Some(20e6));
+        assert_eq!(CallTimes::new(Some(&costs)).allocator_ns(&totals()), None);
     }
 
     #[test]
     fn a_slow_malloc_leaves_more_to_gain_and_a_quick_one_less() {
         let blocks = Behaviour { count: 1_000_000, same_thread_share: 1.0, ..Behaviour::default() };
         let share = |pace| {
-            let setting = Setting {
+            let run_context = RunContext {
                 cpu_ns: Some(1e9),
                 wall_ns: 1_000_000_000,
                 threads: Vec::new(),
@@ -213,7 +214,7 @@ mod tests {
                 pace,
                 peak_live_bytes: 0,
             };
-            gain(&blocks, Allocator::FreeList, &setting).unwrap()
+            gain(&blocks, Allocator::FreeList, &run_context).unwrap()
         };
         assert_eq!((share(1.0).ceiling, share(2.0).ceiling), (0.018, 0.036));
         assert!((share(1.0).share - 0.013).abs() < 1e-9);

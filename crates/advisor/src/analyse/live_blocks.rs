@@ -1,73 +1,75 @@
 //! The blocks that are live, by address.
 
-use super::ahead::{huge, prefetch};
+use super::memory_hints::{advise_huge_pages, prefetch};
 
 /// A live block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Block {
+pub struct LiveBlock {
     pub address: u64,
-    /// In the clock of the pass: nanoseconds.
+    /// When it was allocated, in nanoseconds since the process began.
     pub born_ns: u64,
     pub size: u64,
-    /// Which allocation of the program it was, counted from 0 and wrapping.
+    /// The number of its allocation in the program, from 0 and wrapping.
     pub birth: u32,
-    /// What the pass wants to know of it: its cell.
+    /// Its [cell](super::resolver::BlockAction).
     pub cell: u32,
 }
 
 /// Live blocks by address.
 ///
-/// An index, open, with linear probing, says where in `blocks` an address is. Blocks don't move, and their places are used
-/// again: so memory is what was live at most, and growing moves the index only. A table of the blocks themselves takes twice
-/// to three times the memory, and most of its time goes into having it.
+/// An open-addressing index with linear probing maps an address to a slot in `blocks`. Blocks don't move,
+/// and slots are reused, so memory is proportional to the peak of live blocks, and growing moves only the
+/// index. A hash table of the blocks themselves needs two to three times the memory, and spends most of
+/// its time on getting it.
 #[derive(Debug)]
-pub struct Live {
-    index: Vec<Entry>,
-    blocks: Vec<Block>,
-    /// The place that is used next; each names the one behind it as its cell.
-    free: u32,
+pub struct LiveBlocks {
+    index: Vec<IndexEntry>,
+    blocks: Vec<LiveBlock>,
+    /// The first free slot; each free slot has the number of the next one as its cell.
+    first_free: u32,
     length: usize,
     shift: u32,
 }
 
 /// An entry of the index.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
-    /// 32 bits of the block's address, which decide about its home: 64 GiB away it begins anew.
+struct IndexEntry {
+    /// 32 bits of the block's address, which determine its preferred index. Addresses that are 64 GiB apart
+    /// have the same tag.
     tag: u32,
-    /// The block, or [`NONE`].
+    /// The slot of the block, or [`NONE`].
     number: u32,
 }
 
 const NONE: u32 = u32::MAX;
-const EMPTY: Entry = Entry { tag: 0, number: NONE };
-/// Blocks lie at multiples of so many bytes, nearly all of them.
-const ALIGNED: u32 = 4;
-const LEAST: usize = 1 << 10;
-/// Blocks that begin in the same 1 KiB have homes in the same 64 entries: programs allocate and free what lies side by side,
-/// and most of this table's time is waiting for memory.
-const REGION: u32 = 6;
+const EMPTY: IndexEntry = IndexEntry { tag: 0, number: NONE };
+/// Nearly all blocks are aligned to `1 << ALIGNMENT_BITS` bytes.
+const ALIGNMENT_BITS: u32 = 4;
+const LEAST_LENGTH: usize = 1 << 10;
+/// Blocks in the same 1 KiB have their preferred indexes among the same `1 << REGION_BITS` entries. Programs
+/// allocate and free neighbouring blocks together, and this table mostly waits for memory.
+const REGION_BITS: u32 = 6;
 
-/// So many empty entries.
-fn empty(length: usize) -> Vec<Entry> {
+/// An index of empty entries.
+fn empty(length: usize) -> Vec<IndexEntry> {
     let mut index = Vec::with_capacity(length);
-    huge(&mut index);
+    advise_huge_pages(&mut index);
     index.resize(length, EMPTY);
     index
 }
 
 fn tag(address: u64) -> u32 {
-    (address >> ALIGNED) as u32
+    (address >> ALIGNMENT_BITS) as u32
 }
 
-impl Live {
+impl LiveBlocks {
     pub fn new() -> Self {
         Self {
-            index: empty(LEAST),
+            index: empty(LEAST_LENGTH),
             blocks: Vec::new(),
-            free: NONE,
+            first_free: NONE,
             length: 0,
-            shift: 64 + REGION - LEAST.trailing_zeros(),
+            shift: 64 + REGION_BITS - LEAST_LENGTH.trailing_zeros(),
         }
     }
 
@@ -76,7 +78,7 @@ impl Live {
         if !self.blocks.is_empty() {
             self.index.fill(EMPTY);
             self.blocks.clear();
-            (self.free, self.length) = (NONE, 0);
+            (self.first_free, self.length) = (NONE, 0);
         }
     }
 
@@ -85,47 +87,51 @@ impl Live {
         self.length
     }
 
-    /// Bytes that it takes.
+    /// Its memory, in bytes.
     #[cfg(test)]
     pub fn memory(&self) -> usize {
-        self.index.capacity() * size_of::<Entry>() + self.blocks.capacity() * size_of::<Block>()
+        self.index.capacity() * size_of::<IndexEntry>()
+            + self.blocks.capacity() * size_of::<LiveBlock>()
     }
 
     /// The blocks in no order.
-    pub fn iter(&self) -> impl Iterator<Item = &Block> {
+    pub fn iter(&self) -> impl Iterator<Item = &LiveBlock> {
         let known = self.index.iter().filter(|entry| entry.number != NONE);
         known.map(|entry| &self.blocks[entry.number as usize])
     }
 
     #[inline]
-    fn home(&self, tag: u32) -> usize {
-        // Only the region is spread: blocks that lie side by side in the program do so here.
-        let region = u64::from(tag >> REGION).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift;
-        (region as usize) << REGION | tag as usize & ((1 << REGION) - 1)
+    fn preferred_index(&self, tag: u32) -> usize {
+        // Only the region is hashed: neighbouring blocks have neighbouring entries.
+        let region =
+            u64::from(tag >> REGION_BITS).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift;
+        (region as usize) << REGION_BITS | tag as usize & ((1 << REGION_BITS) - 1)
     }
 
-    /// Lets memory bring what will be asked for first.
+    /// Prefetches the index entry of an address.
     #[inline]
-    pub fn expect(&self, address: u64) {
-        prefetch(&self.index[self.home(tag(address))]);
+    pub fn prefetch_far(&self, address: u64) {
+        prefetch(&self.index[self.preferred_index(tag(address))]);
     }
 
-    /// The same for what will be asked for then.
+    /// Prefetches the block at an address; its index entry should be in the cache.
     #[inline]
-    pub fn expect_soon(&self, address: u64) {
-        if let Some(block) = self.blocks.get(self.index[self.home(tag(address))].number as usize) {
+    pub fn prefetch_near(&self, address: u64) {
+        if let Some(block) =
+            self.blocks.get(self.index[self.preferred_index(tag(address))].number as usize)
+        {
             prefetch(block);
         }
     }
 
-    /// Takes a block in. Gives the one that was live at its address, if there was one.
+    /// Inserts a block. Returns the block that was live at its address, if there was one.
     #[inline]
-    pub fn insert(&mut self, block: Block) -> Option<Block> {
+    pub fn insert(&mut self, block: LiveBlock) -> Option<LiveBlock> {
         if self.length * 2 >= self.index.len() {
             self.grow();
         }
         let (mask, tag) = (self.index.len() - 1, tag(block.address));
-        let mut at = self.home(tag);
+        let mut at = self.preferred_index(tag);
         loop {
             let entry = self.index[at];
             if entry.number == NONE {
@@ -140,36 +146,36 @@ impl Live {
             at = (at + 1) & mask;
         }
         self.length += 1;
-        let number = self.free;
+        let number = self.first_free;
         if number == NONE {
-            self.index[at] = Entry { tag, number: self.blocks.len() as u32 };
+            self.index[at] = IndexEntry { tag, number: self.blocks.len() as u32 };
             self.blocks.push(block);
         } else {
-            self.index[at] = Entry { tag, number };
-            let place = &mut self.blocks[number as usize];
-            self.free = place.cell;
-            *place = block;
+            self.index[at] = IndexEntry { tag, number };
+            let slot = &mut self.blocks[number as usize];
+            self.first_free = slot.cell;
+            *slot = block;
         }
         None
     }
 
-    /// Takes a block out.
+    /// Removes the block at an address.
     #[inline]
-    pub fn remove(&mut self, address: u64) -> Option<Block> {
+    pub fn remove(&mut self, address: u64) -> Option<LiveBlock> {
         let (mask, tag) = (self.index.len() - 1, tag(address));
-        let mut at = self.home(tag);
+        let mut at = self.preferred_index(tag);
         loop {
             let entry = self.index[at];
             if entry.number == NONE {
                 return None;
             }
             if entry.tag == tag {
-                let place = &mut self.blocks[entry.number as usize];
-                if place.address == address {
-                    let block = *place;
-                    place.cell = self.free;
-                    self.free = entry.number;
-                    self.close(at);
+                let slot = &mut self.blocks[entry.number as usize];
+                if slot.address == address {
+                    let block = *slot;
+                    slot.cell = self.first_free;
+                    self.first_free = entry.number;
+                    self.fill_hole(at);
                     return Some(block);
                 }
             }
@@ -177,9 +183,9 @@ impl Live {
         }
     }
 
-    /// Moves what was pushed on by the place at `hole` back into it.
+    /// Moves entries that were displaced by the one at `hole` back, so that no probe ends too early.
     #[inline]
-    fn close(&mut self, mut hole: usize) {
+    fn fill_hole(&mut self, mut hole: usize) {
         let mask = self.index.len() - 1;
         let mut at = hole;
         loop {
@@ -188,9 +194,9 @@ impl Live {
             if entry.number == NONE {
                 break;
             }
-            let home = self.home(entry.tag);
-            // It may move if its home isn't between the hole and where it is.
-            if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
+            let preferred_index = self.preferred_index(entry.tag);
+            // It may move unless its preferred index lies between the hole and its index.
+            if (at.wrapping_sub(preferred_index) & mask) >= (at.wrapping_sub(hole) & mask) {
                 self.index[hole] = entry;
                 hole = at;
             }
@@ -206,7 +212,7 @@ impl Live {
         self.shift -= 1;
         let mask = self.index.len() - 1;
         for entry in old.into_iter().filter(|entry| entry.number != NONE) {
-            let mut at = self.home(entry.tag);
+            let mut at = self.preferred_index(entry.tag);
             while self.index[at].number != NONE {
                 at = (at + 1) & mask;
             }
@@ -222,7 +228,7 @@ mod tests {
 
     #[test]
     fn it_holds_what_a_map_would() {
-        let mut live = Live::new();
+        let mut live = LiveBlocks::new();
         let mut map = HashMap::new();
         let mut random = 0x2545_f491_4f6c_dd1d_u64;
         for birth in 0..200_000_u32 {
@@ -231,7 +237,7 @@ mod tests {
             random ^= random << 17;
             let address = (random >> 40) % 6_000 * 16 + u64::from(birth % 7 == 0);
             if random & 1 == 0 {
-                let block = Block { address, birth, cell: 1, ..Block::default() };
+                let block = LiveBlock { address, birth, cell: 1, ..LiveBlock::default() };
                 assert_eq!(live.insert(block), map.insert(address, block));
             } else {
                 assert_eq!(live.remove(address), map.remove(&address));
@@ -246,14 +252,14 @@ mod tests {
 
     #[test]
     fn it_grows_with_what_is_live_and_not_with_what_was() {
-        let mut live = Live::new();
+        let mut live = LiveBlocks::new();
         let mut before = 0;
         for birth in 0..1_000_000 {
             if birth == 1000 {
                 before = live.memory();
             }
             let address = u64::from(birth) * 48;
-            live.insert(Block { address, birth, cell: 0, ..Block::default() });
+            live.insert(LiveBlock { address, birth, cell: 0, ..LiveBlock::default() });
             live.remove(address);
         }
         assert_eq!(live.memory(), before);

@@ -4,8 +4,7 @@
 //! is silent below [`LEAST`] of the program's CPU time. A call that has to wait never counts as a saving.
 
 use super::findings::SystemAdvice;
-use super::system::FUTEX_WAIT;
-use super::words;
+use super::formatting;
 use trace_format::container::{CallCosts, SMALL, SmallTransfers, SystemCall, Usage};
 
 /// The least share of the CPU time that is worth advice.
@@ -18,7 +17,7 @@ const BUFFERED: f64 = 3.0;
 const CALLS_OF_PROCESS: u64 = 40;
 const CALLS_OF_THREAD: u64 = 4;
 /// Fewer calls for memory than this are not advised on.
-const LEAST_CHURN: u64 = 100;
+const LEAST_MEMORY_CALLS: u64 = 100;
 /// Page faults of a process besides those for its peak memory.
 const FAULTS_OF_PROCESS: u64 = 1000;
 const PAGE: u64 = 4096;
@@ -29,13 +28,15 @@ const WRITES: [&str; 7] =
 const POLLS: [&str; 7] =
     ["poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"];
 const CLOCKS: [&str; 3] = ["clock_gettime", "gettimeofday", "time"];
+/// Waits for a futex among the [`SystemCall`]s.
+pub const FUTEX_WAIT: &str = "futex (wait)";
 const ANONYMOUS: &str = "mmap (anonymous)";
 /// Calls that get, return and resize memory, without `munmap`, which also unmaps files.
 const MEMORY: [&str; 4] = [ANONYMOUS, "brk", "madvise", "mremap"];
 
 /// What the kernel counted in a run, for all processes together.
 #[derive(Debug, Clone)]
-pub struct Kernel<'k> {
+pub struct SystemCounts<'k> {
     pub calls: &'k [SystemCall],
     pub small: &'k [SmallTransfers],
     pub usage: &'k Usage,
@@ -49,17 +50,17 @@ pub struct Kernel<'k> {
 
 /// Some kinds of calls together.
 #[derive(Debug, Clone, Copy, Default)]
-struct Sum {
+struct CallSum {
     calls: u64,
     ns: u64,
     small: u64,
     small_bytes: u64,
 }
 
-impl Kernel<'_> {
-    fn sum(&self, names: &[&str]) -> Sum {
+impl SystemCounts<'_> {
+    fn sum(&self, names: &[&str]) -> CallSum {
         let calls = self.calls.iter().filter(|call| names.contains(&&*call.name));
-        calls.fold(Sum::default(), |sum, call| Sum {
+        calls.fold(CallSum::default(), |sum, call| CallSum {
             calls: sum.calls + call.calls,
             ns: sum.ns + call.ns,
             small: sum.small + call.small.unwrap_or(0),
@@ -95,7 +96,7 @@ pub fn cost(costs: &CallCosts, call: &SystemCall) -> f64 {
 }
 
 /// The advice, the largest saving first.
-pub fn advice(kernel: &Kernel<'_>) -> Vec<SystemAdvice> {
+pub fn advice(kernel: &SystemCounts<'_>) -> Vec<SystemAdvice> {
     let (Some(costs), Some(cpu)) = (kernel.costs, kernel.cpu_ns) else { return Vec::new() };
     let rules = [reads, writes, memory, waits, clock, seeks, yields];
     let mut advice: Vec<SystemAdvice> = rules
@@ -111,7 +112,7 @@ pub fn advice(kernel: &Kernel<'_>) -> Vec<SystemAdvice> {
                 advice: format!(
                     "{} That is {} of its CPU time. {}",
                     saving.facts,
-                    words::percent(gain),
+                    formatting::percent(gain),
                     saving.remedy
                 ),
                 calls: saving.calls,
@@ -125,7 +126,7 @@ pub fn advice(kernel: &Kernel<'_>) -> Vec<SystemAdvice> {
 }
 
 /// What a rule found.
-struct Saving {
+struct CallSaving {
     kind: &'static str,
     title: &'static str,
     /// Sentences.
@@ -136,7 +137,7 @@ struct Saving {
 }
 
 /// Small transfers, and what avoiding the avoidable ones saves.
-struct Transfers {
+struct TransferSaving {
     small: u64,
     bytes: u64,
     saved: u64,
@@ -148,11 +149,11 @@ struct Transfers {
 }
 
 fn transfers(
-    kernel: &Kernel<'_>,
+    kernel: &SystemCounts<'_>,
     writes: bool,
     account: (Option<u64>, Option<u64>),
     mut each: f64,
-) -> Option<Transfers> {
+) -> Option<TransferSaving> {
     let names = if writes { &WRITES } else { &READS };
     let mut sum = kernel.sum(names);
     if kernel.calls.is_empty() {
@@ -161,7 +162,7 @@ fn transfers(
         if bytes == 0 || bytes / calls.max(1) >= SMALL {
             return None;
         }
-        sum = Sum { calls, small: calls.min(bytes), small_bytes: bytes, ..sum };
+        sum = CallSum { calls, small: calls.min(bytes), small_bytes: bytes, ..sum };
     } else {
         let costs = kernel.costs?;
         each = each.min(sum.ns as f64 / sum.calls.max(1) as f64 + costs.call);
@@ -180,7 +181,7 @@ fn transfers(
     let most = most.filter(|most| most.calls * 2 > sum.small);
     let file = most.and_then(|most| Some((most.name.as_deref()?, most.descriptor)));
     let file = file.map(|(name, descriptor)| format!("{name} (descriptor {descriptor})"));
-    (saved > 0 && ns > 0.0).then_some(Transfers {
+    (saved > 0 && ns > 0.0).then_some(TransferSaving {
         small: sum.small,
         bytes: sum.small_bytes,
         saved,
@@ -190,19 +191,19 @@ fn transfers(
     })
 }
 
-impl Transfers {
+impl TransferSaving {
     /// A sentence with their number, size, cost and file, and how many of them can't be avoided.
-    fn told(&self, verb: &str, preposition: &str) -> String {
+    fn sentence(&self, verb: &str, preposition: &str) -> String {
         let mean = self.bytes as f64 / self.small.max(1) as f64;
         let size = if mean < 1.05 {
             "1 byte".to_owned()
         } else {
-            format!("{} bytes on average", words::number(mean))
+            format!("{} bytes on average", formatting::number(mean))
         };
         let mut text = format!(
             "{} {verb} of {size}, at least {} each",
-            words::count(self.small),
-            words::time(self.each as u64)
+            formatting::count(self.small),
+            formatting::time(self.each as u64)
         );
         if let Some(file) = &self.file {
             text += &format!(", most of them {preposition} {file}");
@@ -212,46 +213,46 @@ impl Transfers {
         if waiting * 20 > self.small {
             text += &format!(
                 " {} of them may be small because there was no more data yet, and are not counted as savings.",
-                words::count(waiting)
+                formatting::count(waiting)
             );
         }
         text
     }
 }
 
-fn reads(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
+fn reads(kernel: &SystemCounts<'_>, costs: &CallCosts) -> Option<CallSaving> {
     let account = (kernel.usage.read_calls, kernel.usage.read_bytes);
     let found = transfers(kernel, false, account, costs.read)?;
-    Some(Saving {
+    Some(CallSaving {
         kind: "reads",
         title: "buffer the reads",
-        facts: found.told("reads", "of"),
+        facts: found.sentence("reads", "of"),
         remedy: "Read blocks of 8 KiB or more: in Rust `BufReader::new(file)`, in C `fopen` with `getc_unlocked` or `fread`; for a whole file, `fs::read` or `mmap`.",
         calls: found.saved,
         ns: found.ns,
     })
 }
 
-fn writes(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
+fn writes(kernel: &SystemCounts<'_>, costs: &CallCosts) -> Option<CallSaving> {
     let account = (kernel.usage.write_calls, kernel.usage.written_bytes);
     let found = transfers(kernel, true, account, costs.write)?;
-    Some(Saving {
+    Some(CallSaving {
         kind: "writes",
         title: "buffer the writes",
-        facts: found.told("writes", "to"),
+        facts: found.sentence("writes", "to"),
         remedy: "Collect them: in Rust `BufWriter::new(file)` (also around `stdout().lock()`), in C `setvbuf(file, NULL, _IOFBF, 65536)`. Call `flush` where a reader waits for the data; a crash loses what is in the buffer. `writev` sends the parts of one message together.",
         calls: found.saved,
         ns: found.ns,
     })
 }
 
-fn memory(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
+fn memory(kernel: &SystemCounts<'_>, costs: &CallCosts) -> Option<CallSaving> {
     let files = kernel.sum(&["mmap"]).calls;
     let (get, unmap) = (kernel.sum(&MEMORY), kernel.sum(&["munmap"]));
     let all = get.calls + unmap.calls.saturating_sub(files);
     let usual = CALLS_OF_PROCESS * kernel.processes + CALLS_OF_THREAD * kernel.threads;
     let calls = all.saturating_sub(usual);
-    if calls < LEAST_CHURN {
+    if calls < LEAST_MEMORY_CALLS {
         return None;
     }
     let mean = (get.ns + unmap.ns) as f64 / (get.calls + unmap.calls) as f64;
@@ -262,18 +263,18 @@ fn memory(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
     let ns = calls as f64 * (mean + costs.call / 2.0) + in_faults;
     let mut facts = format!(
         "{} calls that get memory from the kernel, return it or resize it, which take {}",
-        words::count(calls),
-        words::time((ns - in_faults) as u64)
+        formatting::count(calls),
+        formatting::time((ns - in_faults) as u64)
     );
     if again > 0 {
         facts += &format!(
             "; {} page faults beyond its peak memory, because it touches pages again that it had returned, which take about {}",
-            words::count(again),
-            words::time(in_faults as u64)
+            formatting::count(again),
+            formatting::time(in_faults as u64)
         );
     }
     facts.push('.');
-    Some(Saving {
+    Some(CallSaving {
         kind: "memory",
         title: "keep memory instead of returning it",
         facts,
@@ -283,18 +284,18 @@ fn memory(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
     })
 }
 
-fn waits(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
+fn waits(kernel: &SystemCounts<'_>, costs: &CallCosts) -> Option<CallSaving> {
     let waits = kernel.sum(&[FUTEX_WAIT]);
     let each = costs.wait.min(waits.ns as f64 / waits.calls.max(1) as f64 + costs.call);
     let ns = waits.calls as f64 * each;
-    (waits.calls > 0).then(|| Saving {
+    (waits.calls > 0).then(|| CallSaving {
         kind: "waits",
         title: "wait less often",
         facts: format!(
             "{} waits for other threads in the kernel (futex); each costs {} of CPU time, the waking included; all threads waited for {} in all.",
-            words::count(waits.calls),
-            words::time(each as u64),
-            words::time(waits.ns)
+            formatting::count(waits.calls),
+            formatting::time(each as u64),
+            formatting::time(waits.ns)
         ),
         remedy: "Hand over many things at once, give each thread its own part, or hold locks for a shorter time; the section on locks names those that threads waited for. Other waits are for conditions, for the end of threads, or for locks that aren't pthread's.",
         calls: waits.calls,
@@ -303,23 +304,23 @@ fn waits(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
 }
 
 /// Calls that always cost about the same: their number, their cost in all, and a sentence.
-fn plain(
-    kernel: &Kernel<'_>,
+fn constant_cost(
+    kernel: &SystemCounts<'_>,
     costs: &CallCosts,
     names: &[&str],
     what: &str,
 ) -> Option<(u64, f64, String)> {
     let calls = kernel.sum(names).calls;
     let ns = calls as f64 * costs.call;
-    let each = words::time(costs.call as u64);
+    let each = formatting::time(costs.call as u64);
     (calls > 0)
-        .then(|| (calls, ns, format!("{} {what}, at least {each} each.", words::count(calls))))
+        .then(|| (calls, ns, format!("{} {what}, at least {each} each.", formatting::count(calls))))
 }
 
-fn clock(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
+fn clock(kernel: &SystemCounts<'_>, costs: &CallCosts) -> Option<CallSaving> {
     let (calls, ns, facts) =
-        plain(kernel, costs, &CLOCKS, "calls for the time that enter the kernel")?;
-    Some(Saving {
+        constant_cost(kernel, costs, &CLOCKS, "calls for the time that enter the kernel")?;
+    Some(CallSaving {
         kind: "clock",
         title: "read the time without the kernel",
         facts,
@@ -329,9 +330,10 @@ fn clock(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
     })
 }
 
-fn seeks(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
-    let (calls, ns, facts) = plain(kernel, costs, &["lseek"], "calls that set a file's position")?;
-    Some(Saving {
+fn seeks(kernel: &SystemCounts<'_>, costs: &CallCosts) -> Option<CallSaving> {
+    let (calls, ns, facts) =
+        constant_cost(kernel, costs, &["lseek"], "calls that set a file's position")?;
+    Some(CallSaving {
         kind: "seeks",
         title: "give the position with the read",
         facts,
@@ -341,9 +343,10 @@ fn seeks(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
     })
 }
 
-fn yields(kernel: &Kernel<'_>, costs: &CallCosts) -> Option<Saving> {
-    let (calls, ns, facts) = plain(kernel, costs, &["sched_yield"], "calls of `sched_yield`")?;
-    Some(Saving {
+fn yields(kernel: &SystemCounts<'_>, costs: &CallCosts) -> Option<CallSaving> {
+    let (calls, ns, facts) =
+        constant_cost(kernel, costs, &["sched_yield"], "calls of `sched_yield`")?;
+    Some(CallSaving {
         kind: "yields",
         title: "block instead of yielding",
         facts,
@@ -381,7 +384,7 @@ mod tests {
 
     /// The advice for these calls in ten milliseconds of CPU time.
     fn advised(calls: &[SystemCall], usage: &Usage) -> Vec<(String, u64)> {
-        let kernel = Kernel {
+        let kernel = SystemCounts {
             calls,
             small: &[],
             usage,
