@@ -172,13 +172,13 @@ fn judged(
     analysis.findings.notes.splice(0..0, warnings);
     if analysis.findings.program.allocations > 0 {
         let rounds = arguments.rounds.map(|rounds| rounds as usize);
-        let options = replay::Options {
+        let options = replay::ReplayOptions {
             rounds,
             // Without advice to test, the figures of other mallocs aren't worth a minute.
             time: (rounds.is_none() && !is_advised(&analysis.findings)).then_some(LEAST_TIME),
             progress: true,
             stop: Some(&INTERRUPTED),
-            ..replay::Options::default()
+            ..replay::ReplayOptions::default()
         };
         REPLAYING.store(true, Ordering::Relaxed);
         let replayed = replay::replay(&recording.path, &mut analysis, &options);

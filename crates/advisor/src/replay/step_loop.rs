@@ -1,48 +1,52 @@
-//! The loop that does a thread's steps: the same for every row, compiled with the row's own calls in it.
+//! The loop that performs a thread's steps. It is compiled once for each row, with the row's calls inlined.
 //!
 //! # Invariants
 //!
-//! The steps are what `compile` makes of a recording: a slot of a thread's own is filled by an allocation, and emptied by one free
-//! or resize of that thread behind it, which names the shape of the allocation. A shared slot is filled by one thread and emptied once,
-//! by another or the same one, with the same shape; it is filled again only when whoever emptied it has done so, which the epochs see
-//! to. The file with the steps has no name, so that nobody else changes them.
+//! The steps are those that `compile` writes:
+//!
+//! - A thread's own slot is filled by an allocation, and emptied by one later free or resize of that thread,
+//!   with the shape of the allocation.
+//! - A shared slot is filled by one thread and emptied once, by the same or another one, with the same shape.
+//!   It is filled again only after it was emptied; the epochs ensure that.
+//!
+//! The file of the steps has no name, so no other process changes it.
 
 use super::memory::{Form, Memory};
-use super::sequence::{MOST_TOUCHED, STEP_BYTES, Step, What};
+use super::sequence::{MOST_TOUCHED, STEP_BYTES, Step, StepKind};
 use nix::time::{ClockId, clock_gettime};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What all threads share.
+/// The state that all threads share.
 #[derive(Debug)]
-pub struct Common {
-    /// Where blocks are that cross.
+pub struct SharedState {
+    /// The blocks that cross.
     slots: Vec<AtomicPtr<u8>>,
-    /// By epoch: how many lanes come to it, and how many have.
+    /// For each epoch: the number of chains that enter it, and of those that have entered it.
     expected: Vec<u32>,
     arrived: Vec<AtomicU32>,
-    /// By lane: how many of its threads have ended.
+    /// For each chain: the number of its threads that have ended.
     ended: Vec<AtomicU32>,
     gate: Mutex<()>,
     changed: Condvar,
 }
 
-impl Common {
-    pub fn new(slots: usize, expected: Vec<u32>, lanes: usize) -> Self {
+impl SharedState {
+    pub fn new(slots: usize, expected: Vec<u32>, chains: usize) -> Self {
         let zeros = |count| (0..count).map(|_| AtomicU32::new(0)).collect();
         Self {
             slots: (0..slots).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
             arrived: zeros(expected.len()),
             expected,
-            ended: zeros(lanes),
+            ended: zeros(chains),
             gate: Mutex::new(()),
             changed: Condvar::new(),
         }
     }
 
-    /// Takes the block out of a shared slot, as soon as it is there.
+    /// Waits for the block in a shared slot, and empties the slot.
     #[inline(always)]
     fn take(&self, slot: usize, waited: &mut Duration) -> *mut u8 {
         let slot = &self.slots[slot];
@@ -54,7 +58,7 @@ impl Common {
         block
     }
 
-    /// Comes to an epoch.
+    /// Enters an epoch. Waits until all chains have entered the previous one.
     fn arrive(&self, epoch: usize) {
         let before = self.arrived[epoch].fetch_add(1, Ordering::AcqRel);
         if before + 1 == self.expected[epoch] {
@@ -65,14 +69,14 @@ impl Common {
         }
     }
 
-    /// Waits for the threads of the lane that ran before.
-    pub fn wait_for_turn(&self, lane: usize, before: usize) {
-        self.wait(|| self.ended[lane].load(Ordering::Acquire) as usize >= before);
+    /// Waits until `before` threads of the chain have ended.
+    pub fn wait_for_turn(&self, chain: usize, before: usize) {
+        self.wait(|| self.ended[chain].load(Ordering::Acquire) as usize >= before);
     }
 
-    /// The thread that had its turn has ended.
-    pub fn end_turn(&self, lane: usize) {
-        self.ended[lane].fetch_add(1, Ordering::Release);
+    /// A thread of the chain has ended.
+    pub fn end_turn(&self, chain: usize) {
+        self.ended[chain].fetch_add(1, Ordering::Release);
         self.change();
     }
 
@@ -92,7 +96,7 @@ impl Common {
     }
 }
 
-/// Waits for another thread's allocation; what it costs is told apart from the work.
+/// Waits for another thread's allocation. The CPU time of waiting is added to `waited`.
 #[cold]
 fn wait_for(slot: &AtomicPtr<u8>, waited: &mut Duration) -> *mut u8 {
     let began = thread_time();
@@ -112,68 +116,70 @@ fn wait_for(slot: &AtomicPtr<u8>, waited: &mut Duration) -> *mut u8 {
     }
 }
 
-/// The CPU time of the calling thread, to the nanosecond: its resource usage is brought up to date at ticks alone.
+/// The CPU time of the calling thread in nanoseconds. `getrusage` would update it only at timer ticks.
 pub fn thread_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
 /// A block and its shape, between the two halves of a resize.
-pub type Resizing = Option<(*mut u8, usize)>;
+pub type PendingResize = Option<(*mut u8, usize)>;
 
-/// Does a piece of a thread's steps. Returns the CPU time that it waited for other threads in shared slots.
+/// Performs a piece of a thread's steps. Returns the CPU time of waiting for other threads at shared slots.
 ///
 /// # Safety
-/// The pieces, all of them and in this order, are those of one thread of a compiled recording; `forms` are its shapes, `own` has a
-/// place for each of the thread's slots, `resizing` is `None` before the first piece and then as the piece before left it, the memory
-/// is of one row for all threads.
+/// The calls perform all pieces of one thread of a compiled recording, in order. `forms` are those of its shapes,
+/// and `own` has an element for each of the thread's slots. `resizing` is `None` before the first piece, and
+/// then as the previous piece left it. The memories of all threads are of the same row.
 pub unsafe fn perform<M: Memory>(
     steps: &[[u8; STEP_BYTES]],
     forms: &[Form],
     own: &mut [*mut u8],
-    common: &Common,
-    resizing: &mut Resizing,
+    shared: &SharedState,
+    resizing: &mut PendingResize,
     memory: &mut M,
 ) -> Duration {
     let mut waited = Duration::ZERO;
     for step in steps {
         // SAFETY: the caller's promise, step by step.
-        unsafe { one(Step::of(*step), forms, own, common, memory, resizing, &mut waited) };
+        unsafe { perform_step(Step::of(*step), forms, own, shared, memory, resizing, &mut waited) };
     }
     waited
 }
 
-/// Does one step. `resizing` is what the step before began, if it was the first half of a resize.
+/// Performs one step. `resizing` is the first half of a resize, if that was the previous step.
 ///
 /// # Safety
 /// As for [`perform`].
 #[inline(always)]
-pub unsafe fn one<M: Memory>(
+pub unsafe fn perform_step<M: Memory>(
     step: Step,
     forms: &[Form],
     own: &mut [*mut u8],
-    common: &Common,
+    shared: &SharedState,
     memory: &mut M,
-    resizing: &mut Resizing,
+    resizing: &mut PendingResize,
     waited: &mut Duration,
 ) {
     match step.what() {
-        What::Allocate => {
+        StepKind::Allocate => {
             let form = &forms[step.shape()];
             let block = memory.alloc(form);
-            // SAFETY: a fresh block that is as long as its form says.
+            // SAFETY: a fresh block of the size of its form.
             unsafe { memory.touch(block, 0, form.layout.size().min(MOST_TOUCHED)) };
-            put(step, block, own, common);
+            store_block(step, block, own, shared);
         }
-        What::Free => {
-            let block = get(step, own, common, waited);
-            // SAFETY: the slot has the block that was put there last, with this shape, and it is freed once (invariants).
+        StepKind::Free => {
+            let block = load_block(step, own, shared, waited);
+            // SAFETY: the slot has the block that was stored there last, with this shape, and it is freed once (invariants).
             unsafe { memory.free(block, &forms[step.shape()]) };
         }
-        What::ResizeFrom => *resizing = Some((get(step, own, common, waited), step.shape())),
-        What::ResizeTo => {
+        StepKind::ResizeFrom => {
+            *resizing = Some((load_block(step, own, shared, waited), step.shape()))
+        }
+        StepKind::ResizeTo => {
             let Some((block, old)) = resizing.take() else { return };
             let (old, new) = (&forms[old], &forms[step.shape()]);
-            // SAFETY: as for a free; the resized block is as long as its form says.
+            // SAFETY: as for a free; the resized block has the size of its form.
             let block = unsafe {
                 let block = memory.resize(block, old, new);
                 let (from, to) = (old.layout.size(), new.layout.size().min(MOST_TOUCHED));
@@ -182,23 +188,23 @@ pub unsafe fn one<M: Memory>(
                 }
                 block
             };
-            put(step, block, own, common);
+            store_block(step, block, own, shared);
         }
-        What::Reset => memory.reset(step.shape() as u32),
-        What::Epoch => common.arrive(step.shape()),
+        StepKind::Reset => memory.reset(step.shape() as u32),
+        StepKind::Epoch => shared.arrive(step.shape()),
     }
 }
 
 #[inline(always)]
-fn put(step: Step, block: *mut u8, own: &mut [*mut u8], common: &Common) {
+fn store_block(step: Step, block: *mut u8, own: &mut [*mut u8], shared: &SharedState) {
     if step.is_shared() {
-        common.slots[step.slot()].store(block, Ordering::Release);
+        shared.slots[step.slot()].store(block, Ordering::Release);
     } else {
         own[step.slot()] = block;
     }
 }
 
 #[inline(always)]
-fn get(step: Step, own: &[*mut u8], common: &Common, waited: &mut Duration) -> *mut u8 {
-    if step.is_shared() { common.take(step.slot(), waited) } else { own[step.slot()] }
+fn load_block(step: Step, own: &[*mut u8], shared: &SharedState, waited: &mut Duration) -> *mut u8 {
+    if step.is_shared() { shared.take(step.slot(), waited) } else { own[step.slot()] }
 }

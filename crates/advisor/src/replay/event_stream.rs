@@ -1,4 +1,5 @@
-//! A pass over the events that shows how far it is, and ends early if somebody wants that. A thread of its own reads ahead.
+//! A pass over the events that shows its progress and can be stopped. Another thread reads the events in
+//! advance.
 
 use bench::console::progress::Progress;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,39 +7,39 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::{thread, vec};
 use trace_format::{Event, Events, TraceError};
 
-/// Events that are handed over at once, and how often before the reader waits.
+/// The number of events in a batch, and the most batches that wait in the queue.
 const BATCH: usize = 4096;
-const AHEAD: usize = 4;
+const QUEUED_BATCHES: usize = 4;
 
-/// Lets `work` have all events, while another thread reads those that come next.
-pub fn ahead<R>(events: Events<'_>, work: impl FnOnce(Ahead) -> R) -> R {
+/// Calls `work` with all events, while another thread reads the next ones.
+pub fn read_ahead<R>(events: Events<'_>, work: impl FnOnce(ReadAhead) -> R) -> R {
     thread::scope(|scope| {
-        let (full, batches) = sync_channel(AHEAD);
+        let (full, batches) = sync_channel(QUEUED_BATCHES);
         scope.spawn(move || read(events, &full));
-        work(Ahead { batches, batch: Vec::new().into_iter() })
+        work(ReadAhead { batches, batch: Vec::new().into_iter() })
     })
 }
 
-type Batch = Vec<Result<Event, TraceError>>;
+type EventBatch = Vec<Result<Event, TraceError>>;
 
-fn read(mut events: Events<'_>, full: &SyncSender<Batch>) {
+fn read(mut events: Events<'_>, full: &SyncSender<EventBatch>) {
     loop {
-        let batch: Batch = events.by_ref().take(BATCH).collect();
-        // Nobody may want more.
+        let batch: EventBatch = events.by_ref().take(BATCH).collect();
+        // Fails if `work` has ended.
         if batch.is_empty() || full.send(batch).is_err() {
             return;
         }
     }
 }
 
-/// Events that were read ahead.
+/// Events that were read in advance.
 #[derive(Debug)]
-pub struct Ahead {
-    batches: Receiver<Batch>,
+pub struct ReadAhead {
+    batches: Receiver<EventBatch>,
     batch: vec::IntoIter<Result<Event, TraceError>>,
 }
 
-impl Iterator for Ahead {
+impl Iterator for ReadAhead {
     type Item = Result<Event, TraceError>;
 
     #[inline]
@@ -52,12 +53,12 @@ impl Iterator for Ahead {
     }
 }
 
-/// Events from one look to the next.
-const LOOK: u64 = 4096;
+/// The number of events between two checks of `stop`.
+const CHECK_INTERVAL: u64 = 4096;
 
-/// Events, watched.
+/// Events with progress, which can be stopped.
 #[derive(Debug)]
-pub struct Watched<'p, I> {
+pub struct ObservedEvents<'p, I> {
     events: I,
     progress: &'p Progress,
     stop: Option<&'static AtomicBool>,
@@ -67,8 +68,8 @@ pub struct Watched<'p, I> {
     taken: u64,
 }
 
-impl<'p, I> Watched<'p, I> {
-    /// So many events are expected, which are so many steps of progress.
+impl<'p, I> ObservedEvents<'p, I> {
+    /// `expected` events are `steps` steps of the progress bar.
     pub fn new(
         events: I,
         expected: u64,
@@ -87,13 +88,13 @@ impl<'p, I> Watched<'p, I> {
     }
 }
 
-impl<I: Iterator> Iterator for Watched<'_, I> {
+impl<I: Iterator> Iterator for ObservedEvents<'_, I> {
     type Item = I::Item;
 
     #[inline]
     fn next(&mut self) -> Option<I::Item> {
         self.seen += 1;
-        if self.seen.is_multiple_of(LOOK) {
+        if self.seen.is_multiple_of(CHECK_INTERVAL) {
             if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
                 return None;
             }
@@ -115,9 +116,9 @@ mod tests {
     fn a_pass_ends_soon_after_it_is_stopped_and_else_with_all_events() {
         static STOP: AtomicBool = AtomicBool::new(false);
         let progress = Progress::shown_if(false, 10);
-        let watched = || Watched::new(0..20_000, 20_000, &progress, 10, Some(&STOP));
+        let watched = || ObservedEvents::new(0..20_000, 20_000, &progress, 10, Some(&STOP));
         assert_eq!(watched().count(), 20_000);
         let seen = watched().inspect(|number| STOP.store(*number >= 5_000, Ordering::Relaxed));
-        assert_eq!(seen.count(), 2 * LOOK as usize - 1);
+        assert_eq!(seen.count(), 2 * CHECK_INTERVAL as usize - 1);
     }
 }

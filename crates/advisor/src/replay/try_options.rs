@@ -17,21 +17,21 @@ const NAMES: [(&str, Allocator, bool); 6] = [
 
 /// An allocator for one group, or for all groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Try {
+pub struct TryOption {
     group: Option<u32>,
     allocator: Allocator,
     without_reset: bool,
 }
 
-/// The name of a route's allocator.
-pub fn word(route: &Route) -> &'static str {
+/// The name of a route's allocator in the table.
+pub fn allocator_name(route: &Route) -> &'static str {
     let is = |(_, allocator, without_reset): &&(&str, Allocator, bool)| {
         *allocator == route.allocator && *without_reset == route.without_reset
     };
     NAMES.iter().find(is).map_or("malloc", |(name, ..)| name)
 }
 
-impl FromStr for Try {
+impl FromStr for TryOption {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -54,7 +54,7 @@ impl FromStr for Try {
     }
 }
 
-impl Try {
+impl TryOption {
     /// Replaces the advice by this allocator.
     pub fn apply(&self, findings: &mut Findings) -> Result<(), Failure> {
         let groups = findings.groups.len();
@@ -87,11 +87,14 @@ mod tests {
 
     #[test]
     fn what_is_tried_is_a_group_and_an_allocator() {
-        let tried: Try = "3=arena-without-reset".parse().unwrap();
-        assert_eq!(tried, Try { group: Some(3), allocator: Allocator::Arena, without_reset: true });
-        assert_eq!("all=pool".parse::<Try>().unwrap().group, None);
+        let option: TryOption = "3=arena-without-reset".parse().unwrap();
+        assert_eq!(
+            option,
+            TryOption { group: Some(3), allocator: Allocator::Arena, without_reset: true }
+        );
+        assert_eq!("all=pool".parse::<TryOption>().unwrap().group, None);
         for (text, why) in [("arena", "GROUP="), ("x=arena", "'x'"), ("1=heap", "free-list")] {
-            let error = text.parse::<Try>().unwrap_err();
+            let error = text.parse::<TryOption>().unwrap_err();
             assert!(error.contains(why), "{error}");
         }
     }

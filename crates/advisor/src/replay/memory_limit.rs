@@ -27,7 +27,7 @@ fn left_of_group() -> Option<u64> {
 
 /// The bytes that a plan's allocator holds besides glibc's: an arena holds all blocks since its last
 /// reset.
-pub fn held(route: &Route, findings: &Findings) -> u64 {
+pub fn extra_bytes(route: &Route, findings: &Findings) -> u64 {
     let behaviour = &findings.groups[route.group as usize].behaviour;
     match route.allocator {
         // No more than this is written of each block.

@@ -1,16 +1,17 @@
-//! Tables by address and by small numbers.
+//! A hash map with numbers as keys, and a bit set.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A table whose keys are numbers that the program chose without ill will.
-pub type Table<K, V> = HashMap<K, V, BuildHasherDefault<Spread>>;
+/// A map whose keys are numbers of a recording. Its hash is fast, and does not resist chosen collisions.
+pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
-/// Spreads numbers over all bits by multiplication; the folded halves of the product keep both ends of the number.
+/// Hashes a number by multiplication. Both halves of the product are combined, so that all bits of the number
+/// influence both the low and the high bits of the hash.
 #[derive(Debug, Default)]
-pub struct Spread(u64);
+pub struct NumberHasher(u64);
 
-impl Spread {
+impl NumberHasher {
     #[inline]
     fn mix(&mut self, word: u64) {
         let product = u128::from(self.0 ^ word) * 0x9e37_79b9_7f4a_7c15;
@@ -18,7 +19,7 @@ impl Spread {
     }
 }
 
-impl Hasher for Spread {
+impl Hasher for NumberHasher {
     fn write(&mut self, bytes: &[u8]) {
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];
@@ -44,11 +45,11 @@ impl Hasher for Spread {
     }
 }
 
-/// Bits by number; those that were never set are clear.
+/// A bit for each number; at first, all are clear.
 #[derive(Debug, Default)]
-pub struct Bits(Vec<u64>);
+pub struct BitSet(Vec<u64>);
 
-impl Bits {
+impl BitSet {
     pub fn set(&mut self, number: u64) {
         let word = (number / 64) as usize;
         if word >= self.0.len() {
@@ -69,11 +70,11 @@ mod tests {
     #[test]
     fn addresses_of_one_kind_are_spread() {
         let hash = |address: u64| {
-            let mut spread = Spread::default();
+            let mut spread = NumberHasher::default();
             spread.write_u64(address);
             spread.finish()
         };
-        // Both ends matter to a table: its place is taken from the lower bits, its tag from the upper seven.
+        // The map takes an index from the lower bits, and a tag from the upper seven.
         for stride in [16, 64, 4096, 1 << 21] {
             let hashes: Vec<u64> =
                 (0..4096).map(|at| hash(0x7f00_0000_0000 + at * stride)).collect();
@@ -91,7 +92,7 @@ mod tests {
 
     #[test]
     fn bits_that_were_never_set_are_clear() {
-        let mut bits = Bits::default();
+        let mut bits = BitSet::default();
         bits.set(130);
         assert!(bits.get(130) && !bits.get(129) && !bits.get(1 << 40));
     }

@@ -1,14 +1,14 @@
 //! Prepares a replay: compiles a recording into a file of steps.
 
-use super::check::{self, Curve};
-use super::compile::{self, Purpose};
+use super::compile::{self, CompileOptions};
+use super::event_stream::{self, ObservedEvents};
+use super::live_bytes::{self, LiveBytesCurve};
+use super::options::{ReplayOptions, interrupted};
 use super::plan::Route;
-use super::rounds::{self, Entry};
+use super::round::{self, REST, Round, RoundJob, RowAllocator};
+use super::rounds::{self, RowSpec};
 use super::sequence::{NO_GROUP, Sequence};
-use super::survey;
-use super::watch::{self, Watched};
-use super::worker::{self, Job, REST, Round, Who};
-use super::{Options, interrupted};
+use super::thread_scan;
 use crate::analyse::findings::Note;
 use crate::analyse::{Analysis, NO_SITE};
 use bench::console::failure::Failure;
@@ -23,22 +23,22 @@ use trace_format::Reader;
 const STEPS: usize = 50;
 
 /// A compiled recording, and the file of its steps.
-pub struct Stage {
+pub struct CompiledRecording {
     pub sequence: Sequence,
     steps: File,
     /// The curve of the recording's live bytes, with `--check`.
-    curve: Option<Curve>,
+    curve: Option<LiveBytesCurve>,
     doubts: Vec<String>,
-    options: Options,
+    options: ReplayOptions,
 }
 
-impl Stage {
+impl CompiledRecording {
     /// Reads the recording twice, or three times with `--check`.
     pub fn new(
         path: &Path,
         analysis: &Analysis,
         routes: &[Route],
-        options: &Options,
+        options: &ReplayOptions,
     ) -> Result<Self, Failure> {
         let check = options.check;
         let progress = Progress::shown_if(options.progress, (2 + usize::from(check)) * STEPS);
@@ -50,12 +50,13 @@ impl Stage {
             reader.events(analysis.process).map_err(|error| told(&error))
         };
         let expected = analysis.findings.program.events;
-        let watched = |events| Watched::new(events, expected, &progress, STEPS, options.stop);
+        let watched =
+            |events| ObservedEvents::new(events, expected, &progress, STEPS, options.stop);
         progress.say("finding blocks that pass between threads");
-        let survey = watch::ahead(events()?, |events| survey::survey(watched(events)))
+        let scan = event_stream::read_ahead(events()?, |events| thread_scan::scan(watched(events)))
             .map_err(|error| told(&error))?;
         interrupted(options)?;
-        if survey.events == 0 {
+        if scan.events == 0 {
             return Err(told(
                 &"the process has no allocation or free, so there is nothing to replay; choose another with --process",
             ));
@@ -63,7 +64,7 @@ impl Stage {
         progress.say("writing the steps to replay");
         let groups = analysis.findings.groups.len();
         let mut purpose =
-            Purpose { group_of: Vec::new(), scoped: vec![false; groups], turns: check };
+            CompileOptions { group_of: Vec::new(), scoped: vec![false; groups], turns: check };
         for route in routes {
             purpose.scoped[route.group as usize] = route.is_scoped();
         }
@@ -79,14 +80,15 @@ impl Stage {
             .collect();
         let mut steps =
             tempfile::tempfile().map_err(|error| told(&compile::CompileError::Write(error)))?;
-        let sequence = watch::ahead(events()?, |events| {
-            compile::compile(watched(events), &survey, &purpose, &mut steps)
+        let sequence = event_stream::read_ahead(events()?, |events| {
+            compile::compile(watched(events), &scan, &purpose, &mut steps)
         })
         .map_err(|error| told(&error))?;
         interrupted(options)?;
         let curve = if check {
             progress.say("adding up live bytes");
-            let curve = watch::ahead(events()?, |events| check::recorded(watched(events)));
+            let curve =
+                event_stream::read_ahead(events()?, |events| live_bytes::recorded(watched(events)));
             Some(curve.map_err(|error| told(&error))?)
         } else {
             None
@@ -95,8 +97,8 @@ impl Stage {
         Ok(Self { sequence, steps, curve, doubts: Vec::new(), options: options.clone() })
     }
 
-    fn job(&self, who: &Who, check: bool) -> Job {
-        Job {
+    fn job(&self, allocator: &RowAllocator, check: bool) -> RoundJob {
+        RoundJob {
             // The file has no other name.
             file: PathBuf::from(format!(
                 "/proc/{}/fd/{}",
@@ -104,44 +106,44 @@ impl Stage {
                 self.steps.as_raw_fd()
             )),
             sequence: self.sequence.clone(),
-            who: who.clone(),
+            allocator: allocator.clone(),
             check,
         }
     }
 
     /// One round of a row.
-    pub fn round(&self, entry: &Entry) -> Result<Round, String> {
-        rounds::in_child(&self.job(&entry.who, false), &|| self.options.is_stopped())
+    pub fn round(&self, spec: &RowSpec) -> Result<Round, String> {
+        rounds::in_child(&self.job(&spec.allocator, false), &|| self.options.is_stopped())
     }
 
     /// Whether glibc and all plans have the recording's live bytes after every step, and no two blocks
     /// overlap. `None` without `--check`.
-    pub fn check(&mut self, entries: &[Entry]) -> Result<Option<bool>, Failure> {
+    pub fn check(&mut self, specs: &[RowSpec]) -> Result<Option<bool>, Failure> {
         let Some(recorded) = &self.curve else { return Ok(None) };
-        let progress = Progress::shown_if(self.options.progress, entries.len());
+        let progress = Progress::shown_if(self.options.progress, specs.len());
         let mut doubts = Vec::new();
-        for entry in entries {
-            if !matches!(&entry.who, Who::Plan(_)) && entry.name != REST {
+        for spec in specs {
+            if !matches!(&spec.allocator, RowAllocator::Plan(_)) && spec.name != REST {
                 progress.step();
                 continue;
             }
-            progress.say(&format!("comparing live bytes with the recording's: {}", entry.name));
+            progress.say(&format!("comparing live bytes with the recording's: {}", spec.name));
             let found =
-                rounds::in_child(&self.job(&entry.who, true), &|| self.options.is_stopped());
+                rounds::in_child(&self.job(&spec.allocator, true), &|| self.options.is_stopped());
             interrupted(&self.options)?;
-            let round = found.map_err(|why| Failure::Failed(format!("{}: {why}", entry.name)))?;
+            let round = found.map_err(|why| Failure::Failed(format!("{}: {why}", spec.name)))?;
             let curve = round.curve.unwrap_or_default();
             if curve.overlaps > 0 {
                 doubts.push(format!(
                     "{}: {} blocks overlap a live one",
-                    entry.name,
+                    spec.name,
                     grouped(curve.overlaps)
                 ));
             }
-            if (Curve { overlaps: 0, ..curve.clone() }) != *recorded {
+            if (LiveBytesCurve { overlaps: 0, ..curve.clone() }) != *recorded {
                 doubts.push(format!(
                     "{}: its live bytes differ from the recording's: {} points up to {} bytes, but {} points up to {} bytes were recorded",
-                    entry.name,
+                    spec.name,
                     grouped(curve.points),
                     grouped(curve.most),
                     grouped(recorded.points),
@@ -175,12 +177,12 @@ impl Stage {
                 grouped(skipped.lost_frees)
             ));
         }
-        let threads: usize = self.sequence.lanes.iter().map(Vec::len).sum();
-        if threads > worker::MOST_THREADS {
+        let threads: usize = self.sequence.chains.iter().map(Vec::len).sum();
+        if threads > round::MOST_THREADS {
             note(format!(
                 "Of {} threads, those that ran after each other share one in the replay, which starts no more than {}.",
                 grouped(threads as u64),
-                grouped(worker::MOST_THREADS as u64)
+                grouped(round::MOST_THREADS as u64)
             ));
         }
         notes
