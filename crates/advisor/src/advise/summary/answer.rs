@@ -2,7 +2,7 @@
 //! other mallocs, system calls and locks.
 
 use super::{about, capital, found, full_stop, paragraph, replayed_share};
-use crate::advise::words::{counted, one_line};
+use crate::advise::terminal_text::{counted, one_line};
 use crate::analyse::findings::{
     Allocator, BetterMalloc, Category, Findings, Gain, Group, ReplayRow,
 };

@@ -2,8 +2,8 @@
 
 mod answer;
 
-use super::processes::Others;
-use super::words::one_line;
+use super::other_processes::OtherProcesses;
+use super::terminal_text::one_line;
 use crate::analyse::findings::Findings;
 use crate::analyse::formatting;
 use answer::{
@@ -20,29 +20,29 @@ const SHORT_NS: u64 = 20_000_000;
 
 /// What the summary shows besides the findings.
 #[derive(Debug, Default)]
-pub struct Facts {
+pub struct SummaryFacts {
     /// The report's file, or the error that prevented it. `None`: no report was wanted.
     pub report: Option<Result<String, String>>,
     /// The recording's file, if it is kept.
     pub recording: Option<String>,
-    pub others: Others,
+    pub others: OtherProcesses,
 }
 
 /// Lines that belong together. Where the screen is full, parts with the greatest `dispensable` are
 /// left out first; parts with 0 stay. An empty line separates chapters.
-struct Part {
+struct SummaryPart {
     lines: Vec<String>,
     chapter: u8,
     dispensable: u8,
 }
 
 /// The whole text, at most [`LINES`] lines of at most [`WIDTH`] characters.
-pub fn summary(findings: &Findings, facts: &Facts) -> String {
+pub fn summary(findings: &Findings, facts: &SummaryFacts) -> String {
     let mut parts = Vec::new();
     let mut part = |chapter: u8, dispensable: u8, text: String| {
         if !text.is_empty() {
             let lines = text.lines().map(str::to_owned).collect();
-            parts.push(Part { lines, chapter, dispensable });
+            parts.push(SummaryPart { lines, chapter, dispensable });
         }
     };
     let replay = findings.replay.as_ref();
@@ -90,7 +90,7 @@ pub fn summary(findings: &Findings, facts: &Facts) -> String {
 }
 
 /// Joins the parts, without the most dispensable ones until the rest fits on the screen.
-fn fitted(mut parts: Vec<Part>) -> String {
+fn fitted(mut parts: Vec<SummaryPart>) -> String {
     loop {
         let mut chapters: Vec<u8> = parts.iter().map(|part| part.chapter).collect();
         chapters.dedup();
@@ -226,7 +226,7 @@ fn doubts(findings: &Findings) -> Vec<String> {
     doubts
 }
 
-fn files(facts: &Facts) -> String {
+fn files(facts: &SummaryFacts) -> String {
     let mut text = match &facts.report {
         Some(Ok(report)) => format!("Report: {report} (open it in a browser)."),
         Some(Err(why)) => {

@@ -4,20 +4,20 @@
 use trace_format::Reader;
 
 /// The most other processes that are named.
-const NAMED: usize = 4;
+const MOST_NAMED: usize = 4;
 /// From this percentage of the recorded bytes on, the process is the program, and its helpers are not
 /// named.
 const MOST: u32 = 90;
 /// The most characters of a command that are shown.
-const COMMAND: usize = 24;
+const COMMAND_LENGTH: usize = 24;
 
 /// The processes of a recording besides the one that the advice is on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
-pub struct Others {
+pub struct OtherProcesses {
     /// The others, the busiest first.
-    pub processes: Vec<Other>,
+    pub processes: Vec<OtherProcess>,
     /// Those of all processes that still ran when the program had ended.
-    pub still_running: Vec<Other>,
+    pub still_running: Vec<OtherProcess>,
     /// The number of the process that the advice is on, and its percentage of the recorded bytes.
     pub chosen: usize,
     pub percent_of_chosen: u32,
@@ -27,26 +27,26 @@ pub struct Others {
 
 /// Another process.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Other {
+pub struct OtherProcess {
     pub number: usize,
     pub command: String,
     pub percent: u32,
 }
 
-impl Others {
+impl OtherProcesses {
     /// The processes besides `chosen`.
     pub fn of(reader: &Reader, chosen: usize) -> Self {
         let all: u64 = reader.processes().iter().map(trace_format::Process::raw_bytes).sum();
-        let other = |(number, process): (usize, &trace_format::Process)| Other {
+        let other = |(number, process): (usize, &trace_format::Process)| OtherProcess {
             number,
             command: short(&process.header.command),
             percent: (process.raw_bytes() as f64 * 100.0 / all.max(1) as f64).round() as u32,
         };
-        let whole: Vec<Other> = reader.processes().iter().enumerate().map(other).collect();
-        let mut processes: Vec<Other> =
+        let whole: Vec<OtherProcess> = reader.processes().iter().enumerate().map(other).collect();
+        let mut processes: Vec<OtherProcess> =
             whole.iter().filter(|other| other.number != chosen).cloned().collect();
         processes.sort_by_key(|other| (std::cmp::Reverse(other.percent), other.number));
-        let runs = |other: &&Other| {
+        let runs = |other: &&OtherProcess| {
             reader.processes()[other.number].end.as_ref().is_some_and(|end| end.still_running)
         };
         Self {
@@ -65,11 +65,11 @@ impl Others {
         let mut names: Vec<String> = self
             .processes
             .iter()
-            .take(NAMED)
+            .take(MOST_NAMED)
             .map(|other| format!("{} {} ({} %)", other.number, other.command, other.percent))
             .collect();
-        if self.processes.len() > NAMED {
-            names.push(format!("{} more", self.processes.len() - NAMED));
+        if self.processes.len() > MOST_NAMED {
+            names.push(format!("{} more", self.processes.len() - MOST_NAMED));
         }
         let others = match self.percent_of_chosen {
             MOST.. => String::new(),
@@ -110,5 +110,5 @@ fn short(command: &[String]) -> String {
         command.first().map_or("", |program| program.rsplit('/').next().unwrap_or(program));
     let rest = command.iter().skip(1).map(String::as_str);
     let whole = std::iter::once(program).chain(rest).collect::<Vec<_>>().join(" ");
-    super::words::one_line(&whole, COMMAND)
+    super::terminal_text::one_line(&whole, COMMAND_LENGTH)
 }

@@ -5,22 +5,22 @@ use bench::console::failure::Failure;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 
-/// Where the report goes, as far as that is known before the program has run.
+/// Where the report is written, as far as that is known before the program has run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    Nowhere,
+pub enum ReportTarget {
+    NoReport,
     /// In the file that `--report` names.
     Named(PathBuf),
     /// In the current directory, named after the program.
     AfterProgram,
 }
 
-impl Place {
+impl ReportTarget {
     /// Reads the arguments. Fails here, before the program runs, if the file can't be written.
-    pub fn asked(arguments: &AdviseArguments) -> Result<Self, Failure> {
+    pub fn from_arguments(arguments: &AdviseArguments) -> Result<Self, Failure> {
         match &arguments.report {
             Some(path) => {
-                check(path).map_err(|error| {
+                check_writable(path).map_err(|error| {
                     Failure::Failed(format!(
                         "can't write the report to {}: {error}; choose another file with --report",
                         path.display()
@@ -28,7 +28,7 @@ impl Place {
                 })?;
                 Ok(Self::Named(path.clone()))
             }
-            None if arguments.no_report || arguments.json => Ok(Self::Nowhere),
+            None if arguments.no_report || arguments.json => Ok(Self::NoReport),
             None => Ok(Self::AfterProgram),
         }
     }
@@ -36,7 +36,7 @@ impl Place {
     /// The report's file for this program.
     pub fn of(&self, program: &str) -> Option<PathBuf> {
         match self {
-            Self::Nowhere => None,
+            Self::NoReport => None,
             Self::Named(path) => Some(path.clone()),
             Self::AfterProgram => Some(PathBuf::from(file_name(program))),
         }
@@ -44,7 +44,7 @@ impl Place {
 }
 
 /// Fails if the file can't be written. Changes no existing file.
-fn check(path: &Path) -> std::io::Result<()> {
+fn check_writable(path: &Path) -> std::io::Result<()> {
     if path.exists() {
         return OpenOptions::new().append(true).open(path).map(|_| ());
     }
@@ -72,15 +72,15 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_cannot_be_written_to_is_found_and_nothing_is_changed() {
+    fn a_file_that_cannot_be_written_is_found_and_nothing_is_changed() {
         let directory = tempfile::tempdir().unwrap();
         let new = directory.path().join("new.html");
-        check(&new).unwrap();
+        check_writable(&new).unwrap();
         assert!(!new.exists());
         std::fs::write(&new, "old").unwrap();
-        check(&new).unwrap();
+        check_writable(&new).unwrap();
         assert_eq!(std::fs::read(&new).unwrap(), b"old");
-        assert!(check(directory.path()).is_err());
-        assert!(check(&directory.path().join("no/such.html")).is_err());
+        assert!(check_writable(directory.path()).is_err());
+        assert!(check_writable(&directory.path().join("no/such.html")).is_err());
     }
 }

@@ -1,9 +1,9 @@
-//! Writing programs for the kernel: its machine's instructions, and labels to jump to.
+//! An assembler for eBPF programs, with labels.
 
 use super::kernel::Instruction;
 
-/// A register. A call gives its result in the first, takes its arguments in those from the second on, and leaves the
-/// last four and the frame's end alone.
+/// A register. A call returns its result in `R0`, takes its arguments in `R1` and the following ones, and preserves
+/// `R6` to `R9` and `Frame`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Register {
     R0,
@@ -15,7 +15,7 @@ pub enum Register {
     R7,
     R8,
     R9,
-    /// The end of 512 bytes of the program's own.
+    /// The end of the program's stack frame of 512 bytes.
     Frame,
 }
 
@@ -26,32 +26,32 @@ pub enum Function {
     Update = 2,
     Delete = 3,
     Nanoseconds = 5,
-    /// The thread's number below, the process's above.
+    /// The thread id in the lower half, the process id in the upper half.
     Thread = 14,
-    /// The same as two numbers of 32 bits each, process and thread, as a namespace of processes has them.
+    /// The process id and the thread id in a PID namespace, 32 bits each.
     ThreadInNamespace = 120,
 }
 
 /// When to jump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
+pub enum Condition {
     Equal = 0x10,
     NotLess = 0x30,
     NotEqual = 0x50,
     SignedNotLess = 0x70,
 }
 
-/// A place to jump to.
+/// A position in the program to jump to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Label(usize);
+pub struct JumpTarget(usize);
 
 /// A program that is being written.
 #[derive(Debug, Default)]
 pub struct Assembler {
     instructions: Vec<Instruction>,
-    /// Where each label stands, once it does.
+    /// For each label: its position, once it is known.
     labels: Vec<Option<usize>>,
-    /// Jumps, and the labels that they go to.
+    /// Each jump with its label.
     jumps: Vec<(usize, usize)>,
 }
 
@@ -73,7 +73,7 @@ const ADD_ATOMICALLY: u8 = 0xdb;
 const JUMP: u8 = 0x05;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
-/// Of [`LOAD_WIDE`]: the value is the number of a map's file.
+/// The source of a [`LOAD_WIDE`] whose value is the descriptor of a map.
 const OF_MAP: u8 = 1;
 
 impl Assembler {
@@ -82,13 +82,13 @@ impl Assembler {
         self.instructions.push(Instruction { code, registers, offset, value });
     }
 
-    pub fn label(&mut self) -> Label {
+    pub fn label(&mut self) -> JumpTarget {
         self.labels.push(None);
-        Label(self.labels.len() - 1)
+        JumpTarget(self.labels.len() - 1)
     }
 
-    /// The label stands here.
-    pub fn here(&mut self, label: Label) {
+    /// Sets the position of a label.
+    pub fn here(&mut self, label: JumpTarget) {
         self.labels[label.0] = Some(self.instructions.len());
     }
 
@@ -150,24 +150,36 @@ impl Assembler {
         self.push(STORE_32, at, from as u8, offset, 0);
     }
 
-    /// Adds to memory that others add to.
+    /// Adds to memory atomically.
     pub fn add_to(&mut self, at: Register, offset: i16, from: Register) {
         self.push(ADD_ATOMICALLY, at, from as u8, offset, 0);
     }
 
-    pub fn jump(&mut self, label: Label) {
+    pub fn jump(&mut self, label: JumpTarget) {
         self.jumps.push((self.instructions.len(), label.0));
         self.push(JUMP, Register::R0, 0, 0, 0);
     }
 
-    /// Jumps when a register compares so with a value, whose sign counts.
-    pub fn jump_when(&mut self, register: Register, when: When, value: i32, label: Label) {
+    /// Jumps if a register compares so with a value, which is sign-extended.
+    pub fn jump_when(
+        &mut self,
+        register: Register,
+        when: Condition,
+        value: i32,
+        label: JumpTarget,
+    ) {
         self.jumps.push((self.instructions.len(), label.0));
         self.push(when as u8 | JUMP | IMMEDIATE, register, 0, 0, value);
     }
 
-    /// The same with another register.
-    pub fn jump_when_register(&mut self, a: Register, when: When, b: Register, label: Label) {
+    /// Jumps if a register compares so with another one.
+    pub fn jump_when_register(
+        &mut self,
+        a: Register,
+        when: Condition,
+        b: Register,
+        label: JumpTarget,
+    ) {
         self.jumps.push((self.instructions.len(), label.0));
         self.push(when as u8 | JUMP | FROM_REGISTER, a, b as u8, 0, 0);
     }
@@ -180,7 +192,7 @@ impl Assembler {
         self.push(EXIT, Register::R0, 0, 0, 0);
     }
 
-    /// The instructions. Every label stands somewhere.
+    /// The instructions. Every label must have a position.
     pub fn finish(mut self) -> Vec<Instruction> {
         for (jump, label) in self.jumps {
             let to = self.labels[label].map_or(0, |to| to as isize - jump as isize - 1);
@@ -200,7 +212,7 @@ mod tests {
         let mut program = Assembler::default();
         let (end, middle) = (program.label(), program.label());
         program.set_wide(Register::R2, 0x1_0000_0002);
-        program.jump_when(Register::R2, When::NotEqual, -1, end);
+        program.jump_when(Register::R2, Condition::NotEqual, -1, end);
         program.jump(middle);
         program.here(middle);
         program.set(Register::R0, 7);

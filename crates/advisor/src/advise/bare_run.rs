@@ -14,15 +14,15 @@ use std::process::{Command, Stdio};
 
 /// Standard input for both runs of the program.
 #[derive(Debug)]
-pub struct Input {
+pub struct StandardInput {
     /// The file, and the position where the program begins to read.
     file: Option<(File, u64)>,
 }
 
-impl Input {
+impl StandardInput {
     /// Remembers the position of standard input. Refuses a pipe or a socket, which can be read only
     /// once, before the program runs.
-    pub fn remember() -> Result<Self, Failure> {
+    pub fn new() -> Result<Self, Failure> {
         let cannot = |error: io::Error| {
             Failure::Failed(format!("can't read standard input's position: {error}"))
         };
@@ -45,7 +45,7 @@ impl Input {
     }
 
     /// Puts standard input back to where the first run began to read.
-    fn again(&self) -> io::Result<()> {
+    fn rewind(&self) -> io::Result<()> {
         match &self.file {
             Some((file, at)) => file.try_clone()?.seek(SeekFrom::Start(*at)).map(|_| ()),
             None => Ok(()),
@@ -58,7 +58,7 @@ impl Input {
 pub fn cpu_time(
     program: &Path,
     command: &[OsString],
-    input: &Input,
+    input: &StandardInput,
     expected: u8,
 ) -> Result<u64, String> {
     let told = |error: io::Error| {
@@ -66,7 +66,7 @@ pub fn cpu_time(
             "the program could not be run without the recorder: {error}; its CPU time is estimated"
         )
     };
-    input.again().map_err(told)?;
+    input.rewind().map_err(told)?;
     let before = children().map_err(told)?;
     let status = Command::new(program)
         .arg0(&command[0])

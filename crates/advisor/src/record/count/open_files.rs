@@ -1,53 +1,54 @@
-//! Which files a program's small transfers are of: what the kernel counts by number is given a name while the program runs.
+//! Which files a program's small transfers read and write. The kernel counts them by descriptor; the names of
+//! the descriptors are looked up while the program runs.
 
-use super::kernel::Map;
+use super::kernel::KernelMap;
 use super::programs::{FILE_WORDS, WRITTEN};
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use trace_format::container::SmallTransfers;
 
-/// Files that are told.
-const MOST_TOLD: usize = 20;
-/// Times that the names of a file are looked up again: its number may be another file's later.
-const MOST_LOOKS: u32 = 1000;
+/// The most files that are listed separately.
+const MOST_LISTED: usize = 20;
+/// How often the name of a descriptor is looked up again: it may refer to another file later.
+const MOST_LOOKUPS: u32 = 1000;
 
-/// What is behind a number that a process has a file under.
+/// The file that a descriptor refers to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct File {
+struct OpenFile {
     name: Option<String>,
     waits: bool,
 }
 
-/// What was counted of a number.
+/// The counts of a descriptor.
 #[derive(Debug, Default)]
-struct Counted {
+struct FileCounts {
     words: [u64; FILE_WORDS],
-    looks: u32,
-    last: Option<File>,
+    lookups: u32,
+    last: Option<OpenFile>,
 }
 
 /// The open files of the counted processes.
 #[derive(Debug)]
-pub struct Files {
-    map: Map<u64, FILE_WORDS>,
-    counted: HashMap<u64, Counted>,
-    transfers: HashMap<(u64, File), [u64; FILE_WORDS]>,
+pub struct OpenFiles {
+    map: KernelMap<u64, FILE_WORDS>,
+    counted: HashMap<u64, FileCounts>,
+    transfers: HashMap<(u64, OpenFile), [u64; FILE_WORDS]>,
 }
 
-impl Files {
-    pub fn new(map: Map<u64, FILE_WORDS>) -> Self {
+impl OpenFiles {
+    pub fn new(map: KernelMap<u64, FILE_WORDS>) -> Self {
         Self { map, counted: HashMap::new(), transfers: HashMap::new() }
     }
 
-    /// Looks what the files are that something was transferred from or to since the last time.
-    pub fn look(&mut self) {
-        self.take(true);
+    /// Looks up the names of the descriptors that were used since the last call.
+    pub fn update_names(&mut self) {
+        self.add_new_counts(true);
     }
 
     /// The files, the most frequent first.
     pub fn end(&mut self) -> Vec<SmallTransfers> {
-        self.take(false);
+        self.add_new_counts(false);
         let mut all: Vec<SmallTransfers> = self
             .transfers
             .iter()
@@ -66,8 +67,8 @@ impl Files {
                 .cmp(&a.calls)
                 .then_with(|| (a.process, a.descriptor).cmp(&(b.process, b.descriptor)))
         });
-        let rest = all.split_off(all.len().min(MOST_TOLD));
-        // What is not told one by one is told together, by what one may do about it.
+        let rest = all.split_off(all.len().min(MOST_LISTED));
+        // The rest is summed by whether the file waits, and by direction: the remedy depends on these.
         for (waits, writes) in [(false, false), (false, true), (true, false), (true, true)] {
             let same = rest.iter().filter(|rest| (rest.waits, rest.writes) == (waits, writes));
             let sum = same.fold(SmallTransfers::default(), |sum, rest| SmallTransfers {
@@ -83,18 +84,18 @@ impl Files {
         all
     }
 
-    fn take(&mut self, look: bool) {
+    fn add_new_counts(&mut self, update_names: bool) {
         for (key, words) in self.map.entries() {
             let counted = self.counted.entry(key).or_default();
             if words == counted.words {
                 continue;
             }
-            if look && counted.looks < MOST_LOOKS {
-                counted.looks += 1;
-                counted.last = find(key).or(counted.last.take());
+            if update_names && counted.lookups < MOST_LOOKUPS {
+                counted.lookups += 1;
+                counted.last = look_up(key).or(counted.last.take());
             }
-            // Where nobody could look any more, it is taken for what it was; what was never seen may be anything.
-            let unknown = File { name: None, waits: true };
+            // If the lookup fails, the last known file counts. An unknown file counts as one that waits.
+            let unknown = OpenFile { name: None, waits: true };
             let file = counted.last.clone().unwrap_or(unknown);
             let sums = self.transfers.entry((key, file)).or_default();
             for word in 0..FILE_WORDS {
@@ -113,11 +114,11 @@ fn descriptor(key: u64) -> u32 {
     (key & !WRITTEN) as u32
 }
 
-fn find(key: u64) -> Option<File> {
+fn look_up(key: u64) -> Option<OpenFile> {
     let path = format!("/proc/{}/fd/{}", process(key), descriptor(key));
     let name = fs::read_link(&path).ok()?.to_string_lossy().into_owned();
     let kind = fs::metadata(&path).ok()?.file_type();
     let terminal = ["/dev/tty", "/dev/pts", "/dev/console"].iter().any(|&of| name.starts_with(of));
     let waits = !kind.is_file() && !kind.is_block_device() && (!kind.is_char_device() || terminal);
-    Some(File { name: Some(name), waits })
+    Some(OpenFile { name: Some(name), waits })
 }

@@ -1,6 +1,7 @@
-//! What calls of the kernel cost on this machine: measured before a program is recorded, so that its recording can be analysed elsewhere.
+//! Measures what system calls cost on this machine. The costs are stored in the recording, so that it can be
+//! analysed on another machine.
 //!
-//! Invariant: each call is given memory of its own that lives through it.
+//! Invariant: each call gets memory that outlives it, and that no other thread uses.
 
 use super::Counter;
 use std::fs::File;
@@ -11,27 +12,29 @@ use std::thread;
 use std::time::Instant;
 use trace_format::container::CallCosts;
 
-/// Batches that are timed, and calls in each. The shortest time of a batch is taken: whatever else the machine does only adds.
+/// The number of timed batches, and of calls in each. The shortest batch counts, because disturbances only add
+/// time.
 const BATCHES: usize = 24;
 const CALLS: usize = 100;
-/// Pages that are touched in a batch.
+/// Pages that a batch touches.
 const PAGES: usize = 128;
 const PAGE: usize = 4096;
-/// Times that a thread waits for another in a batch, and how many of these batches there are.
+/// The number of waits for another thread in a batch, and of such batches.
 const WAITS: u32 = 60;
 const WAIT_BATCHES: usize = 5;
 
-/// Measures. Takes some ten milliseconds. Nothing is counted yet, or it would be measured too.
+/// Measures all costs, in some ten milliseconds. Must run before calls are counted, or that would be measured
+/// too.
 pub fn measure() -> io::Result<CallCosts> {
     let (map, fault) = memory()?;
     let (read, write) = transfers()?;
     Ok(CallCosts { call: empty_call(), read, write, map, fault, wait: waiting(), counting: 0.0 })
 }
 
-/// What counting adds to a call that takes so long without. Forgets what was counted.
+/// The nanoseconds that counting adds to a call, which takes `call` without. Discards the counts so far.
 pub fn counting(counter: &mut Counter, call: f64) -> io::Result<f64> {
     let entry = counter.entry();
-    // Of a thread of its own, which is counted no longer than it lives.
+    // On a thread of its own, because a thread is counted until it ends.
     let counted = thread::scope(|scope| {
         let measured = scope.spawn(|| {
             entry.enter();
@@ -43,7 +46,7 @@ pub fn counting(counter: &mut Counter, call: f64) -> io::Result<f64> {
     Ok((counted - call).max(0.0))
 }
 
-/// Nanoseconds of one of `count` that each batch does.
+/// The nanoseconds of one of the `count` operations of a batch.
 fn each(count: usize, mut batch: impl FnMut()) -> f64 {
     batch();
     let times = (0..BATCHES).map(|_| {
@@ -57,7 +60,7 @@ fn each(count: usize, mut batch: impl FnMut()) -> f64 {
 fn empty_call() -> f64 {
     each(CALLS, || {
         for _ in 0..CALLS {
-            // SAFETY: it touches no memory. The C library's function of that name may remember the answer.
+            // SAFETY: it touches no memory. The C library's `getppid` may cache the result.
             unsafe { libc::syscall(libc::SYS_getppid) };
         }
     })
@@ -89,13 +92,13 @@ fn transfers() -> io::Result<(f64, f64)> {
     Ok((read, write))
 }
 
-/// Mapping or unmapping, and the first touch of a page without what it costs to give the page back.
+/// Mapping or unmapping, and the first touch of a page without the cost of returning it.
 fn memory() -> io::Result<(f64, f64)> {
     let (readable, private) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     let (mut mapping, mut touching) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..=BATCHES {
-        // SAFETY: the kernel finds a place; each page that is touched is ours.
+        // SAFETY: the kernel chooses the address, and only pages of the mapping are touched.
         unsafe {
             let begun = Instant::now();
             let at = libc::mmap(std::ptr::null_mut(), PAGE, readable, private, -1, 0);
@@ -119,16 +122,17 @@ fn memory() -> io::Result<(f64, f64)> {
     Ok((mapping, touching))
 }
 
-/// CPU time of a wait for another thread with its waking: of the cheapest batch, since it depends on where the threads happen to run.
+/// The CPU time of a wait for another thread, with its waking. The cheapest batch counts, because the cost depends
+/// on the processors on which the threads run.
 fn waiting() -> f64 {
     (0..WAIT_BATCHES).map(|_| wait_batch()).fold(f64::INFINITY, f64::min)
 }
 
 fn wait_batch() -> f64 {
-    let turn = AtomicU32::new(0);
+    let pack_full_chunks = AtomicU32::new(0);
     let wait_for = |parity: u32| {
         loop {
-            let now = turn.load(Ordering::Acquire);
+            let now = pack_full_chunks.load(Ordering::Acquire);
             if now >= WAITS || now % 2 == parity {
                 return now;
             }
@@ -136,17 +140,17 @@ fn wait_batch() -> f64 {
             unsafe {
                 let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
                 let forever = std::ptr::null::<libc::timespec>();
-                libc::syscall(libc::SYS_futex, turn.as_ptr(), operation, now, forever);
+                libc::syscall(libc::SYS_futex, pack_full_chunks.as_ptr(), operation, now, forever);
             }
         }
     };
     let take_turns = |parity: u32| {
         let begun = thread_cpu_ns();
         while wait_for(parity) < WAITS {
-            turn.fetch_add(1, Ordering::Release);
+            pack_full_chunks.fetch_add(1, Ordering::Release);
             let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
             // SAFETY: as above.
-            unsafe { libc::syscall(libc::SYS_futex, turn.as_ptr(), operation, 1) };
+            unsafe { libc::syscall(libc::SYS_futex, pack_full_chunks.as_ptr(), operation, 1) };
         }
         thread_cpu_ns() - begun
     };
@@ -167,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_cost_is_of_this_world() {
+    fn every_cost_is_plausible() {
         let costs = measure().unwrap();
         for (what, ns) in [
             ("call", costs.call),

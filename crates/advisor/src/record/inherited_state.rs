@@ -1,22 +1,22 @@
-//! What we were started with, for the program to have it as it would without us.
+//! The signals and standard files that this process was started with. The recorded program gets them unchanged.
 //!
-//! Rust's runtime ignores `SIGPIPE` and opens what is closed of the first three files before `main`, and we have handlers of our own. So it
-//! is looked at before all of that.
+//! Before `main`, Rust's runtime ignores `SIGPIPE` and opens closed standard files, and later this process
+//! installs signal handlers. So the state is read in an initialiser that runs before the runtime.
 //!
-//! Invariant: both numbers are written before `main`, and by nobody else.
+//! Invariant: only the initialiser writes the two statics.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A bit for each signal that is ignored, the first for signal 1.
 static IGNORED: AtomicU64 = AtomicU64::new(0);
-/// A bit for each of the first three files that is closed.
+/// A bit for each standard file that is closed.
 static CLOSED: AtomicU32 = AtomicU32::new(0);
 
 const SIGNALS: i32 = 64;
 
-extern "C" fn look() {
+extern "C" fn read_state() {
     for signal in 1..=SIGNALS {
-        // SAFETY: zero is a valid value, and the C library writes to it; signals that there aren't are refused.
+        // SAFETY: zero is a valid value, and the C library writes to it. Unknown signals are refused.
         let ignored = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0
@@ -32,35 +32,35 @@ extern "C" fn look() {
             CLOSED.fetch_or(1 << file, Ordering::Relaxed);
         }
     }
-    // Who ignores the ends of children can't wait for them.
-    // SAFETY: it is the state in which programs begin.
+    // A process that ignores SIGCHLD can't wait for its children.
+    // SAFETY: it sets the default, with which programs begin.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
 #[used]
 #[unsafe(link_section = ".init_array")]
-static LOOK: extern "C" fn() = look;
+static READ_STATE: extern "C" fn() = read_state;
 
-/// What a child gets back.
+/// The state that a child process gets.
 #[derive(Debug, Clone, Copy)]
-pub struct Inherited {
+pub struct InheritedState {
     ignored: u64,
     closed: u32,
 }
 
-impl Inherited {
-    /// What we were started with.
-    pub fn take() -> Self {
+impl InheritedState {
+    /// The state that this process was started with.
+    pub fn get() -> Self {
         Self { ignored: IGNORED.load(Ordering::Relaxed), closed: CLOSED.load(Ordering::Relaxed) }
     }
 
-    /// The same, for a child whose standard output goes somewhere else.
+    /// The same state for a child whose standard output is redirected.
     pub fn with_standard_output(self) -> Self {
         Self { closed: self.closed & !2, ..self }
     }
 
-    /// Makes it so again. Does nothing that isn't allowed between fork and exec.
-    pub fn give(self) {
+    /// Restores the state in this process. Does only what is allowed between fork and exec.
+    pub fn restore(self) {
         for signal in 1..=SIGNALS {
             if self.ignored & 1 << (signal - 1) != 0 {
                 // SAFETY: it may be called here; the child has no handlers.
@@ -69,7 +69,7 @@ impl Inherited {
         }
         for file in 0..3 {
             if self.closed & 1 << file != 0 {
-                // SAFETY: the child uses none of them any more.
+                // SAFETY: the child does not use the file.
                 unsafe { libc::close(file) };
             }
         }

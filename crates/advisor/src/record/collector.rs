@@ -18,7 +18,7 @@ use trace_format::raw::{
 
 /// The totals over all recorded processes.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
-pub struct Totals {
+pub struct RecordingTotals {
     /// Processes; each program that a process executes counts.
     pub processes: u64,
     /// Threads of all of them.
@@ -30,7 +30,7 @@ pub struct Totals {
     /// Calls that were not recorded because memory ran out.
     pub missed: u64,
     /// The process whose recording ended early, and why; the rest of that process is lost.
-    pub full: Option<Full>,
+    pub full: Option<EarlyEnd>,
     /// C++'s `operator new` was not recorded.
     pub new_unseen: Option<NewUnseen>,
     /// Processes that still ran when the program had ended.
@@ -41,7 +41,7 @@ pub struct Totals {
 
 /// A process's recording ended early.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct Full {
+pub struct EarlyEnd {
     /// The process.
     pub pid: u32,
     /// Seconds since the process began.
@@ -75,7 +75,7 @@ impl NewUnseen {
 }
 
 /// A raw file.
-struct Raw {
+struct RawFile {
     path: PathBuf,
     file: File,
     pid: u32,
@@ -94,17 +94,17 @@ struct Raw {
 }
 
 /// A tick that no process reaches.
-const ALL: u64 = u64::MAX;
+const NO_LIMIT: u64 = u64::MAX;
 /// How late a thread may write an event, if another thread has its processor meanwhile.
-const WRITTEN_BY_THEN: Duration = Duration::from_millis(100);
+const WRITE_DELAY: Duration = Duration::from_millis(100);
 
 /// Packs raw files into a recording.
 pub struct Collector {
     directory: PathBuf,
     writer: Option<Writer<BufWriter<File>>>,
     first: Option<u32>,
-    raws: Vec<Raw>,
-    totals: Totals,
+    raw_files: Vec<RawFile>,
+    totals: RecordingTotals,
 }
 
 /// Nanoseconds of a tick, as a multiple of 2^-32.
@@ -121,8 +121,8 @@ impl Collector {
             directory: directory.to_owned(),
             writer: Some(Writer::new(BufWriter::with_capacity(1 << 20, file))?),
             first: None,
-            raws: Vec::new(),
-            totals: Totals::default(),
+            raw_files: Vec::new(),
+            totals: RecordingTotals::default(),
         })
     }
 
@@ -132,10 +132,10 @@ impl Collector {
     }
 
     /// Packs full chunks. Returns whether there were any.
-    pub fn turn(&mut self) -> Result<bool, TraceError> {
-        self.look_for_new(false)?;
+    pub fn pack_full_chunks(&mut self) -> Result<bool, TraceError> {
+        self.find_new_files(false)?;
         let mut any = false;
-        for i in 0..self.raws.len() {
+        for i in 0..self.raw_files.len() {
             any |= self.pack(i, false)?;
         }
         Ok(any)
@@ -145,10 +145,10 @@ impl Collector {
     pub fn finish(
         mut self,
         end: &trace_format::container::RecordingEnd,
-    ) -> Result<(Totals, u64), TraceError> {
-        self.look_for_new(true)?;
-        self.end_what_still_runs();
-        for i in 0..self.raws.len() {
+    ) -> Result<(RecordingTotals, u64), TraceError> {
+        self.find_new_files(true)?;
+        self.set_time_limits();
+        for i in 0..self.raw_files.len() {
             self.pack(i, false)?;
             self.pack(i, true)?;
             self.end_process(i)?;
@@ -163,10 +163,10 @@ impl Collector {
 
     /// Sets one time limit for all events of each process that still runs, because the chunks of its threads
     /// are read one after the other.
-    fn end_what_still_runs(&mut self) {
+    fn set_time_limits(&mut self) {
         let now = clock::now().ticks;
         let mut any = false;
-        for raw in &mut self.raws {
+        for raw in &mut self.raw_files {
             if still_runs(raw.pid, &raw.path) {
                 raw.until = now;
                 any = true;
@@ -174,7 +174,7 @@ impl Collector {
         }
         if any {
             // A thread reads the time before it writes its event.
-            thread::sleep(WRITTEN_BY_THEN);
+            thread::sleep(WRITE_DELAY);
         }
     }
 
@@ -184,7 +184,7 @@ impl Collector {
             .ok_or_else(|| io::Error::other("the recording has ended already").into())
     }
 
-    fn look_for_new(&mut self, all: bool) -> Result<(), TraceError> {
+    fn find_new_files(&mut self, all: bool) -> Result<(), TraceError> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
             let path = entry?.path();
@@ -195,14 +195,14 @@ impl Collector {
                 continue;
             };
             if let (Ok(pid), Ok(image)) = (pid.parse::<u32>(), image.parse::<u32>())
-                && !self.raws.iter().any(|raw| raw.path == path)
+                && !self.raw_files.iter().any(|raw| raw.path == path)
             {
                 found.push((self.first != Some(pid), image, pid, path));
             }
         }
         found.sort();
         for (other, image, _, path) in found {
-            if other && self.raws.is_empty() && !all {
+            if other && self.raw_files.is_empty() && !all {
                 // The program itself is to be the first process.
                 return Ok(());
             }
@@ -235,7 +235,7 @@ impl Collector {
         let (pid, start) = (header.pid, header.start);
         let process = self.writer()?.process(&begun)?;
         self.totals.processes += 1;
-        self.raws.push(Raw {
+        self.raw_files.push(RawFile {
             path,
             file,
             pid,
@@ -246,14 +246,14 @@ impl Collector {
             streams: BTreeMap::new(),
             events: 0,
             raw_bytes: 0,
-            until: ALL,
+            until: NO_LIMIT,
         });
         Ok(())
     }
 
     /// Packs the full chunks of a file, or all of them.
     fn pack(&mut self, number: usize, all: bool) -> Result<bool, TraceError> {
-        let raw = &mut self.raws[number];
+        let raw = &mut self.raw_files[number];
         let writer = self
             .writer
             .as_mut()
@@ -289,7 +289,7 @@ impl Collector {
             let length = header.full.map_or(CHUNK_CAPACITY, |length| length as usize);
             let events = &mut events[..length];
             raw.file.read_exact_at(events, offset + CHUNK_HEADER_SIZE as u64)?;
-            let Counted { whole, told, count } = count(events, header.tick, raw.until);
+            let CountedChunk { whole, told, count } = count(events, header.tick, raw.until);
             let next = raw.streams.entry(header.stream).or_default();
             if *next != header.sequence || header.full.is_some() && whole != length {
                 let what = format!("process {}: a chunk differs from what was written", raw.pid);
@@ -307,7 +307,7 @@ impl Collector {
             raw.events += count;
             raw.raw_bytes += told as u64;
             if header.full.is_some() {
-                give_back(&raw.file, offset);
+                punch_hole(&raw.file, offset);
             }
             any = true;
         }
@@ -316,7 +316,7 @@ impl Collector {
     }
 
     fn end_process(&mut self, number: usize) -> Result<(), TraceError> {
-        let raw = &self.raws[number];
+        let raw = &self.raw_files[number];
         let mut page = [0; HEADER_SIZE];
         raw.file.read_exact_at(&mut page, 0)?;
         let header = FileHeader::read(&page).map_err(|damage| TraceError::Damaged {
@@ -344,7 +344,7 @@ impl Collector {
             new_unseen: (header.state & state::NEW_BYPASSES_HOOKS != 0)
                 .then(|| String::from_utf8_lossy(header.library).into_owned()),
             exited,
-            still_running: raw.until != ALL || !exited && still_runs(raw.pid, &raw.path),
+            still_running: raw.until != NO_LIMIT || !exited && still_runs(raw.pid, &raw.path),
         };
         self.totals.threads += u64::from(end.threads);
         self.totals.events += end.events;
@@ -360,7 +360,7 @@ impl Collector {
         if let Some(at) = full_at_ns
             && self.totals.full.is_none()
         {
-            self.totals.full = Some(Full {
+            self.totals.full = Some(EarlyEnd {
                 pid: raw.pid,
                 at_seconds: at as f64 / 1e9,
                 why: why_full(header.error as i32),
@@ -422,7 +422,7 @@ fn still_runs(pid: u32, path: &Path) -> bool {
 }
 
 /// What a chunk contains.
-struct Counted {
+struct CountedChunk {
     /// Bytes of whole events.
     whole: usize,
     /// Bytes of the events up to the time limit.
@@ -431,7 +431,7 @@ struct Counted {
     count: u64,
 }
 
-fn count(events: &[u8], tick: u64, until: u64) -> Counted {
+fn count(events: &[u8], tick: u64, until: u64) -> CountedChunk {
     let mut decoder = Decoder::new(tick);
     let (mut told, mut count) = (0, 0);
     while let Ok(Some(event)) = decoder.next(events) {
@@ -447,11 +447,11 @@ fn count(events: &[u8], tick: u64, until: u64) -> Counted {
                 | RawEvent::Wait(_)
         ));
     }
-    Counted { whole: decoder.position(), told, count }
+    CountedChunk { whole: decoder.position(), told, count }
 }
 
 /// Returns the disk space of a packed chunk.
-fn give_back(file: &File, offset: u64) {
+fn punch_hole(file: &File, offset: u64) {
     let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     // A file system without this call keeps the chunk until the end.
     // SAFETY: it touches no memory.
