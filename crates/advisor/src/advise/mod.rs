@@ -1,7 +1,7 @@
 //! `allot advise`: runs a program once and says which allocator would make it faster.
 //!
-//! Makes a [recording], analyses and replays it. The [summary] is one screen; the [report] is a page
-//! with everything that was found.
+//! Makes a [recording], analyses and replays it. The [summary] is one screen; the [report] is a
+//! page with everything that was found.
 //!
 //! The files, lowest first; each imports only from files above it:
 //!

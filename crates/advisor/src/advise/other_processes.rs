@@ -1,12 +1,12 @@
-//! The processes of a recording: the one that the advice is on, the others, and those that still ran
-//! when the program had ended.
+//! The processes of a recording: the one that the advice is on, the others, and those that still
+//! ran when the program had ended.
 
 use trace_format::Reader;
 
 /// The most other processes that are named.
 const MOST_NAMED: usize = 4;
-/// From this percentage of the recorded bytes on, the process is the program, and its helpers are not
-/// named.
+/// From this percentage of the recorded bytes on, the process is the program, and its helpers are
+/// not named.
 const MOST: u32 = 90;
 /// The most characters of a command that are shown.
 const COMMAND_LENGTH: usize = 24;

@@ -51,8 +51,8 @@ impl Recording {
         }
     }
 
-    /// Runs the program and records it. Until it ends, signals are left or passed on to it; afterwards
-    /// an interrupt ends this process.
+    /// Runs the program and records it. Until it ends, signals are left or passed on to it;
+    /// afterwards an interrupt ends this process.
     pub fn of_program(arguments: &AdviseArguments) -> Result<Self, Failure> {
         let Some(name) = arguments.program.first() else {
             return Err(Failure::Usage(
@@ -83,7 +83,8 @@ impl Recording {
                 let directory = temporary()?;
                 let path = directory.path().join("recording");
                 let done = recorded(&path)?;
-                // The file has no name from here on, so nothing is left behind if this process is killed.
+                // The file has no name from here on, so nothing is left behind if this process is
+                // killed.
                 let file = File::open(&path).map_err(|error| cannot_keep(&error))?;
                 directory.close().map_err(|error| cannot_keep(&error))?;
                 let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));

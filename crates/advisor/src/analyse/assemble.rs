@@ -39,10 +39,10 @@ pub fn assemble(
     let raw = reader.processes()[process].raw_bytes();
     say("reading the recording");
     let mut stack_pass = StackPass::new(options.check, if options.frugal { 0 } else { MOST_KEPT });
-    let figures = progress.as_ref().map(|progress| (progress, raw / EVENT_BYTES));
+    let shown = progress.as_ref().map(|progress| (progress, raw / EVENT_BYTES));
     let (ended, opened) = std::thread::scope(|scope| {
         let opened = scope.spawn(|| symbols::open_in_advance(reader, process));
-        let ended = pass(reader, process, figures, None, &mut stack_pass);
+        let ended = pass(reader, process, shown, None, &mut stack_pass);
         (ended, opened.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
     let event_pass::PassResult { stacks, modules, resolver } = ended?;
@@ -79,9 +79,9 @@ pub fn assemble(
             stacks
         }
         None => {
-            let figures = progress.as_ref().map(|progress| (progress, end.totals.events));
-            let known = Some((stacks, resolver));
-            pass(reader, process, figures, known, &mut group_pass)?.stacks
+            let shown = progress.as_ref().map(|progress| (progress, end.totals.events));
+            let previous = Some((stacks, resolver));
+            pass(reader, process, shown, previous, &mut group_pass)?.stacks
         }
     };
     let figures = group_pass.finish();
@@ -109,7 +109,7 @@ pub fn assemble(
             statistics: draft.statistics.clone(),
             figures: figures.clone(),
         })
-        .map(|known| cost_model::glibc(&known.behaviour()))
+        .map(|measured| cost_model::glibc(&measured.behaviour()))
         .sum();
     let measured = CallTimes::new(costs_of(reader, process)).allocator_ns(&end.totals);
     let cost = measured.unwrap_or(expected);
@@ -162,8 +162,8 @@ pub fn assemble(
     Ok(Analysis { findings, process, site_of })
 }
 
-/// Stacks of one site that are in the same possible groups are one class. If a site has several classes,
-/// the second pass follows each of them.
+/// Stacks of one site that are in the same possible groups are one class. If a site has several
+/// classes, the second pass follows each of them.
 fn classes(
     all: &[StackStatistics],
     drafts: &[SiteDraft],
@@ -223,8 +223,8 @@ impl TitleFinder<'_, '_> {
         }
     }
 
-    /// The name of a piece of work: among its own frame and the function that it calls there, inlined
-    /// functions included, the innermost named one that makes [`NAMED`] of its allocations.
+    /// The name of a piece of work: among its own frame and the function that it calls there,
+    /// inlined functions included, the innermost named one that makes [`NAMED`] of its allocations.
     fn work(&mut self, possible: usize) -> String {
         let PossibleGroup { node, stacks, .. } = &self.possible_groups[possible];
         // By depth: the functions there, inlined ones included.

@@ -4,11 +4,12 @@ use super::histogram::Histogram;
 
 /// The most sizes that are counted separately.
 pub const SIZES: usize = 16;
-/// The largest size for which this project's pools, free lists and slabs have size classes. A larger block
-/// has a mapping of its own.
+/// The largest size for which this project's pools, free lists and slabs have size classes. A
+/// larger block has a mapping of its own.
 pub const LARGEST: u64 = 32 << 10;
 
-/// The number of blocks of each size. With more than [`SIZES`] different sizes, the rarest are dropped.
+/// The number of blocks of each size. With more than [`SIZES`] different sizes, the rarest are
+/// dropped.
 #[derive(Debug, Clone, Default)]
 pub struct SizeCounts {
     entries: Vec<(u64, u64)>,

@@ -1,17 +1,18 @@
 //! Estimates what allocating costs, in nanoseconds.
 //!
-//! The recorder measures about one call in 256 of the program's own allocator. Each group's part of that,
-//! and the part that another allocator would take, are estimated with constants from this project's
-//! measurements (`allot bench`), because cold caches, fresh pages and slow machines are slow for all
-//! allocators. In recordings without measured costs, the constants stand for all of it. The replay
-//! replaces both by its own figures.
+//! The recorder measures about one call in 256 of the program's own allocator. Each group's part of
+//! that, and the part that another allocator would take, are estimated with constants from this
+//! project's measurements (`allot bench`), because cold caches, fresh pages and slow machines are
+//! slow for all allocators. In recordings without measured costs, the constants stand for all of
+//! it. The replay replaces both by its own figures.
 
 use super::findings::{Allocator, Behaviour, Gain};
 use super::stack_pass::ProcessTotals;
 use trace_format::container::{Cost, Costs};
 
-/// The C library's malloc: from its cache of small blocks; with many live blocks, so that it touches cold
-/// memory; freed by another thread; beyond the cached sizes; and mapped from the system.
+/// The C library's malloc: from its cache of small blocks; with many live blocks, so that it
+/// touches cold memory; freed by another thread; beyond the cached sizes; and mapped from the
+/// system.
 const GLIBC_CACHED: f64 = 18.0;
 const GLIBC_COLD: f64 = 45.0;
 const GLIBC_REMOTE: f64 = 75.0;
@@ -36,8 +37,8 @@ const SLAB_REMOTE: f64 = 10.0;
 const RECORDING: f64 = 25.0;
 /// The least share of the recorded CPU time that counts as the program's own.
 const LEAST_OWN: f64 = 0.1;
-/// The fewest measured calls for a reliable mean: one call in a thousand takes a hundred times as long as
-/// the others.
+/// The fewest measured calls for a reliable mean: one call in a thousand takes a hundred times as
+/// long as the others.
 const LEAST_SAMPLES: u64 = 64;
 
 /// The run that a group is judged in.
@@ -55,8 +56,8 @@ pub struct RunContext {
 }
 
 impl RunContext {
-    /// The number of threads besides the allocating one that have events after a time. A thread that doesn't
-    /// allocate has none.
+    /// The number of threads besides the allocating one that have events after a time. A thread
+    /// that doesn't allocate has none.
     pub fn threads_after(&self, time_ns: u64) -> u32 {
         let after = self.threads.iter().filter(|(_, last)| *last > time_ns).count() as u32;
         // Usually the first thread is the one that built.
@@ -111,7 +112,8 @@ impl CallTimes {
     }
 }
 
-/// The constants' estimate of what a group's blocks take with the C library's malloc, in nanoseconds.
+/// The constants' estimate of what a group's blocks take with the C library's malloc, in
+/// nanoseconds.
 pub fn glibc(b: &Behaviour) -> f64 {
     let size = b.bytes / b.count.max(1);
     let own = match size {
@@ -129,7 +131,7 @@ fn pairs(b: &Behaviour) -> f64 {
     b.count as f64 - b.never_freed as f64 * (1.0 - ALLOCATING)
 }
 
-fn ours(b: &Behaviour, allocator: Allocator) -> f64 {
+fn own_allocator(b: &Behaviour, allocator: Allocator) -> f64 {
     match allocator {
         Allocator::Arena | Allocator::Sealed => b.count as f64 * ARENA,
         Allocator::FreeList => pairs(b) * FREE_LIST,
@@ -147,7 +149,7 @@ pub fn gain(b: &Behaviour, allocator: Allocator, run_context: &RunContext) -> Op
     // Estimates may sum to more than there is.
     let ceiling =
         (before * run_context.pace / cpu).min(run_context.allocator_share.unwrap_or(1.0)).min(1.0);
-    let saved = 1.0 - (ours(b, allocator) / before.max(1.0)).min(1.0);
+    let saved = 1.0 - (own_allocator(b, allocator) / before.max(1.0)).min(1.0);
     Some(Gain { share: ceiling * saved, ceiling, measured: false, ceiling_measured: false })
 }
 

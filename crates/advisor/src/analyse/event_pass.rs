@@ -1,6 +1,6 @@
 //! One pass over the events of a process, on three threads: one reads events, one
-//! [resolves](super::resolver) them to blocks, and one visits them. Which of these takes longest depends
-//! on the recording; in any case at least two of them have work.
+//! [resolves](super::resolver) them to blocks, and one visits them. Which of these takes longest
+//! depends on the recording; in any case at least two of them have work.
 
 use super::resolver::{ResolvedEvent, Resolver};
 use bench::console::progress::Progress;
@@ -13,8 +13,8 @@ const QUEUED_BATCHES: usize = 4;
 /// Steps of the progress bar for a pass.
 pub const STEPS: usize = 50;
 
-/// Distances, in events, between a prefetch and the visit: enough for memory to answer. The near prefetch
-/// needs memory that the far one asked for.
+/// Distances, in events, between a prefetch and the visit: enough for memory to answer. The near
+/// prefetch needs memory that the far one asked for.
 pub const FAR_DISTANCE: usize = 12;
 pub const NEAR_DISTANCE: usize = 6;
 
@@ -37,8 +37,8 @@ pub struct PassResult {
     pub resolver: Resolver,
 }
 
-/// Calls `visitor` for each event until it needs no further one. `previous` is the result of an earlier
-/// pass over the same events, if there was one; it saves work.
+/// Calls `visitor` for each event until it needs no further one. `previous` is the result of an
+/// earlier pass over the same events, if there was one; it saves work.
 pub fn pass(
     reader: &Reader,
     process: usize,

@@ -6,8 +6,8 @@ use super::symbols::{Symbols, short};
 use hashbrown::HashMap;
 use trace_format::{NodeId, Stacks};
 
-/// A function with a smaller share of both the allocations and the bytes is left out; its figures are part
-/// of its callers'.
+/// A function with a smaller share of both the allocations and the bytes is left out; its figures
+/// are part of its callers'.
 const LEAST_SHARE: f64 = 0.0005;
 /// The most nodes of the tree. With more, the smallest are left out too.
 const MOST: usize = 20_000;
@@ -56,8 +56,9 @@ pub fn flame(
     root
 }
 
-/// Leaves out the smallest nodes until at most `most` are left. Returns the share of the smallest one left, or
-/// 0 if none was left out. A node has at least the share of each of its children, so no node loses its parent.
+/// Leaves out the smallest nodes until at most `most` are left. Returns the share of the smallest
+/// one left, or 0 if none was left out. A node has at least the share of each of its children, so
+/// no node loses its parent.
 fn drop_smallest(root: &mut Flame, most: usize) -> f64 {
     let whole = (root.count, root.bytes);
     let mut shares = Vec::new();
@@ -96,7 +97,8 @@ struct FlameBuilder<'a, 'm> {
 }
 
 impl FlameBuilder<'_, '_> {
-    /// Adds the callees of a node. The recursion is as deep as the longest stack that the recorder keeps.
+    /// Adds the callees of a node. The recursion is as deep as the longest stack that the recorder
+    /// keeps.
     fn add(&mut self, node: u32, into: &mut Flame) {
         for &child in self.children.get(&node).map_or(&[][..], |nodes| nodes) {
             let (count, bytes) = self.own[child as usize];

@@ -1,9 +1,10 @@
-//! The second pass over the events: for sites and possible groups, the figures that are not sums over
-//! stacks.
+//! The second pass over the events: for sites and possible groups, the figures that are not sums
+//! over stacks.
 //!
-//! A *target* is a site or a possible group. Targets are independent of each other, so they are divided
-//! among a few shards, and each shard visits all events on a thread of its own. If the events were not
-//! [kept](super::kept_events), one thread reads them again, and another one serves all shards.
+//! A *target* is a site or a possible group. Targets are independent of each other, so they are
+//! divided among a few shards, and each shard visits all events on a thread of its own. If the
+//! events were not [kept](super::kept_events), one thread reads them again, and another one serves
+//! all shards.
 
 use super::event_pass::{EventVisitor, FAR_DISTANCE, NEAR_DISTANCE, STEPS};
 use super::kept_events::{EventKind, KeptEvent};

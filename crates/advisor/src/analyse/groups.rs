@@ -11,8 +11,8 @@ use super::stack_pass::StackStatistics;
 use hashbrown::HashSet;
 use std::collections::BTreeMap;
 
-/// An inner piece of work replaces the one around it if it has at least this share of its gain, or of
-/// the blocks that it builds.
+/// An inner piece of work replaces the one around it if it has at least this share of its gain, or
+/// of the blocks that it builds.
 const ENOUGH_OF_GAIN: f64 = 0.9;
 const ENOUGH_OF_BLOCKS: f64 = 0.5;
 /// The least share of a possible group that must be left after other groups took their sites.
@@ -100,7 +100,7 @@ pub struct FinishedGroup {
 /// What a group is named after.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GroupName {
-    /// The function of a watch's node.
+    /// The function of a possible group, by its index.
     Work(usize),
     /// A site's function.
     Site(usize),
@@ -114,7 +114,7 @@ pub struct GroupingInput<'a> {
     pub drafts: &'a [SiteDraft],
     pub possible_groups: &'a [PossibleGroup],
     pub class_of_stack: &'a [u32],
-    /// For each draft, then each watch, then each class.
+    /// For each draft, then each possible group, then each class with a target of its own.
     pub figures: &'a [GroupFigures],
     pub run_context: &'a RunContext,
     /// For each class: the sum over its stacks.
@@ -137,8 +137,8 @@ pub fn sums(
 }
 
 /// Makes groups of all sites. The estimated costs of all groups sum to at most the cost of all
-/// allocating: a group's blocks may seem to cost more than those of its sites, because more of them are
-/// live. Then all groups are judged once more at a lower price.
+/// allocating: a group's blocks may seem to cost more than those of its sites, because more of them
+/// are live. Then all groups are judged once more at a lower price.
 pub fn make(mut input: GroupingInput<'_>) -> (Vec<FinishedSite>, Vec<FinishedGroup>) {
     let done = group_once(&mut input);
     let excess = excess(&done.1, input.run_context);
@@ -185,7 +185,7 @@ impl GroupingInput<'_> {
             figures: self.figures[self.drafts.len() + possible].clone(),
             ..MeasuredBlocks::default()
         };
-        // A class has the same watches for all of its stacks.
+        // A class has the same possible groups for all of its stacks.
         let mut seen = vec![false; self.classes.len()];
         for &stack in &self.possible_groups[possible].stacks {
             let class = self.class_of_stack[stack as usize] as usize;
@@ -362,7 +362,8 @@ impl GroupingInput<'_> {
         Some(self.of_possible(possible).behaviour())
     }
 
-    /// Groups for the remaining sites: those worth a change of their own, one group for a pool, and the rest.
+    /// Groups for the remaining sites: those worth a change of their own, one group for a pool, and
+    /// the rest.
     fn rest(&mut self, sites: &mut [FinishedSite], groups: &mut Vec<FinishedGroup>) {
         let (mut pooled, mut foreign, mut large, mut left) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());

@@ -1,7 +1,7 @@
 //! Histograms by powers of two.
 //!
-//! There are two for each stack, and most stacks allocate only a few times, so a histogram stores the first
-//! few classes inline.
+//! There are two for each stack, and most stacks allocate only a few times, so a histogram stores
+//! the first few classes inline.
 
 use super::findings::Quantiles;
 
@@ -145,8 +145,8 @@ impl Histogram {
         })
     }
 
-    /// The Kolmogorov-Smirnov distance of two distributions, from 0 to 1: the largest difference of their
-    /// cumulative shares, not counting a shift by one class.
+    /// The Kolmogorov-Smirnov distance of two distributions, from 0 to 1: the largest difference of
+    /// their cumulative shares, not counting a shift by one class.
     pub fn distance(&self, other: &Self) -> f64 {
         let (own, others) = (self.total(), other.total());
         if own == 0 || others == 0 {

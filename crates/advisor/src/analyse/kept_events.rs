@@ -1,10 +1,11 @@
-//! Keeps what the second pass needs of each event, if there are not too many: reading the recording again
-//! takes longer than the rest of the second pass.
+//! Keeps what the second pass needs of each event, if there are not too many: reading the recording
+//! again takes longer than the rest of the second pass.
 
 use super::memory_hints::advise_huge_pages;
 use super::resolver::{BlockAction, ResolvedEvent};
 
-/// The most events that are kept: 256 MiB. Of a longer recording none is kept, and it is read twice.
+/// The most events that are kept: 256 MiB. Of a longer recording none is kept, and it is read
+/// twice.
 pub const MOST_KEPT: usize = 1 << 24;
 /// Events in one piece.
 const PIECE: usize = 1 << 19;

@@ -1,7 +1,7 @@
 //! How the blocks of a group live and die together. These figures can't be summed over stacks.
 //!
-//! They are kept for each allocating thread, because each thread would have an arena of its own. The clock
-//! is the program's number of allocations, so that time spent waiting doesn't count.
+//! They are kept for each allocating thread, because each thread would have an arena of its own.
+//! The clock is the program's number of allocations, so that time spent waiting doesn't count.
 
 /// The least number of consecutive frees that count as a burst.
 pub const BURST: u32 = 16;
@@ -18,7 +18,8 @@ pub struct ThreadLifetimes {
     /// The integrals of live and held bytes over the clock: products of two 64-bit numbers.
     live_area: u128,
     held_area: u128,
-    /// The sum over the returns to zero of the squared number of blocks allocated since the previous one.
+    /// The sum over the returns to zero of the squared number of blocks allocated since the
+    /// previous one.
     squared_objects: f64,
     run: u32,
     pub peak_live: u64,
@@ -158,7 +159,8 @@ impl GroupLifetimes {
         }
     }
 
-    /// The mean number of blocks, over all blocks, that were allocated between the same two returns to zero.
+    /// The mean number of blocks, over all blocks, that were allocated between the same two returns
+    /// to zero.
     pub fn objects(&self) -> f64 {
         if self.allocated > 0 { self.squared_objects / self.allocated as f64 } else { 0.0 }
     }

@@ -17,10 +17,10 @@ pub struct LiveBlock {
 
 /// Live blocks by address.
 ///
-/// An open-addressing index with linear probing maps an address to a slot in `blocks`. Blocks don't move,
-/// and slots are reused, so memory is proportional to the peak of live blocks, and growing moves only the
-/// index. A hash table of the blocks themselves needs two to three times the memory, and spends most of
-/// its time on getting it.
+/// An open-addressing index with linear probing maps an address to a slot in `blocks`. Blocks don't
+/// move, and slots are reused, so memory is proportional to the peak of live blocks, and growing
+/// moves only the index. A hash table of the blocks themselves needs two to three times the memory,
+/// and spends most of its time on getting it.
 #[derive(Debug)]
 pub struct LiveBlocks {
     index: Vec<IndexEntry>,
@@ -34,8 +34,8 @@ pub struct LiveBlocks {
 /// An entry of the index.
 #[derive(Debug, Clone, Copy)]
 struct IndexEntry {
-    /// 32 bits of the block's address, which determine its preferred index. Addresses that are 64 GiB apart
-    /// have the same tag.
+    /// 32 bits of the block's address, which determine its preferred index. Addresses that are 64
+    /// GiB apart have the same tag.
     tag: u32,
     /// The slot of the block, or [`NONE`].
     number: u32,
@@ -46,8 +46,8 @@ const EMPTY: IndexEntry = IndexEntry { tag: 0, number: NONE };
 /// Nearly all blocks are aligned to `1 << ALIGNMENT_BITS` bytes.
 const ALIGNMENT_BITS: u32 = 4;
 const LEAST_LENGTH: usize = 1 << 10;
-/// Blocks in the same 1 KiB have their preferred indexes among the same `1 << REGION_BITS` entries. Programs
-/// allocate and free neighbouring blocks together, and this table mostly waits for memory.
+/// Blocks in the same 1 KiB have their preferred indexes among the same `1 << REGION_BITS` entries.
+/// Programs allocate and free neighbouring blocks together, and this table mostly waits for memory.
 const REGION_BITS: u32 = 6;
 
 /// An index of empty entries.
@@ -183,7 +183,8 @@ impl LiveBlocks {
         }
     }
 
-    /// Moves entries that were displaced by the one at `hole` back, so that no probe ends too early.
+    /// Moves entries that were displaced by the one at `hole` back, so that no probe ends too
+    /// early.
     #[inline]
     fn fill_hole(&mut self, mut hole: usize) {
         let mask = self.index.len() - 1;

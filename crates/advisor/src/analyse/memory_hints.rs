@@ -19,8 +19,8 @@ const LEAST_HUGE: usize = 4 << 20;
 /// The size and alignment of a huge page.
 const HUGE: usize = 2 << 20;
 
-/// Asks for huge pages for a table that is about to be filled in random order. With pages of 4 KiB, such
-/// accesses wait longer for page table entries than for the table itself.
+/// Asks for huge pages for a table that is about to be filled in random order. With pages of 4 KiB,
+/// such accesses wait longer for page table entries than for the table itself.
 pub fn advise_huge_pages<T>(table: &mut Vec<T>) {
     let bytes = table.capacity() * size_of::<T>();
     if bytes < LEAST_HUGE {
@@ -29,7 +29,7 @@ pub fn advise_huge_pages<T>(table: &mut Vec<T>) {
     let start = table.as_mut_ptr().cast::<u8>();
     let skipped = start.align_offset(HUGE);
     let length = bytes.saturating_sub(skipped) & !(HUGE - 1);
-    // SAFETY: the range lies in the table's capacity, because `skipped + length <= bytes`. The advice changes no byte. A
-    // kernel that doesn't know it returns an error, which is harmless.
+    // SAFETY: the range lies in the table's capacity, because `skipped + length <= bytes`. The
+    // advice changes no byte. A kernel that doesn't know it returns an error, which is harmless.
     unsafe { libc::madvise(start.wrapping_add(skipped).cast(), length, libc::MADV_HUGEPAGE) };
 }

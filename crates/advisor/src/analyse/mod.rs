@@ -77,7 +77,8 @@ pub struct AnalyseArguments {
     /// Also check the recording: no two live blocks may overlap; exit code 1 if some do
     #[arg(long)]
     check: bool,
-    /// Analyse this process of the recording, numbered from 0; by default the one with the most events
+    /// Analyse this process of the recording, numbered from 0; by default the one with the most
+    /// events
     #[arg(long, value_name = "N")]
     process: Option<usize>,
     /// Number of rows of the table
@@ -103,7 +104,8 @@ pub struct AnalyseOptions {
     pub progress: bool,
     /// The CPU time of all processes without a recorder, where it was measured.
     pub bare_cpu_ns: Option<u64>,
-    /// Keep no events in memory between the passes: the recording is read twice, even if it is short.
+    /// Keep no events in memory between the passes: the recording is read twice, even if it is
+    /// short.
     pub frugal: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Finds pieces of work that may have an arena of their own: calls below which much is allocated.
 //!
-//! For each such call there are up to four possible groups ([`Members`]). The second pass follows all of
-//! them.
+//! For each such call there are up to four possible groups ([`Members`]). The second pass follows
+//! all of them.
 
 use super::stack_pass::StackStatistics;
 use hashbrown::HashMap;
@@ -12,12 +12,13 @@ const LEAST_SHARE: f64 = 0.01;
 const LEAST_COUNT: u64 = 64;
 /// A callee replaces its caller if it has at least this share of the caller's allocations.
 const SAME: f64 = 0.97;
-/// The most pieces of work that are watched, and the most that one stack is in.
+/// The most possible groups of each kind, and the most nested ones that a stack is in.
 const MOST: usize = 48;
 const MOST_NESTED: usize = 6;
 /// A stack whose own blocks have more drag than this isn't for an arena.
 const MOST_DRAG: f64 = 3.0;
-/// If nine in ten blocks of a stack are freed within this many allocations, they are made for a moment.
+/// If nine in ten blocks of a stack are freed within this many allocations, they are made for a
+/// moment.
 const MOMENT: u64 = 32;
 /// A stack lasts if more than this share of its blocks lasts to the end.
 const LASTS: f64 = 0.5;

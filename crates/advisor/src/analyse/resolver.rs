@@ -1,7 +1,8 @@
-//! Resolves events to blocks: which block a free frees, and which stack and thread had allocated it.
+//! Resolves events to blocks: which block a free frees, and which stack and thread had allocated
+//! it.
 //!
-//! This runs on a thread of its own beside each pass, so that the passes need no table of live blocks. Both
-//! threads have about the same work.
+//! This runs on a thread of its own beside each pass, so that the passes need no table of live
+//! blocks. Both threads have about the same work.
 
 use super::live_blocks::{LiveBlock, LiveBlocks};
 use hashbrown::HashMap;
@@ -31,8 +32,8 @@ impl ResolvedEvent {
 
 /// What an event does to a block, or a wait for a lock.
 ///
-/// A *cell* stands for a stack and the thread that allocates there. Cells are numbered in the order of
-/// their first allocations.
+/// A *cell* stands for a stack and the thread that allocates there. Cells are numbered in the order
+/// of their first allocations.
 #[derive(Debug, Clone, Copy)]
 pub enum BlockAction {
     /// The event's thread allocated a block.
@@ -41,8 +42,8 @@ pub enum BlockAction {
     Freed(LiveBlock),
     /// A block was freed whose allocation was not recorded.
     UnknownFree,
-    /// The free of a block was not recorded, but the next event allocates a block at its address. This is
-    /// not an event of the recording.
+    /// The free of a block was not recorded, but the next event allocates a block at its address.
+    /// This is not an event of the recording.
     Lost(LiveBlock),
     /// A thread waited for a lock.
     Waited { address: u64, lock: Lock, duration_ns: u64, site: NodeId },

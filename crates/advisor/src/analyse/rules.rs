@@ -1,7 +1,7 @@
 //! From behaviour to verdict.
 //!
-//! Each rule looks at a [`Behaviour`] and gives its reason in figures. Verdicts are hypotheses until the
-//! replay confirms them. `docs/src/advisor.md` explains the thresholds.
+//! Each rule looks at a [`Behaviour`] and gives its reason in figures. Verdicts are hypotheses
+//! until the replay confirms them. `docs/src/advisor.md` explains the thresholds.
 
 use super::block_statistics::LARGEST;
 use super::cost_model::{self, RunContext};
@@ -25,14 +25,16 @@ const REAP_OBJECTS: f64 = 64.0;
 const REAP_BURSTS: f64 = 0.5;
 /// From this share of the allocations on, the most frequent size counts as the only one.
 const ONE_SIZE: f64 = 0.9;
-/// From this share of the bytes in blocks of more than [`LARGEST`] on, a group consists of large blocks.
+/// From this share of the bytes in blocks of more than [`LARGEST`] on, a group consists of large
+/// blocks.
 const MOSTLY: f64 = 0.5;
 /// The least gain, as a share of the CPU time, that is worth a change.
 const LEAST_GAIN: f64 = 0.01;
-/// If all allocating and freeing takes less than this share of the CPU time, nothing is worth a change.
+/// If all allocating and freeing takes less than this share of the CPU time, nothing is worth a
+/// change.
 pub const LEAST_ALLOCATOR_SHARE: f64 = 0.02;
-/// What is sealed is built in this first part of the run, this share of it lasts to the end, and it has
-/// at least this many blocks and bytes.
+/// What is sealed is built in this first part of the run, this share of it lasts to the end, and it
+/// has at least this many blocks and bytes.
 const BUILT: f64 = 0.5;
 const LASTING: f64 = 0.9;
 const SEALED_OBJECTS: u64 = 64;
@@ -143,8 +145,8 @@ fn fitting(b: &Behaviour, known: LifetimesKnown) -> (Category, Allocator, bool) 
     }
 }
 
-/// Whether a group's sites were watched together. If its figures are sums over sites, it is unknown
-/// which of their blocks are freed together.
+/// Whether the lifetimes of a group's sites were measured together. If its figures are sums over
+/// sites, it is unknown which of their blocks are freed together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LifetimesKnown {
     Measured,
@@ -161,8 +163,8 @@ pub fn worth(gain: Option<Gain>) -> bool {
     gain.is_some_and(|gain| gain.share >= LEAST_GAIN)
 }
 
-/// The verdict on a group. `wider` is the largest piece of work around it; if an arena fits neither, the
-/// reason given is why it doesn't fit `wider`.
+/// The verdict on a group. `wider` is the largest piece of work around it; if an arena fits
+/// neither, the reason given is why it doesn't fit `wider`.
 pub fn judge(
     b: &Behaviour,
     title: &str,

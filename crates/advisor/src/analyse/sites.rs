@@ -1,7 +1,7 @@
-//! Finds the stacks that are one place in the program.
+//! Divides the stacks into sites: places in the program that allocate.
 //!
-//! Stacks with the same innermost frame are one site, unless that frame is a wrapper's or its callers'
-//! blocks behave differently. Then they are divided by the caller, and so on outwards.
+//! Stacks with the same innermost frame are one site, unless that frame is a wrapper's or its
+//! callers' blocks behave differently. Then they are divided by the caller, and so on outwards.
 
 use super::block_statistics::BlockStatistics;
 use super::stack_pass::StackStatistics;
@@ -10,16 +10,17 @@ use hashbrown::HashSet;
 use std::collections::BTreeMap;
 use trace_format::{ModuleId, NodeId, Stacks};
 
-/// Behaviours that differ by less than this on average count as the same.
+/// If the stacks of a site differ from its mean by less than this on average, it is not divided.
 const DIFFERENT: f64 = 0.2;
-/// A division by callers has to leave at most this part of the difference.
+/// A division by callers must reduce the difference to at most this share.
 const EXPLAINED: f64 = 0.6;
-/// A function whose callers explain all but this part of a difference of at least [`VARIED`] is a wrapper, if they are
-/// at least [`CALLERS`].
+/// A function whose callers explain all but this part of a difference of at least [`VARIED`] is a
+/// wrapper, if they are at least [`CALLERS`].
 const WRAPPED: f64 = 0.35;
 const VARIED: f64 = 0.35;
 const CALLERS: usize = 4;
-/// The most frames of a site, wrappers not counted, and the most callers that are searched for a difference.
+/// The most frames of a site, wrappers not counted, and the most callers that are searched for a
+/// difference.
 const DEEPEST: usize = 8;
 /// The most frames that are skipped as wrappers.
 const MOST_WRAPPERS: usize = 32;
@@ -36,21 +37,22 @@ pub struct SiteDraft {
     pub path: Vec<NodeId>,
     /// The number of innermost frames that are wrappers', judged by their callers' behaviour.
     pub wrappers: usize,
-    /// The site of the remaining callers, whose function has other callers that are sites of their own.
+    /// The site of the remaining callers, whose function has other callers that are sites of their
+    /// own.
     pub rest: bool,
     /// Indexes of the stacks.
     pub stacks: Vec<u32>,
     pub statistics: BlockStatistics,
 }
 
-/// A stack and the position in it.
+/// A stack and a position in it.
 #[derive(Debug, Clone, Copy)]
 struct StackPosition {
     stack: u32,
     at: NodeId,
 }
 
-/// A frame as its callers see it: a place in the code.
+/// The position of a frame in the code.
 type CodeLocation = (Option<ModuleId>, u64);
 
 /// Finds the sites of a program.
@@ -75,13 +77,13 @@ impl<'a, 'm> SiteFinder<'a, 'm> {
 
     /// The sites, the most frequent first.
     pub fn find(mut self) -> Vec<SiteDraft> {
-        let place = |(index, stack): (usize, &StackStatistics)| StackPosition {
+        let position = |(index, stack): (usize, &StackStatistics)| StackPosition {
             stack: index as u32,
             at: NodeId(stack.node),
         };
-        let places: Vec<StackPosition> = self.all.iter().enumerate().map(place).collect();
-        for (_, places) in self.by_frame(&places) {
-            self.divide(places, Vec::new(), 0, 0);
+        let positions: Vec<StackPosition> = self.all.iter().enumerate().map(position).collect();
+        for (_, positions) in self.by_frame(&positions) {
+            self.divide(positions, Vec::new(), 0, 0);
         }
         self.found.sort_by(|a, b| {
             b.statistics.count.cmp(&a.statistics.count).then_with(|| a.stacks.cmp(&b.stacks))
@@ -96,70 +98,77 @@ impl<'a, 'm> SiteFinder<'a, 'm> {
         (self.stacks.module(node), self.stacks.return_address(node))
     }
 
-    fn by_frame(&self, places: &[StackPosition]) -> BTreeMap<CodeLocation, Vec<StackPosition>> {
+    fn by_frame(&self, positions: &[StackPosition]) -> BTreeMap<CodeLocation, Vec<StackPosition>> {
         let mut parts: BTreeMap<CodeLocation, Vec<StackPosition>> = BTreeMap::new();
-        for &place in places {
-            parts.entry(self.key(place.at)).or_default().push(place);
+        for &position in positions {
+            parts.entry(self.key(position.at)).or_default().push(position);
         }
         parts
     }
 
-    fn callers(&self, places: &[StackPosition]) -> Vec<StackPosition> {
-        places
+    fn callers(&self, positions: &[StackPosition]) -> Vec<StackPosition> {
+        positions
             .iter()
-            .map(|place| {
-                let at = if place.at.is_root() { place.at } else { self.stacks.parent(place.at) };
-                StackPosition { at, ..*place }
+            .map(|position| {
+                let at = if position.at.is_root() {
+                    position.at
+                } else {
+                    self.stacks.parent(position.at)
+                };
+                StackPosition { at, ..*position }
             })
             .collect()
     }
 
-    fn sum(&self, places: &[StackPosition]) -> BlockStatistics {
+    fn sum(&self, positions: &[StackPosition]) -> BlockStatistics {
         let mut sum = BlockStatistics::default();
-        places.iter().for_each(|place| sum.merge(&self.all[place.stack as usize].statistics));
+        positions
+            .iter()
+            .for_each(|position| sum.merge(&self.all[position.stack as usize].statistics));
         sum
     }
 
-    /// The distance of the stacks' behaviours from that of their sum: the sum weighted by allocations.
-    fn spread(&self, places: &[StackPosition], sum: &BlockStatistics) -> f64 {
-        let far = |place: &StackPosition| {
-            let statistics = &self.all[place.stack as usize].statistics;
+    /// The distance of the stacks' behaviours from that of their sum: the sum weighted by
+    /// allocations.
+    fn spread(&self, positions: &[StackPosition], sum: &BlockStatistics) -> f64 {
+        let far = |position: &StackPosition| {
+            let statistics = &self.all[position.stack as usize].statistics;
             statistics.count as f64 * statistics.distance(sum)
         };
-        places.iter().map(far).sum()
+        positions.iter().map(far).sum()
     }
 
     /// Makes sites of stacks that have the frame after `path` in common.
     fn divide(
         &mut self,
-        places: Vec<StackPosition>,
+        positions: Vec<StackPosition>,
         mut path: Vec<NodeId>,
         wrappers: usize,
         depth: usize,
     ) {
-        let node = places[0].at;
+        let node = positions[0].at;
         if node.is_root() {
-            return self.emit(places, path, wrappers, false);
+            return self.emit(positions, path, wrappers, false);
         }
         path.push(node);
         let named = path.len() == wrappers + 1
             && self.symbols.at(self.stacks, node).iter().all(|frame| frame.wrapper);
         if named && path.len() < MOST_WRAPPERS {
-            let callers = self.callers(&places);
+            let callers = self.callers(&positions);
             for (_, part) in self.by_frame(&callers) {
                 self.divide(part, path.clone(), wrappers + 1, depth);
             }
             return;
         }
-        let sum = self.sum(&places);
-        if places.len() == 1 || depth >= DEEPEST || sum.count < self.least {
-            return self.emit(places, path, wrappers, false);
+        let sum = self.sum(&positions);
+        if positions.len() == 1 || depth >= DEEPEST || sum.count < self.least {
+            return self.emit(positions, path, wrappers, false);
         }
-        let spread = self.spread(&places, &sum);
+        let spread = self.spread(&positions, &sum);
         if spread < DIFFERENT * sum.count as f64 {
-            return self.emit(places, path, wrappers, false);
+            return self.emit(positions, path, wrappers, false);
         }
-        let mut level = self.callers(&places);
+        let mut level = self.callers(&positions);
         let mut levels = vec![level.clone()];
         for further in 1..=DEEPEST - depth {
             let parts = self.by_path(&levels);
@@ -175,21 +184,21 @@ impl<'a, 'm> SiteFinder<'a, 'm> {
                 return self.each(parts, &path, wrappers, depth + further, sum.count, further);
             }
             level = self.callers(&level);
-            if level.iter().all(|place| place.at.is_root()) {
+            if level.iter().all(|position| position.at.is_root()) {
                 break;
             }
             levels.push(level.clone());
         }
-        self.emit(places, path, wrappers, false);
+        self.emit(positions, path, wrappers, false);
     }
 
     /// Stacks that have all of several levels of callers in common, at the last of those levels.
     fn by_path(&self, levels: &[Vec<StackPosition>]) -> Vec<Vec<StackPosition>> {
         let Some(last) = levels.last() else { return Vec::new() };
         let mut parts: BTreeMap<Vec<CodeLocation>, Vec<StackPosition>> = BTreeMap::new();
-        for (index, &place) in last.iter().enumerate() {
+        for (index, &position) in last.iter().enumerate() {
             let path = levels.iter().map(|level| self.key(level[index].at)).collect();
-            parts.entry(path).or_default().push(place);
+            parts.entry(path).or_default().push(position);
         }
         parts.into_values().collect()
     }
@@ -197,7 +206,8 @@ impl<'a, 'm> SiteFinder<'a, 'm> {
     fn functions(&mut self, parts: &[Vec<StackPosition>]) -> usize {
         let mut names = HashSet::new();
         for part in parts {
-            if let Some(node) = part.first().map(|place| place.at).filter(|node| !node.is_root())
+            if let Some(node) =
+                part.first().map(|position| position.at).filter(|node| !node.is_root())
                 && let Some(frame) = self.symbols.at(self.stacks, node).last()
             {
                 names.insert(frame.function.clone());
@@ -218,8 +228,10 @@ impl<'a, 'm> SiteFinder<'a, 'm> {
     ) {
         let mut rest = Vec::new();
         for part in parts {
-            let own: u64 =
-                part.iter().map(|place| self.all[place.stack as usize].statistics.count).sum();
+            let own: u64 = part
+                .iter()
+                .map(|position| self.all[position.stack as usize].statistics.count)
+                .sum();
             let wrapped = path.len() == wrappers;
             if !wrapped && (own as f64) < FEW * count as f64 {
                 rest.extend(part);
@@ -237,9 +249,15 @@ impl<'a, 'm> SiteFinder<'a, 'm> {
         }
     }
 
-    fn emit(&mut self, places: Vec<StackPosition>, path: Vec<NodeId>, wrappers: usize, rest: bool) {
-        let statistics = self.sum(&places);
-        let stacks = places.iter().map(|place| place.stack).collect();
+    fn emit(
+        &mut self,
+        positions: Vec<StackPosition>,
+        path: Vec<NodeId>,
+        wrappers: usize,
+        rest: bool,
+    ) {
+        let statistics = self.sum(&positions);
+        let stacks = positions.iter().map(|position| position.stack).collect();
         self.found.push(SiteDraft { path, wrappers, rest, stacks, statistics });
     }
 }

@@ -23,8 +23,8 @@ use trace_format::{Module, ModuleId, Modules, NodeId, Reader, Stacks, What};
 /// Where distributions put debug information.
 const DEBUG: &str = "/usr/lib/debug";
 
-/// The recorder's own file, which was deleted with the recording's directory. Some allocations have it in
-/// their stacks, because it allocates while it looks for the next malloc.
+/// The recorder's own file, which was deleted with the recording's directory. Some allocations have
+/// it in their stacks, because it allocates while it looks for the next malloc.
 const RECORDER: &str = "allot-recorder.so";
 
 /// The number of events whose modules are opened in advance.
@@ -45,8 +45,9 @@ pub struct Symbols<'m> {
 }
 
 impl<'m> Symbols<'m> {
-    /// The names of the functions in `modules`. The files of those that contain the innermost frame of a stack
-    /// are opened at once, in parallel, except for those in `opened_in_advance`, which are open; the others on demand.
+    /// The names of the functions in `modules`. The files of those that contain the innermost frame
+    /// of a stack are opened at once, in parallel, except for those in `opened_in_advance`, which
+    /// are open; the others on demand.
     pub fn new(
         modules: &'m Modules,
         stacks: &Stacks,
@@ -73,7 +74,8 @@ impl<'m> Symbols<'m> {
         symbols
     }
 
-    /// The functions at a node: the innermost inlined one first, the one that contains them last. Never empty.
+    /// The functions at a node: the innermost inlined one first, the one that contains them last.
+    /// Never empty.
     pub fn at(&mut self, stacks: &Stacks, node: NodeId) -> Rc<[Frame]> {
         let (module, address) = (stacks.module(node), stacks.return_address(node));
         if let Some(frames) = self.known.get(&(module, address)) {
@@ -100,7 +102,7 @@ impl<'m> Symbols<'m> {
             return vec![frame(function, None, "?", false)];
         };
         let module = self.modules.get(id);
-        // The return address lies behind the call.
+        // The return address is that of the instruction after the call.
         let address = return_address.wrapping_sub(1).wrapping_sub(module.bias);
         let name = base_name(&module.path).to_owned();
         if name == RECORDER {
@@ -126,8 +128,8 @@ impl<'m> Symbols<'m> {
     }
 }
 
-/// Opens the files of the modules that the first allocations of a process come from. This runs while another
-/// thread reads all events.
+/// Opens the files of the modules that the first allocations of a process come from. This runs
+/// while another thread reads all events.
 pub fn open_in_advance(reader: &Reader, process: usize) -> OpenedModules {
     // An error is reported where all of the recording is read.
     let Ok(mut events) = reader.events(process) else { return Vec::new() };
@@ -142,8 +144,8 @@ pub fn open_in_advance(reader: &Reader, process: usize) -> OpenedModules {
     wanted.into_iter().map(|id| (id, ModuleFile::open(modules.get(id)))).collect()
 }
 
-/// A module's file, or an empty one if it is not the one that was recorded; then the module is added to
-/// `changed`.
+/// A module's file, or an empty one if it is not the one that was recorded; then the module is
+/// added to `changed`.
 fn module_file(
     module: &Module,
     opened: Result<ModuleFile, FileChanged>,
@@ -263,7 +265,8 @@ impl ModuleFile {
         Ok(Self { symbols, functions: None, changed: missing, debug })
     }
 
-    /// The start of the function that contains an address, which identifies a function without a name.
+    /// The start of the function that contains an address, which identifies a function without a
+    /// name.
     fn function(&mut self, path: &Path, address: u64) -> Option<u64> {
         if self.changed || !path.is_absolute() {
             return None;
@@ -340,8 +343,8 @@ fn functions(path: &Path) -> Option<Vec<Range<u64>>> {
     Some(found)
 }
 
-/// The functions in a symbol table. Its names are read at once, because each single read would be a system
-/// call.
+/// The functions in a symbol table. Its names are read at once, because each single read would be a
+/// system call.
 fn functions_of<'data, 'file>(
     file: &'file ElfFile64<'data, Endianness, &'data ReadCache<File>>,
     table: &SymbolTable<'data, FileHeader64<Endianness>, &'data ReadCache<File>>,
@@ -457,10 +460,11 @@ mod tests {
         let functions = functions(&own).unwrap();
         let starts: std::collections::HashSet<u64> =
             functions.iter().map(|function| function.start).collect();
-        let ours: Vec<_> = named.iter().filter(|symbol| symbol.name.contains("analyse")).collect();
-        assert!(ours.len() > 100);
-        let missing = ours.iter().filter(|symbol| !starts.contains(&symbol.start)).count();
-        assert_eq!(missing, 0, "of {}", ours.len());
+        let named_here: Vec<_> =
+            named.iter().filter(|symbol| symbol.name.contains("analyse")).collect();
+        assert!(named_here.len() > 100);
+        let missing = named_here.iter().filter(|symbol| !starts.contains(&symbol.start)).count();
+        assert_eq!(missing, 0, "of {}", named_here.len());
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! Which system calls are worth sidestepping, and what that would save.
+//! Which system calls are worth avoiding, and what that would save.
 //!
-//! Every rule estimates how many calls are avoidable, multiplies that by a lower bound of their cost, and
-//! is silent below [`LEAST`] of the program's CPU time. A call that has to wait never counts as a saving.
+//! Every rule estimates how many calls are avoidable, multiplies that by a lower bound of their
+//! cost, and is silent below [`LEAST`] of the program's CPU time. A call that has to wait never
+//! counts as a saving.
 
 use super::findings::SystemAdvice;
 use super::formatting;
@@ -167,8 +168,9 @@ fn transfers(
         let costs = kernel.costs?;
         each = each.min(sum.ns as f64 / sum.calls.max(1) as f64 + costs.call);
     }
-    // Reading a file never waits. A transfer from a pipe or a connection may be small because there was
-    // no more data yet: as many as there were waits, or messages in the other direction, count as such.
+    // Reading a file never waits. A transfer from a pipe or a connection may be small because there
+    // was no more data yet: as many as there were waits, or messages in the other direction, count
+    // as such.
     let of = |writes: bool| kernel.small.iter().filter(move |small| small.writes == writes);
     let of_files: u64 = of(writes).filter(|small| !small.waits).map(|small| small.calls).sum();
     let answers: u64 = of(!writes).filter(|small| small.waits).map(|small| small.calls).sum();
@@ -409,7 +411,8 @@ mod tests {
         assert_eq!(advised(&[call(FUTEX_WAIT, 49, None)], &usage), []);
         let waits = call(FUTEX_WAIT, 1000, None);
         assert_eq!(advised(&[waits], &usage), [("waits".to_owned(), 1000)]);
-        // 40 calls of the process and 4 of its thread are usual, and so is what is mapped for files.
+        // 40 calls of the process and 4 of its thread are usual, and so is what is mapped for
+        // files.
         let memory = [call("brk", 1044, None), call("munmap", 50, None), call("mmap", 50, None)];
         assert_eq!(advised(&memory, &usage), [("memory".to_owned(), 1000)]);
     }

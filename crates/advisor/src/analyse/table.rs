@@ -201,6 +201,6 @@ pub fn name(allocator: Allocator) -> &'static str {
         Allocator::Pool => "a pool",
         Allocator::Slab => "a slab",
         Allocator::Sealed => "a sealed object",
-        Allocator::None => "an allocator of ours",
+        Allocator::None => "an allocator of this project",
     }
 }

@@ -82,7 +82,7 @@ struct RawFile {
     /// Its number in the recording.
     process: u32,
     start: Clock,
-    /// Chunks still to be packed, and the first chunk not looked at yet.
+    /// The chunks that are still to be packed, and the number of the next chunk to be found.
     waiting: Vec<u32>,
     next: u32,
     /// The number of packed chunks of each stream.
@@ -127,7 +127,7 @@ impl Collector {
     }
 
     /// Sets the process that becomes the recording's first.
-    pub fn expect(&mut self, pid: u32) {
+    pub fn set_first_process(&mut self, pid: u32) {
         self.first = Some(pid);
     }
 
@@ -161,8 +161,8 @@ impl Collector {
         Ok((self.totals, file.metadata()?.len()))
     }
 
-    /// Sets one time limit for all events of each process that still runs, because the chunks of its threads
-    /// are read one after the other.
+    /// Sets one time limit for all events of each process that still runs, because the chunks of
+    /// its threads are read one after the other.
     fn set_time_limits(&mut self) {
         let now = clock::now().ticks;
         let mut any = false;

@@ -1,7 +1,9 @@
-//! The signals and standard files that this process was started with. The recorded program gets them unchanged.
+//! The signals and standard files that this process was started with. The recorded program gets
+//! them unchanged.
 //!
-//! Before `main`, Rust's runtime ignores `SIGPIPE` and opens closed standard files, and later this process
-//! installs signal handlers. So the state is read in an initialiser that runs before the runtime.
+//! Before `main`, Rust's runtime ignores `SIGPIPE` and opens closed standard files, and later this
+//! process installs signal handlers. So the state is read in an initialiser that runs before the
+//! runtime.
 //!
 //! Invariant: only the initialiser writes the two statics.
 
@@ -16,7 +18,8 @@ const SIGNALS: i32 = 64;
 
 extern "C" fn read_state() {
     for signal in 1..=SIGNALS {
-        // SAFETY: zero is a valid value, and the C library writes to it. Unknown signals are refused.
+        // SAFETY: zero is a valid value, and the C library writes to it. Unknown signals are
+        // refused.
         let ignored = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0

@@ -1,5 +1,5 @@
-//! Finds out before a program runs whether it can be recorded: the recorder must be loaded with it, before
-//! its `malloc`.
+//! Finds out before a program runs whether it can be recorded: the recorder must be loaded with it,
+//! before its `malloc`.
 
 use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader, ProgramHeader, Sym};

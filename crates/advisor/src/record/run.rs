@@ -144,9 +144,9 @@ fn pass_signals_on() -> nix::Result<()> {
 /// Where the program's standard output goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgramOutput {
-    /// To ours, unchanged.
+    /// To the standard output of this process.
     Shared,
-    /// To our standard error, so that our standard output has only our own output.
+    /// To the standard error of this process, whose standard output then has only its own output.
     ToErrors,
 }
 
@@ -194,7 +194,8 @@ pub fn record(
     };
     pass_signals_on().map_err(|error| Failure::Failed(format!("can't handle signals: {error}")))?;
     let mut preload = library.into_os_string();
-    // If `allot` is itself recorded, that recorder's library must not write to our directory as well.
+    // If `allot` is itself recorded, that recorder's library must not write to our directory as
+    // well.
     let others = std::env::var_os("LD_PRELOAD").unwrap_or_default();
     for other in others.as_bytes().split(|&byte| byte == b':' || byte == b' ') {
         if !other.is_empty() && !other.ends_with(LIBRARY_NAME.as_bytes()) {
@@ -233,7 +234,7 @@ pub fn record(
     CHILD.store(pid, Ordering::Relaxed);
     // Once the program has ended, only root may open it.
     let io = File::open(format!("/proc/{pid}/io")).ok();
-    collector.expect(child.id());
+    collector.set_first_process(child.id());
     let (ended, collector) =
         while_packing(collector, counter.as_mut().ok(), || wait(pid, begun, io));
     let mut ended =
@@ -267,7 +268,8 @@ fn other_sources(usage: &Usage) -> &'static str {
     }
 }
 
-/// Runs `other`; meanwhile packs events with a low priority, and looks up the names of counted files.
+/// Runs `other`; meanwhile packs events with a low priority, and looks up the names of counted
+/// files.
 fn while_packing<T>(
     mut collector: Collector,
     mut counter: Option<&mut Counter>,

@@ -1,18 +1,18 @@
-//! Performs a replay in the recorded order, and checks that it is faithful: after each allocation and free,
-//! as many bytes are live as in the program, and no blocks overlap.
+//! Performs a replay in the recorded order, and checks that it is faithful: after each allocation
+//! and free, as many bytes are live as in the program, and no blocks overlap.
 
 use super::live_bytes::LiveBytesCurve;
 use super::memory::{Form, Memory, Row};
 use super::round::{AbortIfPanicking, PreparedReplay};
-use super::sequence::{Step, StepKind, Window};
+use super::sequence::{Step, StepBuffer, StepKind};
 use super::step_loop::{SharedState, perform_step};
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Performs all steps in the order of the recording, each thread's on a thread of its own. Returns the curve
-/// of live bytes, with the number of overlapping blocks.
+/// Performs all steps in the order of the recording, each thread's on a thread of its own. Returns
+/// the curve of live bytes, with the number of overlapping blocks.
 pub fn in_order<R: Row>(prepared: &PreparedReplay, row: &R) -> LiveBytesCurve {
     let shared = prepared.shared();
     let order = TurnOrder::new(prepared);
@@ -43,8 +43,9 @@ fn one_thread<R: Row>(
     let about = &prepared.sequence.threads[thread];
     let mut own = vec![std::ptr::null_mut(); about.slots as usize];
     let mut resizing = None;
-    let mut window = Window::of(about.steps.iter());
-    let mut steps = about.steps.iter().flat_map(|piece| prepared.read(&mut window, piece).to_vec());
+    let mut step_buffer = StepBuffer::of(about.steps.iter());
+    let mut steps =
+        about.steps.iter().flat_map(|piece| prepared.read(&mut step_buffer, piece).to_vec());
     let leaves = about.leaves || about.chain == 0;
     row.within(thread, leaves, |memory| {
         let mut memory = CheckedMemory { memory, ledger };
@@ -56,7 +57,8 @@ fn one_thread<R: Row>(
                     continue;
                 }
                 let waited = &mut Duration::default();
-                // SAFETY: all of this thread's steps of this sequence, in order, with its slots and its memory.
+                // SAFETY: all of this thread's steps of this sequence, in order, with its slots and
+                // its memory.
                 unsafe {
                     perform_step(
                         step,

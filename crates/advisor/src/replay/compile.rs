@@ -1,9 +1,9 @@
 //! The second pass over a recording, which writes the steps.
 //!
-//! Memory: about 30 bytes for each live block, 4 for each slot, 16 for each shape (and several for its
-//! table), at most 64 KiB of steps for each running thread, and 12 bytes for each 8192 written steps. The
-//! file has 8 bytes for each step. There is a step for each allocation and each free, and one each time
-//! that no block of a group is live for which a plan may use an arena.
+//! Memory: about 30 bytes for each live block, 4 for each slot, 16 for each shape (and several for
+//! its table), at most 64 KiB of steps for each running thread, and 12 bytes for each 8192 written
+//! steps. The file has 8 bytes for each step. There is a step for each allocation and each free,
+//! and one each time that no block of a group is live for which a plan may use an arena.
 
 use super::number_map::{BitSet, NumberMap};
 use super::sequence::{
@@ -27,7 +27,8 @@ const MOST_EPOCHS: u64 = 1024;
 /// What the sequence is compiled for.
 #[derive(Debug, Clone, Default)]
 pub struct CompileOptions {
-    /// For each node: the group of its allocations, if a plan may serve them; otherwise [`NO_GROUP`].
+    /// For each node: the group of its allocations, if a plan may serve them; otherwise
+    /// [`NO_GROUP`].
     pub group_of: Vec<u32>,
     /// For each group: whether to write a step each time that it has no live block.
     pub scoped: Vec<bool>,
@@ -95,10 +96,10 @@ struct ThreadState {
 pub fn compile(
     events: impl Iterator<Item = Result<Event, TraceError>>,
     scan: &ThreadScan,
-    purpose: &CompileOptions,
+    options: &CompileOptions,
     file: &mut File,
 ) -> Result<Sequence, CompileError> {
-    let mut compiler = Compiler::new(scan, purpose, file);
+    let mut compiler = Compiler::new(scan, options, file);
     for event in events {
         compiler.event(&event?)?;
     }
@@ -106,7 +107,7 @@ pub fn compile(
 }
 
 struct Compiler<'c> {
-    purpose: &'c CompileOptions,
+    options: &'c CompileOptions,
     crossing: &'c BitSet,
     out: StepWriter<'c>,
     sequence: Sequence,
@@ -130,7 +131,7 @@ struct Compiler<'c> {
 }
 
 impl<'c> Compiler<'c> {
-    fn new(scan: &'c ThreadScan, purpose: &'c CompileOptions, file: &'c mut File) -> Self {
+    fn new(scan: &'c ThreadScan, options: &'c CompileOptions, file: &'c mut File) -> Self {
         let chains = thread_chains::chains(&scan.spans);
         let mut threads = vec![ThreadSteps::default(); scan.spans.len()];
         for (chain, members) in chains.iter().enumerate() {
@@ -139,7 +140,7 @@ impl<'c> Compiler<'c> {
             }
         }
         Self {
-            purpose,
+            options,
             crossing: &scan.crossing,
             out: StepWriter { file, at: 0 },
             thread_states: scan.spans.iter().map(|_| ThreadState::default()).collect(),
@@ -188,7 +189,7 @@ impl<'c> Compiler<'c> {
     ) -> Result<(), CompileError> {
         let crosses = self.crossing.get(self.sequence.allocations);
         self.sequence.allocations += 1;
-        let group = self.purpose.group_of.get(site.0 as usize).copied().unwrap_or(NO_GROUP);
+        let group = self.options.group_of.get(site.0 as usize).copied().unwrap_or(NO_GROUP);
         let shape = self.shape(size, group, flags, crosses)?;
         let resized = match flags.origin() {
             Origin::Realloc => self.thread_states[thread as usize].resizing.take(),
@@ -276,12 +277,13 @@ impl<'c> Compiler<'c> {
     }
 
     fn is_scoped(&self, group: u32) -> bool {
-        self.purpose.scoped.get(group as usize).is_some_and(|scoped| *scoped)
+        self.options.scoped.get(group as usize).is_some_and(|scoped| *scoped)
     }
 
     fn take_slot(&mut self, thread: u32, shared: bool) -> Result<u32, CompileError> {
         let next = if shared {
-            // With several threads, a slot is reused only after all threads have left the epoch of its free.
+            // With several threads, a slot is reused only after all threads have left the epoch of
+            // its free.
             let at_once = self.sequence.chains.len() > 1;
             let epoch = self.sequence.arrivals.len() as u32;
             if let Some(&(freed, slot)) = self.freed.front()
@@ -338,7 +340,7 @@ impl<'c> Compiler<'c> {
         if state.steps.len() == PIECE_STEPS {
             self.out.steps(state, &mut self.sequence.threads[thread as usize])?;
         }
-        if self.purpose.turns {
+        if self.options.turns {
             match self.turns.last_mut() {
                 Some(turn) if *turn >> 32 == u64::from(thread) && *turn as u32 != u32::MAX => {
                     *turn += 1;
@@ -395,9 +397,9 @@ impl<'c> Compiler<'c> {
     }
 }
 
-/// A block's alignment as a power of two. Without a request, that is the one that a type of `size` bytes may
-/// need, up to 8. Malloc aligns to 16, but hardly any type needs that, and asking for it would cost the
-/// allocators that can do with less.
+/// A block's alignment as a power of two. Without a request, that is the one that a type of `size`
+/// bytes may need, up to 8. Malloc aligns to 16, but hardly any type needs that, and asking for it
+/// would cost the allocators that can do with less.
 fn alignment(size: u64, flags: Flags) -> u8 {
     let asked = flags.alignment().trailing_zeros();
     let pages = if flags.origin() == Origin::Pages { 12 } else { 0 };

@@ -50,11 +50,12 @@ impl CompiledRecording {
             reader.events(analysis.process).map_err(|error| told(&error))
         };
         let expected = analysis.findings.program.events;
-        let watched =
+        let observed =
             |events| ObservedEvents::new(events, expected, &progress, STEPS, options.stop);
         progress.say("finding blocks that pass between threads");
-        let scan = event_stream::read_ahead(events()?, |events| thread_scan::scan(watched(events)))
-            .map_err(|error| told(&error))?;
+        let scan =
+            event_stream::read_ahead(events()?, |events| thread_scan::scan(observed(events)))
+                .map_err(|error| told(&error))?;
         interrupted(options)?;
         if scan.events == 0 {
             return Err(told(
@@ -63,12 +64,12 @@ impl CompiledRecording {
         }
         progress.say("writing the steps to replay");
         let groups = analysis.findings.groups.len();
-        let mut purpose =
+        let mut compile_options =
             CompileOptions { group_of: Vec::new(), scoped: vec![false; groups], turns: check };
         for route in routes {
-            purpose.scoped[route.group as usize] = route.is_scoped();
+            compile_options.scoped[route.group as usize] = route.is_scoped();
         }
-        purpose.group_of = analysis
+        compile_options.group_of = analysis
             .site_of
             .iter()
             .map(|site| match site {
@@ -81,14 +82,15 @@ impl CompiledRecording {
         let mut steps =
             tempfile::tempfile().map_err(|error| told(&compile::CompileError::Write(error)))?;
         let sequence = event_stream::read_ahead(events()?, |events| {
-            compile::compile(watched(events), &scan, &purpose, &mut steps)
+            compile::compile(observed(events), &scan, &compile_options, &mut steps)
         })
         .map_err(|error| told(&error))?;
         interrupted(options)?;
         let curve = if check {
             progress.say("adding up live bytes");
-            let curve =
-                event_stream::read_ahead(events()?, |events| live_bytes::recorded(watched(events)));
+            let curve = event_stream::read_ahead(events()?, |events| {
+                live_bytes::recorded(observed(events))
+            });
             Some(curve.map_err(|error| told(&error))?)
         } else {
             None
@@ -116,8 +118,8 @@ impl CompiledRecording {
         rounds::in_child(&self.job(&spec.allocator, false), &|| self.options.is_stopped())
     }
 
-    /// Whether glibc and all plans have the recording's live bytes after every step, and no two blocks
-    /// overlap. `None` without `--check`.
+    /// Whether glibc and all plans have the recording's live bytes after every step, and no two
+    /// blocks overlap. `None` without `--check`.
     pub fn check(&mut self, specs: &[RowSpec]) -> Result<Option<bool>, Failure> {
         let Some(recorded) = &self.curve else { return Ok(None) };
         let progress = Progress::shown_if(self.options.progress, specs.len());

@@ -1,5 +1,5 @@
-//! A pass over the events that shows its progress and can be stopped. Another thread reads the events in
-//! advance.
+//! A pass over the events that shows its progress and can be stopped. Another thread reads the
+//! events in advance.
 
 use bench::console::progress::Progress;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -116,9 +116,9 @@ mod tests {
     fn a_pass_ends_soon_after_it_is_stopped_and_else_with_all_events() {
         static STOP: AtomicBool = AtomicBool::new(false);
         let progress = Progress::shown_if(false, 10);
-        let watched = || ObservedEvents::new(0..20_000, 20_000, &progress, 10, Some(&STOP));
-        assert_eq!(watched().count(), 20_000);
-        let seen = watched().inspect(|number| STOP.store(*number >= 5_000, Ordering::Relaxed));
+        let observed = || ObservedEvents::new(0..20_000, 20_000, &progress, 10, Some(&STOP));
+        assert_eq!(observed().count(), 20_000);
+        let seen = observed().inspect(|number| STOP.store(*number >= 5_000, Ordering::Relaxed));
         assert_eq!(seen.count(), 2 * CHECK_INTERVAL as usize - 1);
     }
 }

@@ -4,8 +4,8 @@ use super::rounds::Comparison;
 use crate::analyse::findings::{BetterMalloc, Category, Group, Outcome, Program, Together};
 use crate::analyse::formatting;
 
-/// Where the program's CPU time is unknown: a malloc saves as much as all plans if it takes longer than
-/// they do by at most this share of glibc's time.
+/// Where the program's CPU time is unknown: a malloc saves as much as all plans if it takes longer
+/// than they do by at most this share of glibc's time.
 const AS_MUCH: f64 = 0.01;
 /// The most peak memory, over glibc's ...
 pub const MOST_MEMORY: f64 = 1.5;
@@ -27,8 +27,8 @@ fn is_small(comparison: &Comparison) -> bool {
     })
 }
 
-/// What a row saves against glibc, as a share of the program's CPU time, at most 1. `None` if that time
-/// is unknown.
+/// What a row saves against glibc, as a share of the program's CPU time, at most 1. `None` if that
+/// time is unknown.
 pub fn gain(comparison: &Comparison, program: &Program) -> Option<f64> {
     let cpu = program.bare_cpu_ns.or(program.cpu_ns).filter(|cpu| *cpu > 0)?;
     Some((comparison.saved_ns / cpu as f64).min(1.0))
@@ -119,9 +119,9 @@ pub fn candidate(comparison: &Comparison) -> Outcome {
     }
 }
 
-/// Stores the outcome in a group's verdict, and the measured gain. `ceiling` is what glibc's calls cost
-/// in all.
-pub fn settle(
+/// Stores the outcome in a group's verdict, and the measured gain. `ceiling` is what glibc's calls
+/// cost in all.
+pub fn store_outcome(
     group: &mut Group,
     outcome: Outcome,
     comparison: &Comparison,
@@ -141,15 +141,15 @@ pub fn settle(
 }
 
 /// Stores the most that a group can save: what was saved with its blocks at no cost.
-pub fn bound(group: &mut Group, ceiling: f64) {
+pub fn store_ceiling(group: &mut Group, ceiling: f64) {
     if let Some(gain) = &mut group.verdict.gain {
         gain.ceiling = ceiling.max(gain.share);
         gain.ceiling_measured = true;
     }
 }
 
-/// Scales the estimated ceilings down so that they and the measured ones sum to at most `all`. Measured
-/// figures stay.
+/// Scales the estimated ceilings down so that they and the measured ones sum to at most `all`.
+/// Measured figures stay.
 pub fn balance(groups: &mut [Group], all: f64) {
     let gains = |measured: bool| {
         let gains = groups.iter().filter_map(|group| group.verdict.gain);
@@ -174,8 +174,8 @@ pub fn balance(groups: &mut [Group], all: f64) {
     }
 }
 
-/// The result of all confirmed plans together. `sum` adds up the gains of the single plans; `ceiling` is
-/// the most that all of them can save.
+/// The result of all confirmed plans together. `sum` adds up the gains of the single plans;
+/// `ceiling` is the most that all of them can save.
 pub fn together(
     comparison: &Comparison,
     groups: &[u32],
@@ -217,8 +217,8 @@ pub fn best(mallocs: Vec<ComparedMalloc>, program: &Program) -> Option<ComparedM
         .min_by(|a, b| a.comparison.time.total_cmp(&b.comparison.time))
 }
 
-/// Whether a malloc saves as much as all confirmed plans together, or so nearly that changing the code
-/// is not worth it: the plans would have to save [`LEAST_GAIN`] more.
+/// Whether a malloc saves as much as all confirmed plans together, or so nearly that changing the
+/// code is not worth it: the plans would have to save [`LEAST_GAIN`] more.
 pub fn gives_as_much(malloc: &ComparedMalloc, together: &Together, program: &Program) -> bool {
     match (gain(&malloc.comparison, program), together.gain) {
         (Some(malloc), Some(plans)) => plans - malloc < LEAST_GAIN,
@@ -249,7 +249,7 @@ pub fn better_malloc(
 }
 
 /// Marks a group of the confirmed plans as not needing a change, because a malloc saves as much.
-pub fn prefer_malloc(group: &mut Group, better: &BetterMalloc) {
+pub fn mark_as_unnecessary(group: &mut Group, better: &BetterMalloc) {
     group.verdict.category = Category::BetterMalloc;
     let Some(outcome) = &mut group.verdict.replayed else { return };
     outcome.reason += &format!(
@@ -258,8 +258,8 @@ pub fn prefer_malloc(group: &mut Group, better: &BetterMalloc) {
     );
 }
 
-/// Judges the advice to use a better malloc. `ceilings` is the sum of the groups' ceilings; the group
-/// gets its part of what the malloc saves.
+/// Judges the advice to use a better malloc. `ceilings` is the sum of the groups' ceilings; the
+/// group gets its part of what the malloc saves.
 pub fn malloc(group: &mut Group, better: Option<&BetterMalloc>, ceilings: f64) {
     let saved = better.map_or(Some(0.0), |better| better.gain);
     if let (Some(saved), Some(gain)) = (saved, &mut group.verdict.gain) {
@@ -284,7 +284,7 @@ pub fn malloc(group: &mut Group, better: Option<&BetterMalloc>, ceilings: f64) {
 }
 
 /// Stores that a group's advice was not replayed.
-pub fn unproved(group: &mut Group, why: &str) {
+pub fn not_replayed(group: &mut Group, why: &str) {
     let reason = format!("not confirmed, because it was not replayed: {why}");
     group.verdict.replayed =
         Some(Outcome { confirmed: false, reason, time_ratio: None, memory_ratio: None });

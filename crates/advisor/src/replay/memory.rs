@@ -1,9 +1,10 @@
-//! The source of blocks of a replayed thread: a malloc, or no allocator, to measure the replay alone.
+//! The source of blocks of a replayed thread: a malloc, or no allocator, to measure the replay
+//! alone.
 //!
 //! # Invariants
 //!
-//! 1. A block that `alloc` or `resize` returned overlaps no other block and fits the layout of its form,
-//!    until it is freed or resized. [`NullMemory`]'s blocks do not, and are written only by
+//! 1. A block that `alloc` or `resize` returned overlaps no other block and fits the layout of its
+//!    form, until it is freed or resized. [`NullMemory`]'s blocks do not, and are written only by
 //!    [`NullMemory::touch`].
 //! 2. The callers promise that a block is freed to the memory that it came from, with its own form.
 
@@ -33,8 +34,8 @@ pub trait Memory {
     /// Frees a block.
     ///
     /// # Safety
-    /// The block came from memory of this row, is live and has this form. Unless the form crosses, it came from
-    /// this thread's memory.
+    /// The block came from memory of this row, is live and has this form. Unless the form crosses,
+    /// it came from this thread's memory.
     unsafe fn free(&mut self, block: *mut u8, form: &Form);
 
     /// Gives a block another form. Its bytes are kept up to the smaller of the two sizes.
@@ -64,8 +65,8 @@ pub trait Row: Sync {
     where
         Self: 'r;
 
-    /// Runs a thread's work with memory of its own. `leaves`: the memory is not freed at the end, because some
-    /// of its blocks are live or the process ends.
+    /// Runs a thread's work with memory of its own. `leaves`: the memory is not freed at the end,
+    /// because some of its blocks are live or the process ends.
     fn within<R>(
         &self,
         thread: usize,
@@ -74,7 +75,8 @@ pub trait Row: Sync {
     ) -> R;
 }
 
-/// `null`: no allocator. What the program would write to its blocks is written to a few scratch pages.
+/// `null`: no allocator. What the program would write to its blocks is written to a few scratch
+/// pages.
 #[derive(Debug)]
 pub struct NullRow;
 
@@ -201,8 +203,9 @@ impl<G: Global> Memory for MallocCalls<G> {
             return unsafe { by_copy(self, block, old, new) };
         }
         let align = old.layout.align().min(new.layout.align());
-        // SAFETY: both alignments are powers of two, and a size that is valid with the larger one is valid with the smaller
-        // one. The block is the caller's, and its size isn't zero. Every block of its size has this alignment.
+        // SAFETY: both alignments are powers of two, and a size that is valid with the larger one
+        // is valid with the smaller one. The block is the caller's, and its size isn't zero. Every
+        // block of its size has this alignment.
         let resized = unsafe {
             let layout = Layout::from_size_align_unchecked(old.layout.size(), align);
             (G::CALLS.realloc)(block, layout, new.layout.size())

@@ -8,8 +8,8 @@ use nix::sys::resource::{Resource, getrlimit};
 use procfs::Current;
 use std::fs;
 
-/// The bytes that are still available: the least of the kernel's estimate, the limit of our control group,
-/// and `ulimit -v`. `None` if all of these are unknown.
+/// The bytes that are still available: the least of the kernel's estimate, the limit of our control
+/// group, and `ulimit -v`. `None` if all of these are unknown.
 pub fn available() -> Option<u64> {
     let system = procfs::Meminfo::current().ok().and_then(|memory| memory.mem_available);
     let own = getrlimit(Resource::RLIMIT_AS).ok().map(|(limit, _)| limit);
@@ -25,8 +25,8 @@ fn left_of_group() -> Option<u64> {
     Some(most.saturating_sub(held))
 }
 
-/// The bytes that a plan's allocator holds besides glibc's: an arena holds all blocks since its last
-/// reset.
+/// The bytes that a plan's allocator holds besides glibc's: an arena holds all blocks since its
+/// last reset.
 pub fn extra_bytes(route: &Route, findings: &Findings) -> u64 {
     let behaviour = &findings.groups[route.group as usize].behaviour;
     match route.allocator {

@@ -1,7 +1,8 @@
 //! Replays a recording with other allocators, and judges the advice by the result.
 //!
-//! Two passes over the events compile the recording to steps, in an unnamed file. A process of its own
-//! performs the steps with one allocator or plan. This is repeated in rounds, which decide the verdicts.
+//! Two passes over the events compile the recording to steps, in an unnamed file. A process of its
+//! own performs the steps with one allocator or plan. This is repeated in rounds, which decide the
+//! verdicts.
 //!
 //! The files, lowest first; each imports only from files above it:
 //!
@@ -72,11 +73,11 @@ pub use worker::run as run_round;
 
 /// The most plans that are replayed: those of the groups with the largest gain.
 const MOST_PLANS: usize = 12;
-/// The share of the time for the rounds that judge each plan. The rest is for all confirmed plans together,
-/// and for the ceilings.
+/// The share of the time for the rounds that judge each plan. The rest is for all confirmed plans
+/// together, and for the ceilings.
 const PLAN_ROUNDS_SHARE: f64 = 2.0 / 3.0;
-/// If glibc's calls take a larger share of the program's CPU time in the replay, one of the two figures
-/// is wrong.
+/// If glibc's calls take a larger share of the program's CPU time in the replay, one of the two
+/// figures is wrong.
 const MOST_OF_PROGRAM: f64 = 0.9;
 /// The mallocs without `--allocators`.
 const MALLOCS: [&str; 3] = ["jemalloc", "mimalloc", "snmalloc"];
@@ -87,14 +88,15 @@ pub struct ReplayArguments {
     /// A recording made by `allot record`
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Replay everything also with these mallocs; by default those of jemalloc, mimalloc and snmalloc
-    /// that are built in
+    /// Replay everything also with these mallocs; by default those of jemalloc, mimalloc and
+    /// snmalloc that are built in
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     allocators: Option<Vec<String>>,
     /// Number of rounds; by default 3 to 15, as many as fit in --time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Time limit for all rounds together; at least one round runs. By default 60, and up to 180 if five rounds need it
+    /// Time limit for all rounds together; at least one round runs. By default 60, and up to 180 if
+    /// five rounds need it
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     time: Option<u32>,
     /// Print figures and verdicts as one JSON object
@@ -104,7 +106,8 @@ pub struct ReplayArguments {
     /// live blocks may overlap; exit code 1 if that fails
     #[arg(long)]
     check: bool,
-    /// Replay this process of the recording, numbered from 0; by default the one with the most events
+    /// Replay this process of the recording, numbered from 0; by default the one with the most
+    /// events
     #[arg(long, value_name = "N")]
     process: Option<usize>,
     /// Replay a group with this allocator instead of the advised one. GROUP is a number in
@@ -166,7 +169,8 @@ pub fn run(arguments: &ReplayArguments) -> Result<(), Failure> {
     let analysing = analyse::AnalyseOptions {
         process: arguments.process,
         progress: true,
-        // The analysis takes the smallest part of a replay's time; it must not need most of the memory.
+        // The analysis takes the smallest part of a replay's time; it must not need most of the
+        // memory.
         frugal: true,
         ..analyse::AnalyseOptions::default()
     };
@@ -190,8 +194,9 @@ pub fn run(arguments: &ReplayArguments) -> Result<(), Failure> {
     }
 }
 
-/// Replays the analysed process. Fills in [`Findings::replay`](analyse::findings::Findings::replay), and
-/// the outcome and gain of each advice. If it fails or is stopped too early, the analysis stays as it was.
+/// Replays the analysed process. Fills in
+/// [`Findings::replay`](analyse::findings::Findings::replay), and the outcome and gain of each
+/// advice. If it fails or is stopped too early, the analysis stays as it was.
 pub fn replay(
     path: &Path,
     analysis: &mut Analysis,
@@ -218,13 +223,13 @@ pub fn replay(
             memory_limit,
         )
     };
-    let mut unproved: Vec<(u32, String)> = left
+    let mut not_replayed: Vec<(u32, String)> = left
         .iter()
         .map(|route| {
             (route.group, format!("only the {MOST_PLANS} groups with the largest gain are"))
         })
         .collect();
-    unproved.extend(planned.iter().filter_map(|route| Some((route.group, refused(route)?))));
+    not_replayed.extend(planned.iter().filter_map(|route| Some((route.group, refused(route)?))));
     let planned: Vec<Route> =
         planned.iter().filter(|route| refused(route).is_none()).copied().collect();
 
@@ -232,8 +237,8 @@ pub fn replay(
     let faithful = recording.check(&specs)?;
     let plan_rows = rounds_of(&recording, specs, options.limits(PLAN_ROUNDS_SHARE), options);
     let confirmed = plan_rows.judge_plans(&mut analysis.findings)?;
-    for (group, why) in &unproved {
-        judge::unproved(&mut analysis.findings.groups[*group as usize], why);
+    for (group, why) in &not_replayed {
+        judge::not_replayed(&mut analysis.findings.groups[*group as usize], why);
     }
     let confirmed_rows = (!confirmed.is_empty() && !options.is_stopped()).then(|| {
         let limits = options.limits(1.0 - PLAN_ROUNDS_SHARE);

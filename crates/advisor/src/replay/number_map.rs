@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map whose keys are numbers of a recording. Its hash is fast, and does not resist chosen collisions.
+/// A map whose keys are numbers of a recording. Its hash is fast, and does not resist chosen
+/// collisions.
 pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
-/// Hashes a number by multiplication. Both halves of the product are combined, so that all bits of the number
-/// influence both the low and the high bits of the hash.
+/// Hashes a number by multiplication. Both halves of the product are combined, so that all bits of
+/// the number influence both the low and the high bits of the hash.
 #[derive(Debug, Default)]
 pub struct NumberHasher(u64);
 

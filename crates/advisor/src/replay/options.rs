@@ -5,8 +5,8 @@ use bench::console::failure::Failure;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Rounds without `--rounds`: as many as fit in [`TIME`], up to `MOST_ROUNDS`; `WANTED_ROUNDS` if they fit
-/// in three times [`TIME`]; always at least `LEAST_ROUNDS`.
+/// Rounds without `--rounds`: as many as fit in [`TIME`], up to `MOST_ROUNDS`; `WANTED_ROUNDS` if
+/// they fit in three times [`TIME`]; always at least `LEAST_ROUNDS`.
 const MOST_ROUNDS: usize = 15;
 const WANTED_ROUNDS: usize = 5;
 const LEAST_ROUNDS: usize = 3;
@@ -26,8 +26,8 @@ pub struct ReplayOptions {
     pub time: Option<Duration>,
     /// Show the progress on a terminal.
     pub progress: bool,
-    /// Once it is set, the running round is ended and no further one begins. The verdicts use the rounds
-    /// done so far; if these are too few, the replay fails with [`Failure::Interrupted`].
+    /// Once it is set, the running round is ended and no further one begins. The verdicts use the
+    /// rounds done so far; if these are too few, the replay fails with [`Failure::Interrupted`].
     pub stop: Option<&'static AtomicBool>,
 }
 

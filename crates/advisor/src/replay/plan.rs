@@ -1,13 +1,15 @@
 //! A plan: this project's allocators serve the blocks of some groups, and malloc serves the rest.
 //!
-//! Each thread has an arena, a reap or a free list of its own for each group, and one pool for all groups
-//! that are to have a pool. All threads share a slab. Malloc serves blocks that another thread frees, except
-//! those of pools and slabs, and blocks whose size is not that of their free list or slab.
+//! Each thread has an arena, a reap or a free list of its own for each group, and one pool for all
+//! groups that are to have a pool. All threads share a slab. Malloc serves blocks that another
+//! thread frees, except those of pools and slabs, and blocks whose size is not that of their free
+//! list or slab.
 //!
 //! # Invariant
 //!
-//! A form's `route` says which memory its blocks are in, from allocation to free: [`PlanMemory`] has the same
-//! memories at the same indexes on every thread. The route of a form that crosses is a pool or a slab.
+//! A form's `route` says which memory its blocks are in, from allocation to free: [`PlanMemory`]
+//! has the same memories at the same indexes on every thread. The route of a form that crosses is a
+//! pool or a slab.
 
 use super::memory::{Form, MallocCalls, Memory, Row, by_copy};
 use super::sequence::{NO_GROUP, Shape};
@@ -76,7 +78,8 @@ impl Route {
     }
 }
 
-/// The forms of a sequence's shapes, each with its route. `None` if a shape is larger than the address space.
+/// The forms of a sequence's shapes, each with its route. `None` if a shape is larger than the
+/// address space.
 pub fn forms(shapes: &[Shape], route: impl Fn(&Shape, Layout) -> u32) -> Option<Vec<Form>> {
     let form = |shape: &Shape| {
         let size = usize::try_from(shape.size).ok()?;
@@ -200,7 +203,8 @@ impl<G: Global> Memory for PlanMemory<'_, G> {
             GroupMemory::Nothing => return self.malloc.alloc(form),
         };
         if form.zeroed {
-            // SAFETY: a fresh block of this layout. A free list's or slab's layout is that of its forms (`Route::takes`).
+            // SAFETY: a fresh block of this layout. A free list's or slab's layout is that of its
+            // forms (`Route::takes`).
             unsafe { block.write_bytes(0, form.layout.size()) };
         }
         block.as_ptr()
@@ -212,8 +216,9 @@ impl<G: Global> Memory for PlanMemory<'_, G> {
             // SAFETY: a block of malloc's: the caller's promise, and the invariant.
             return unsafe { self.malloc.free(block, form) };
         };
-        // SAFETY: no live block is null. It comes from this memory of this thread, or of another one if the form crosses
-        // (the caller's promise, and the invariant). It is live and has this layout.
+        // SAFETY: no live block is null. It comes from this memory of this thread, or of another
+        // one if the form crosses (the caller's promise, and the invariant). It is live and has
+        // this layout.
         unsafe {
             let start = NonNull::new_unchecked(block);
             match &self.memories[route as usize] {
@@ -239,7 +244,8 @@ impl<G: Global> Memory for PlanMemory<'_, G> {
             // SAFETY: the caller's promise, and the invariant.
             return unsafe { self.malloc.resize(block, old, new) };
         };
-        // SAFETY: as in `free`. The new size is valid with the alignment, because the new layout has both.
+        // SAFETY: as in `free`. The new size is valid with the alignment, because the new layout
+        // has both.
         unsafe {
             let start = NonNull::new_unchecked(block);
             let size = new.layout.size();

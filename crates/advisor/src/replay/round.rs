@@ -3,7 +3,7 @@
 use super::live_bytes::LiveBytesCurve;
 use super::memory::Form;
 use super::plan::{self, Route};
-use super::sequence::{Piece, STEP_BYTES, Sequence, Window, read_shapes, read_words};
+use super::sequence::{Piece, STEP_BYTES, Sequence, StepBuffer, read_shapes, read_words};
 use super::step_loop::SharedState;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -56,8 +56,8 @@ pub struct Round {
     pub curve: Option<LiveBytesCurve>,
 }
 
-/// What a child process needs for a round. The steps are read from their file piece by piece, so a long recording
-/// takes no more memory than a short one.
+/// What a child process needs for a round. The steps are read from their file piece by piece, so a
+/// long recording takes no more memory than a short one.
 #[derive(Debug)]
 pub struct PreparedReplay {
     pub sequence: Sequence,
@@ -68,8 +68,8 @@ pub struct PreparedReplay {
     pub check: bool,
 }
 
-/// Recorded threads that run one after another on one system thread. `before` threads of their chain run
-/// earlier on other threads.
+/// Recorded threads that run one after another on one system thread. `before` threads of their
+/// chain run earlier on other threads.
 #[derive(Debug)]
 pub struct ReplayThread {
     pub chain: usize,
@@ -99,9 +99,14 @@ impl PreparedReplay {
         Ok(Self { sequence, allocator, forms, turns, file, check })
     }
 
-    /// The steps of a piece. Ends the process if they can't be read: other threads may wait for them.
-    pub fn read<'w>(&self, window: &'w mut Window, piece: &Piece) -> &'w [[u8; STEP_BYTES]] {
-        window.read(&self.file, piece).unwrap_or_else(|error| {
+    /// The steps of a piece. Ends the process if they can't be read: other threads may wait for
+    /// them.
+    pub fn read<'w>(
+        &self,
+        step_buffer: &'w mut StepBuffer,
+        piece: &Piece,
+    ) -> &'w [[u8; STEP_BYTES]] {
+        step_buffer.read(&self.file, piece).unwrap_or_else(|error| {
             eprintln!("allot: can't read the steps of the replay: {error}");
             std::process::exit(1);
         })
@@ -139,7 +144,8 @@ impl PreparedReplay {
     }
 }
 
-/// Ends the process if a thread panics; otherwise the other threads would wait for it and never return.
+/// Ends the process if a thread panics; otherwise the other threads would wait for it and never
+/// return.
 pub struct AbortIfPanicking;
 
 impl Drop for AbortIfPanicking {

@@ -1,5 +1,5 @@
-//! Runs the rounds: every row once, each in a fresh process, then every row again, so that a drift of the
-//! machine affects all rows alike.
+//! Runs the rounds: every row once, each in a fresh process, then every row again, so that a drift
+//! of the machine affects all rows alike.
 
 use super::round::{REST, Round, RoundJob, RowAllocator};
 use bench::console::progress::Progress;
@@ -45,8 +45,8 @@ pub type RowRounds = Result<Vec<Round>, String>;
 
 /// The time limit of a round; one that takes longer hangs.
 const LONGEST_ROUND: Duration = Duration::from_secs(1800);
-/// A plan that took more than this multiple of glibc's time in a round is not run again, because it can't be
-/// confirmed and would take most of the time.
+/// A plan that took more than this multiple of glibc's time in a round is not run again, because it
+/// can't be confirmed and would take most of the time.
 const MOST_TIMES_SLOWER: u64 = 3;
 
 /// Runs all rounds, or until `stopped`. A row that fails once is not run again, and has no figures.
@@ -131,10 +131,11 @@ const KILLED: i32 = nix::sys::signal::Signal::SIGKILL as i32;
 const FEWEST_FOR_DEVIATION: usize = 3;
 const ASSUMED_DEVIATION: f64 = 0.1;
 
-/// The least difference between two rows in a round, as a share of glibc's time, for one to be quicker.
+/// The least difference between two rows in a round, as a share of glibc's time, for one to be
+/// quicker.
 const LEAST_DIFFERENCE: f64 = 0.01;
-/// The fewest rounds for which the test can decide: four rounds agree by chance once in 16 times, five once in
-/// 32 times.
+/// The fewest rounds for which the test can decide: four rounds agree by chance once in 16 times,
+/// five once in 32 times.
 const TESTED: usize = 5;
 /// With fewer rounds, all of them have to differ by more than this, and by more than the noise.
 const UNTESTED: f64 = 0.05;
@@ -148,14 +149,14 @@ pub struct Comparison {
     pub time: f64,
     /// The median distance of a round's ratio from `time`.
     pub deviation: f64,
-    /// The number of rounds that both have; in how many of these the row was quicker, and slower, by more
-    /// than 1 %; and the least and the largest ratio.
+    /// The number of rounds that both have; in how many of these the row was quicker, and slower,
+    /// by more than 1 %; and the least and the largest ratio.
     pub rounds: usize,
     pub quicker: usize,
     pub slower: usize,
     pub extremes: (f64, f64),
-    /// The probabilities that chance alone makes it look this much quicker, and this much slower, by more
-    /// than 1 % each.
+    /// The probabilities that chance alone makes it look this much quicker, and this much slower,
+    /// by more than 1 % each.
     pub chance: (f64, f64),
     /// Peak memory divided by glibc's.
     pub memory: Option<f64>,
@@ -210,8 +211,8 @@ impl Comparison {
         (self.rounds < TESTED).then(|| self.noise().max(UNTESTED))
     }
 
-    /// Whether it is quicker than glibc by more than 1 %. The test uses only the ratios within the rounds, so
-    /// a disturbance that slows both has no effect, and neither has a single outlier.
+    /// Whether it is quicker than glibc by more than 1 %. The test uses only the ratios within the
+    /// rounds, so a disturbance that slows both has no effect, and neither has a single outlier.
     pub fn is_quicker(&self) -> bool {
         match self.untested() {
             Some(least) => self.extremes.1 < 1.0 - least,
@@ -228,8 +229,9 @@ impl Comparison {
     }
 }
 
-/// The probability that ratios lie at least this far below 1 if each were as likely to be its inverse:
-/// Wilcoxon's signed-rank test, computed exactly. The ranks are those of the ratios' logarithms.
+/// The probability that ratios lie at least this far below 1 if each were as likely to be its
+/// inverse: Wilcoxon's signed-rank test, computed exactly. The ranks are those of the ratios'
+/// logarithms.
 pub fn chance_of(ratios: impl Iterator<Item = f64>) -> f64 {
     let mut logs: Vec<f64> = ratios.map(f64::ln).collect();
     logs.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
@@ -350,7 +352,8 @@ mod tests {
         assert_eq!(of(&[0.5, 0.6, 0.7, 0.8, 1.1]), 2.0 / 32.0);
         assert_eq!(of(&[0.9, 0.8, 0.7, 0.6, 3.0]), 10.0 / 32.0);
         assert_eq!(of(&[2.0, 3.0]), 1.0);
-        // A quarter of glibc's time in eleven rounds, and four in which something else ran meanwhile.
+        // A quarter of glibc's time in eleven rounds, and four in which something else ran
+        // meanwhile.
         let mut rounds = vec![0.26; 11];
         rounds.extend([1.1, 1.3, 1.6, 2.0]);
         assert!(of(&rounds) < 0.01, "{}", of(&rounds));
@@ -369,9 +372,9 @@ mod tests {
         }
     }
 
-    /// The shares of simulated replays in which a plan that takes `time` times glibc's time is judged quicker, and
-    /// slower. The machine drifts by up to half from round to round, each row takes up to `noise` longer, and one in ten
-    /// takes twice as long.
+    /// The shares of simulated replays in which a plan that takes `time` times glibc's time is
+    /// judged quicker, and slower. The machine drifts by up to half from round to round, each row
+    /// takes up to `noise` longer, and one in ten takes twice as long.
     fn judged(time: f64, noise: f64, rounds: usize) -> (f64, f64) {
         const TRIALS: usize = 4_000;
         let mut random = random();

@@ -1,8 +1,8 @@
-//! Turns rounds into verdicts on each plan, on all confirmed plans together and on the mallocs, and into
-//! the rows that are shown.
+//! Turns rounds into verdicts on each plan, on all confirmed plans together and on the mallocs, and
+//! into the rows that are shown.
 //!
-//! The rows of the plans judge each plan by itself. The confirmed plans then run together in rounds of their
-//! own, beside the rows that measure the ceilings of their groups.
+//! The rows of the plans judge each plan by itself. The confirmed plans then run together in rounds
+//! of their own, beside the rows that measure the ceilings of their groups.
 
 use super::judge::{self, ComparedMalloc};
 use super::round::{NULL, REST, Round, RowAllocator};
@@ -22,8 +22,8 @@ impl Rows {
         Self(specs.into_iter().zip(found).collect())
     }
 
-    /// Scales the times to the pace of other rounds, because the machine's speed may have changed. Ratios
-    /// stay the same.
+    /// Scales the times to the pace of other rounds, because the machine's speed may have changed.
+    /// Ratios stay the same.
     pub fn at_the_pace_of(mut self, others: &Rows) -> Self {
         let time = |rows: &Rows| median(rows.glibc().iter().map(|round| round.time_ns as f64));
         if let Some((theirs, own)) = time(others).zip(time(&self).filter(|own| *own > 0.0)) {
@@ -50,8 +50,8 @@ impl Rows {
         self.comparison(found)
     }
 
-    /// What glibc's calls take in all, as a share of the program's CPU time: the saving of the row `null`,
-    /// or of the best row if noise makes that more.
+    /// What glibc's calls take in all, as a share of the program's CPU time: the saving of the row
+    /// `null`, or of the best row if noise makes that more.
     fn ceiling(&self, program: &Program) -> Option<f64> {
         self.comparison_of(|spec| spec.name == NULL)?;
         let gains =
@@ -85,18 +85,19 @@ impl Rows {
                     if outcome.confirmed && !group.verdict.candidate {
                         confirmed.push(group.id);
                     }
-                    judge::settle(group, outcome, &comparison, &findings.program, ceiling);
+                    judge::store_outcome(group, outcome, &comparison, &findings.program, ceiling);
                 }
-                (None, Err(why)) => judge::unproved(group, why),
+                (None, Err(why)) => judge::not_replayed(group, why),
                 (None, Ok(_)) => {
-                    judge::unproved(group, "the replay was interrupted before its first round")
+                    judge::not_replayed(group, "the replay was interrupted before its first round")
                 }
             }
         }
         Ok(confirmed)
     }
 
-    /// Judges all confirmed plans together, and sets the ceilings. `confirmed_rows` has the rounds for that.
+    /// Judges all confirmed plans together, and sets the ceilings. `confirmed_rows` has the rounds
+    /// for that.
     pub fn together(
         &self,
         confirmed_rows: &Rows,
@@ -113,7 +114,7 @@ impl Rows {
         };
         for &group in confirmed {
             if let Some(ceiling) = without(&[group]) {
-                judge::bound(&mut findings.groups[group as usize], ceiling);
+                judge::store_ceiling(&mut findings.groups[group as usize], ceiling);
             }
         }
         let is_plan = |spec: &RowSpec| {
@@ -164,7 +165,7 @@ impl Rows {
             && better.gives_as_much
         {
             for group in &together.groups {
-                judge::prefer_malloc(&mut findings.groups[*group as usize], better);
+                judge::mark_as_unnecessary(&mut findings.groups[*group as usize], better);
             }
         }
         let ceilings = findings.groups.iter().filter_map(|group| group.verdict.gain);
@@ -347,7 +348,8 @@ mod tests {
         assert!(gain(2).measured && !gain(2).ceiling_measured);
         assert!(near(together.gain, 0.19) && near(together.sum, 0.2));
         assert!(near(together.ceiling, 0.22));
-        // The whole is 30 %, of which the two have 24 %: the third's estimate of 20 % can't be right.
+        // The whole is 30 %, of which the two have 24 %: the third's estimate of 20 % can't be
+        // right.
         assert!(near(Some(gain(2).ceiling), 0.06));
         assert!(together.reason.contains("saves 19 %"), "{}", together.reason);
         let replay = plan_rows.summary(Some(&second()), &findings.program);
@@ -405,7 +407,8 @@ mod tests {
             (malloc(REST), rounds(700, 100)),
             (plan(0), rounds(400, 100)),
         ]);
-        // In the rounds of the confirmed plans the machine was slower: without the group there is more to save than there was in all.
+        // In the rounds of the confirmed plans the machine was slower: without the group there is
+        // more to save than there was in all.
         let confirmed_rows =
             rows(vec![(malloc(REST), rounds(1400, 100)), (without(&[0]), rounds(700, 9))]);
         let confirmed = plan_rows.judge_plans(&mut findings).unwrap();

@@ -1,17 +1,18 @@
-//! A compiled recording: for each thread a list of steps of eight bytes, in a file that the child process of
-//! every round reads piece by piece.
+//! A compiled recording: for each thread a list of steps of eight bytes, in a file that the child
+//! process of every round reads piece by piece.
 //!
-//! A step names a *slot*, which keeps the block's address while the block is live, and a *shape*, the
-//! properties of the block. Slots are reused, so there are at most as many as blocks were live at once. A
-//! block that its own thread frees has a slot of that thread. A block that *crosses* is freed by another
-//! thread; it has a slot that all threads share, at which the free waits for the allocation.
+//! A step names a *slot*, which keeps the block's address while the block is live, and a *shape*,
+//! the properties of the block. Slots are reused, so there are at most as many as blocks were live
+//! at once. A block that its own thread frees has a slot of that thread. A block that *crosses* is
+//! freed by another thread; it has a slot that all threads share, at which the free waits for the
+//! allocation.
 //!
 //! A *chain* is a list of threads that ran one after another.
 //!
-//! If threads ran at the same time, the recording is divided into *epochs* of equally many events. A thread
-//! that enters an epoch waits until all others have entered the previous one. So two threads are never more
-//! than two epochs apart, memory use resembles the program's, and a shared slot can be reused two epochs
-//! after it was emptied, because no other thread uses it then.
+//! If threads ran at the same time, the recording is divided into *epochs* of equally many events.
+//! A thread that enters an epoch waits until all others have entered the previous one. So two
+//! threads are never more than two epochs apart, memory use resembles the program's, and a shared
+//! slot can be reused two epochs after it was emptied, because no other thread uses it then.
 
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -20,8 +21,8 @@ use std::os::unix::fs::FileExt;
 
 /// The most slots of a thread, and the most shared slots.
 pub const MOST_SLOTS: usize = 1 << 28;
-/// The most bytes that are written of each block, so that large blocks that the program may never have used
-/// do not become resident.
+/// The most bytes that are written of each block, so that large blocks that the program may never
+/// have used do not become resident.
 pub const MOST_TOUCHED: usize = 64 << 20;
 /// Bytes of a step in the file and in memory.
 pub const STEP_BYTES: usize = 8;
@@ -46,7 +47,8 @@ pub enum StepKind {
     Epoch,
 }
 
-/// One step: its kind (3 bits), whether the slot is shared (1 bit), the slot (28 bits), the shape (32 bits).
+/// One step: its kind (3 bits), whether the slot is shared (1 bit), the slot (28 bits), the shape
+/// (32 bits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step(pub u64);
 
@@ -56,7 +58,7 @@ impl Step {
         Self(what as u64 | (shared as u64) << 3 | (slot as u64) << 4 | (shape as u64) << 32)
     }
 
-    /// A step of a [`Window`].
+    /// A step of a [`StepBuffer`].
     #[inline(always)]
     pub const fn of(bytes: [u8; STEP_BYTES]) -> Self {
         Self(u64::from_le_bytes(bytes))
@@ -149,7 +151,8 @@ pub struct ThreadSteps {
 pub struct Skipped {
     /// Frees of blocks from before the recording.
     pub unknown_frees: u64,
-    /// Blocks whose address was allocated again without a recorded free. The replay frees them there.
+    /// Blocks whose address was allocated again without a recorded free. The replay frees them
+    /// there.
     pub lost_frees: u64,
 }
 
@@ -157,13 +160,15 @@ pub struct Skipped {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sequence {
     pub threads: Vec<ThreadSteps>,
-    /// The chains, each with its threads in order. The program's first thread is the first one of chain 0.
+    /// The chains, each with its threads in order. The program's first thread is the first one of
+    /// chain 0.
     pub chains: Vec<Vec<u32>>,
     pub shared_slots: u32,
     /// For each epoch: the number of chains that enter it.
     pub arrivals: Vec<u32>,
     pub shapes: Vec<Piece>,
-    /// The recorded order of the steps of all threads: `thread << 32 | steps`. Empty unless requested.
+    /// The recorded order of the steps of all threads: `thread << 32 | steps`. Empty unless
+    /// requested.
     pub turns: Vec<Piece>,
     /// Steps of all threads.
     pub steps: u64,
@@ -175,9 +180,9 @@ pub struct Sequence {
 
 /// A buffer for one piece of steps, resident from the beginning.
 #[derive(Debug)]
-pub struct Window(Vec<u8>);
+pub struct StepBuffer(Vec<u8>);
 
-impl Window {
+impl StepBuffer {
     /// A buffer for the largest of these pieces.
     pub fn of<'p>(pieces: impl Iterator<Item = &'p Piece>) -> Self {
         let most = pieces.map(|piece| piece.count as usize).max().unwrap_or_default();

@@ -1,13 +1,14 @@
-//! The loop that performs a thread's steps. It is compiled once for each row, with the row's calls inlined.
+//! The loop that performs a thread's steps. It is compiled once for each row, with the row's calls
+//! inlined.
 //!
 //! # Invariants
 //!
 //! The steps are those that `compile` writes:
 //!
-//! - A thread's own slot is filled by an allocation, and emptied by one later free or resize of that thread,
-//!   with the shape of the allocation.
-//! - A shared slot is filled by one thread and emptied once, by the same or another one, with the same shape.
-//!   It is filled again only after it was emptied; the epochs ensure that.
+//! - A thread's own slot is filled by an allocation, and emptied by one later free or resize of
+//!   that thread, with the shape of the allocation.
+//! - A shared slot is filled by one thread and emptied once, by the same or another one, with the
+//!   same shape. It is filled again only after it was emptied; the epochs ensure that.
 //!
 //! The file of the steps has no name, so no other process changes it.
 
@@ -116,7 +117,8 @@ fn wait_for(slot: &AtomicPtr<u8>, waited: &mut Duration) -> *mut u8 {
     }
 }
 
-/// The CPU time of the calling thread in nanoseconds. `getrusage` would update it only at timer ticks.
+/// The CPU time of the calling thread in nanoseconds. `getrusage` would update it only at timer
+/// ticks.
 pub fn thread_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
@@ -124,12 +126,14 @@ pub fn thread_time() -> Duration {
 /// A block and its shape, between the two halves of a resize.
 pub type PendingResize = Option<(*mut u8, usize)>;
 
-/// Performs a piece of a thread's steps. Returns the CPU time of waiting for other threads at shared slots.
+/// Performs a piece of a thread's steps. Returns the CPU time of waiting for other threads at
+/// shared slots.
 ///
 /// # Safety
-/// The calls perform all pieces of one thread of a compiled recording, in order. `forms` are those of its shapes,
-/// and `own` has an element for each of the thread's slots. `resizing` is `None` before the first piece, and
-/// then as the previous piece left it. The memories of all threads are of the same row.
+/// The calls perform all pieces of one thread of a compiled recording, in order. `forms` are those
+/// of its shapes, and `own` has an element for each of the thread's slots. `resizing` is `None`
+/// before the first piece, and then as the previous piece left it. The memories of all threads are
+/// of the same row.
 pub unsafe fn perform<M: Memory>(
     steps: &[[u8; STEP_BYTES]],
     forms: &[Form],
@@ -170,7 +174,8 @@ pub unsafe fn perform_step<M: Memory>(
         }
         StepKind::Free => {
             let block = load_block(step, own, shared, waited);
-            // SAFETY: the slot has the block that was stored there last, with this shape, and it is freed once (invariants).
+            // SAFETY: the slot has the block that was stored there last, with this shape, and it is
+            // freed once (invariants).
             unsafe { memory.free(block, &forms[step.shape()]) };
         }
         StepKind::ResizeFrom => {

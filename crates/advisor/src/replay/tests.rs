@@ -98,8 +98,8 @@ impl Generator {
     }
 }
 
-/// Several threads that allocate, free, resize, and free each other's blocks, with everything that a recording
-/// may contain.
+/// Several threads that allocate, free, resize, and free each other's blocks, with everything that
+/// a recording may contain.
 fn any_recording(seed: u64, threads: u32, events: usize) -> InventedRecording {
     let mut generator = Generator(seed);
     let mut recording = InventedRecording::new(threads);
@@ -163,7 +163,7 @@ fn any_recording(seed: u64, threads: u32, events: usize) -> InventedRecording {
     recording
 }
 
-fn purpose(scoped: bool) -> CompileOptions {
+fn options(scoped: bool) -> CompileOptions {
     // Group 0 has the allocations of node 2.
     CompileOptions {
         group_of: vec![NO_GROUP, NO_GROUP, 0, NO_GROUP],
@@ -176,7 +176,7 @@ fn compiled(reader: &Reader, scoped: bool) -> (Sequence, File) {
     let scan = scan(reader.events(0).unwrap()).unwrap();
     let mut steps = tempfile::tempfile().unwrap();
     let events = reader.events(0).unwrap();
-    let sequence = compile(events, &scan, &purpose(scoped), &mut steps).unwrap();
+    let sequence = compile(events, &scan, &options(scoped), &mut steps).unwrap();
     (sequence, steps)
 }
 

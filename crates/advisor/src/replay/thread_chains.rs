@@ -4,8 +4,8 @@ use super::thread_scan::ThreadSpan;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Puts threads into chains: the threads of a chain ran one after another. There are as few chains as
-/// threads ran at once. The thread that began first is the first one of chain 0.
+/// Puts threads into chains: the threads of a chain ran one after another. There are as few chains
+/// as threads ran at once. The thread that began first is the first one of chain 0.
 pub fn chains(spans: &[Option<ThreadSpan>]) -> Vec<Vec<u32>> {
     let mut threads: Vec<(ThreadSpan, u32)> =
         spans.iter().zip(0..).filter_map(|(span, thread)| Some(((*span)?, thread))).collect();

@@ -1,4 +1,5 @@
-//! The first pass over a recording: which blocks are freed by another thread, and when each thread ran.
+//! The first pass over a recording: which blocks are freed by another thread, and when each thread
+//! ran.
 //!
 //! Memory: 24 bytes for each live block, one bit for each allocation, 16 bytes for each thread.
 

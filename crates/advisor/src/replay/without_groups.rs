@@ -1,12 +1,12 @@
-//! Measures what the blocks of some groups cost with malloc: they get the null address, and all other blocks
-//! come from malloc. The saving compared with malloc for all blocks is the most that any allocator can save
-//! there.
+//! Measures what the blocks of some groups cost with malloc: they get the null address, and all
+//! other blocks come from malloc. The saving compared with malloc for all blocks is the most that
+//! any allocator can save there.
 //!
 //! # Invariant
 //!
-//! A block of these groups is the address of a thread's scratch memory. The address is only compared, and
-//! never written through, because the scratch memory may be another thread's, and no longer exist. The form
-//! of a block (`route != 0`) alone says which blocks these are.
+//! A block of these groups is the address of a thread's scratch memory. The address is only
+//! compared, and never written through, because the scratch memory may be another thread's, and no
+//! longer exist. The form of a block (`route != 0`) alone says which blocks these are.
 
 use super::memory::{Form, MallocCalls, MallocRow, Memory, NullMemory, Row};
 use bench::peers::Global;
@@ -83,7 +83,8 @@ impl<G: Global> Memory for MallocExceptGroups<G> {
         if block == self.null.scratch() {
             self.null.write(to - from);
         } else {
-            // SAFETY: `alloc` and `resize` return malloc's blocks or this thread's scratch, so it is malloc's.
+            // SAFETY: `alloc` and `resize` return malloc's blocks or this thread's scratch, so it
+            // is malloc's.
             unsafe { self.malloc.touch(block, from, to) };
         }
     }

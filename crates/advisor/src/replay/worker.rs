@@ -6,7 +6,7 @@ use super::plan::{PlanRow, Route};
 use super::round::{
     AbortIfPanicking, PreparedReplay, REST, ReplayThread, Round, RoundJob, RowAllocator,
 };
-use super::sequence::Window;
+use super::sequence::StepBuffer;
 use super::step_loop::{SharedState, perform, thread_time};
 use super::without_groups::WithoutGroups;
 use bench::console::failure::Failure;
@@ -25,13 +25,15 @@ const STACK: usize = 512 << 10;
 /// `allot replay-round`, which `allot replay` starts: reads its job, prints a round.
 pub fn run() -> Result<(), Failure> {
     child_process::end_with_parent();
-    // If memory runs out, the kernel should end this process and no other. An error here is harmless.
+    // If memory runs out, the kernel should end this process and no other. An error here is
+    // harmless.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
     let mut text = Vec::new();
     io::stdin().read_to_end(&mut text).map_err(|error| failed(&error))?;
     let job: RoundJob = serde_json::from_slice(&text).map_err(|error| failed(&error))?;
-    // Freeing a large block makes glibc change its thresholds; it should begin as in a fresh program.
+    // Freeing a large block makes glibc change its thresholds; it should begin as in a fresh
+    // program.
     std::mem::forget(text);
     let prepared = PreparedReplay::new(job).map_err(|error| failed(&error))?;
     let round = match prepared.allocator.clone() {
@@ -148,12 +150,12 @@ fn buffers(prepared: &PreparedReplay, replay_thread: &ReplayThread) -> ThreadBuf
     ThreadBuffers {
         // Not null, so that the pages are written to.
         slots: vec![std::ptr::dangling_mut(); slots],
-        window: Window::of(threads().flat_map(|thread| &thread.steps)),
+        step_buffer: StepBuffer::of(threads().flat_map(|thread| &thread.steps)),
     }
 }
 
-/// Performs the steps of a thread, one recorded thread after another. Returns their CPU time without reading
-/// and waiting.
+/// Performs the steps of a thread, one recorded thread after another. Returns their CPU time
+/// without reading and waiting.
 fn run_thread<R: Row>(
     prepared: &PreparedReplay,
     replay_thread: &ReplayThread,
@@ -173,10 +175,11 @@ fn run_thread<R: Row>(
             let mut resizing = None;
             for piece in &about.steps {
                 let reading = thread_time();
-                let steps = prepared.read(&mut buffers.window, piece);
+                let steps = prepared.read(&mut buffers.step_buffer, piece);
                 not_counted += thread_time().saturating_sub(reading);
                 let (forms, slots) = (&prepared.forms, &mut buffers.slots);
-                // SAFETY: all pieces of this thread's steps of this sequence, in order, with its forms and slots.
+                // SAFETY: all pieces of this thread's steps of this sequence, in order, with its
+                // forms and slots.
                 not_counted +=
                     unsafe { perform(steps, forms, slots, shared, &mut resizing, memory) };
             }
@@ -193,7 +196,7 @@ fn run_thread<R: Row>(
 struct ThreadBuffers {
     /// The blocks in the thread's own slots.
     slots: Vec<*mut u8>,
-    window: Window,
+    step_buffer: StepBuffer,
 }
 
 /// What the process held before the measured part.

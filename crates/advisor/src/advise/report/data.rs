@@ -1,7 +1,8 @@
-//! The findings in a compact form for the page: each name and frame once, sites as columns, the flame
-//! graph as a list.
+//! The findings in a compact form for the page: each name and frame once, sites as columns, the
+//! flame graph as a list.
 //!
-//! The stacks of ten thousand sites repeat the same names, and a C++ name can have 5,000 characters.
+//! The stacks of ten thousand sites repeat the same names, and a C++ name can have 5,000
+//! characters.
 
 use crate::analyse::findings::{Findings, Flame, Frame};
 use serde_json::{Map, Value, json};
@@ -79,7 +80,8 @@ impl NameTable {
     }
 }
 
-/// Frames, each once: function, file or null, line or null, module, whether inlined, whether a wrapper.
+/// Frames, each once: function, file or null, line or null, module, whether inlined, whether a
+/// wrapper.
 #[derive(Default)]
 struct FrameTable {
     rows: Vec<Value>,

@@ -1,5 +1,5 @@
-//! The answer in one sentence, and its evidence: the advised changes with their results in the replay,
-//! other mallocs, system calls and locks.
+//! The answer in one sentence, and its evidence: the advised changes with their results in the
+//! replay, other mallocs, system calls and locks.
 
 use super::{about, capital, found, full_stop, paragraph, replayed_share};
 use crate::advise::terminal_text::{counted, one_line};
@@ -41,8 +41,8 @@ fn share(group: &Group) -> f64 {
     group.verdict.gain.map_or(0.0, |gain| gain.share)
 }
 
-/// The groups with an advised change, in this order: confirmed; candidates; those that another malloc
-/// serves as well or that were not replayed; not confirmed. Within each, by gain.
+/// The groups with an advised change, in this order: confirmed; candidates; those that another
+/// malloc serves as well or that were not replayed; not confirmed. Within each, by gain.
 pub fn ranked(findings: &Findings) -> Vec<&Group> {
     let rank = |group: &Group| match &group.verdict.replayed {
         _ if is_confirmed(group) => u8::from(group.verdict.candidate),
@@ -199,8 +199,8 @@ fn table(findings: &Findings, ranked: &[&Group], name: usize) -> String {
     text
 }
 
-/// Peak memory of a group's plan, minus glibc's. A ratio would say nothing where glibc's peak is a few
-/// pages.
+/// Peak memory of a group's plan, minus glibc's. A ratio would say nothing where glibc's peak is a
+/// few pages.
 fn memory(findings: &Findings, group: u32) -> String {
     let peak = |is: &dyn Fn(&&ReplayRow) -> bool| {
         findings.replay.as_ref()?.rows.iter().find(is)?.peak_resident

@@ -1,4 +1,5 @@
-//! The summary on one screen: the [answer] first, then the evidence for it, then what puts it in doubt.
+//! The summary on one screen: the [answer] first, then the evidence for it, then what puts it in
+//! doubt.
 
 mod answer;
 

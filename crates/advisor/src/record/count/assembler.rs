@@ -2,8 +2,8 @@
 
 use super::kernel::Instruction;
 
-/// A register. A call returns its result in `R0`, takes its arguments in `R1` and the following ones, and preserves
-/// `R6` to `R9` and `Frame`.
+/// A register. A call returns its result in `R0`, takes its arguments in `R1` and the following
+/// ones, and preserves `R6` to `R9` and `Frame`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Register {
     R0,

@@ -1,5 +1,5 @@
-//! Measures what system calls cost on this machine. The costs are stored in the recording, so that it can be
-//! analysed on another machine.
+//! Measures what system calls cost on this machine. The costs are stored in the recording, so that
+//! it can be analysed on another machine.
 //!
 //! Invariant: each call gets memory that outlives it, and that no other thread uses.
 
@@ -12,8 +12,8 @@ use std::thread;
 use std::time::Instant;
 use trace_format::container::CallCosts;
 
-/// The number of timed batches, and of calls in each. The shortest batch counts, because disturbances only add
-/// time.
+/// The number of timed batches, and of calls in each. The shortest batch counts, because
+/// disturbances only add time.
 const BATCHES: usize = 24;
 const CALLS: usize = 100;
 /// Pages that a batch touches.
@@ -23,15 +23,16 @@ const PAGE: usize = 4096;
 const WAITS: u32 = 60;
 const WAIT_BATCHES: usize = 5;
 
-/// Measures all costs, in some ten milliseconds. Must run before calls are counted, or that would be measured
-/// too.
+/// Measures all costs, in some ten milliseconds. Must run before calls are counted, or that would
+/// be measured too.
 pub fn measure() -> io::Result<CallCosts> {
     let (map, fault) = memory()?;
     let (read, write) = transfers()?;
     Ok(CallCosts { call: empty_call(), read, write, map, fault, wait: waiting(), counting: 0.0 })
 }
 
-/// The nanoseconds that counting adds to a call, which takes `call` without. Discards the counts so far.
+/// The nanoseconds that counting adds to a call, which takes `call` without. Discards the counts so
+/// far.
 pub fn counting(counter: &mut Counter, call: f64) -> io::Result<f64> {
     let entry = counter.entry();
     // On a thread of its own, because a thread is counted until it ends.
@@ -68,7 +69,7 @@ fn empty_call() -> f64 {
 
 /// Reading and writing a byte of a file in memory.
 fn transfers() -> io::Result<(f64, f64)> {
-    // SAFETY: the name ends with a zero, and the number is ours.
+    // SAFETY: the name ends with a zero, and nothing else owns the descriptor.
     let file = unsafe {
         match libc::memfd_create(c"allot".as_ptr(), libc::MFD_CLOEXEC) {
             -1 => return Err(io::Error::last_os_error()),
@@ -122,8 +123,8 @@ fn memory() -> io::Result<(f64, f64)> {
     Ok((mapping, touching))
 }
 
-/// The CPU time of a wait for another thread, with its waking. The cheapest batch counts, because the cost depends
-/// on the processors on which the threads run.
+/// The CPU time of a wait for another thread, with its waking. The cheapest batch counts, because
+/// the cost depends on the processors on which the threads run.
 fn waiting() -> f64 {
     (0..WAIT_BATCHES).map(|_| wait_batch()).fold(f64::INFINITY, f64::min)
 }

@@ -3,7 +3,8 @@
 //! Invariants:
 //!
 //! - Each structure has the layout of the kernel's headers, and its unused parts are zero.
-//! - Every pointer in a structure is to memory that outlives the call, and has the length beside it.
+//! - Every pointer in a structure is to memory that outlives the call, and has the length beside
+//!   it.
 //! - Every descriptor that the kernel returns is owned at once.
 
 use std::ffi::CStr;
@@ -134,7 +135,7 @@ impl<K: MapKey, const N: usize> KernelMap<K, N> {
             value: values.as_mut_ptr() as u64,
             ..LookupAttributes::default()
         };
-        // SAFETY: there is room for all values.
+        // SAFETY: `values` has the size of all values.
         unsafe { bpf(MAP_LOOKUP, &attributes)? };
         Ok(values)
     }
@@ -174,7 +175,8 @@ impl<K: MapKey, const N: usize> KernelMap<K, N> {
     }
 }
 
-/// The number of possible processors, which is the number of values for each key of a per-processor map.
+/// The number of possible processors, which is the number of values for each key of a per-processor
+/// map.
 pub fn possible_processors() -> io::Result<usize> {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     let last = list.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<usize>().ok());

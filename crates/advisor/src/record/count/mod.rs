@@ -1,12 +1,13 @@
 //! Counts the system calls of a program while it is recorded.
 //!
 //! eBPF [programs] run in the kernel at the beginning and the end of each call, and when threads
-//! begin and end. The recorded program is not stopped, and its child processes are counted with it. Where
-//! the kernel doesn't permit this, as a rule without root, there is a [reason](Counter::begin) in words,
-//! and only the figures of `/proc` and `getrusage`.
+//! begin and end. The recorded program is not stopped, and its child processes are counted with it.
+//! Where the kernel doesn't permit this, as a rule without root, there is a
+//! [reason](Counter::begin) in words, and only the figures of `/proc` and `getrusage`.
 //!
-//! The files, lowest first: `kernel` (maps, programs and trace points), `assembler`, `programs` (the eBPF
-//! programs), `open_files` (the names of files), `call_costs` (what a system call costs here).
+//! The files, lowest first: `kernel` (maps, programs and trace points), `assembler`, `programs`
+//! (the eBPF programs), `open_files` (the names of files), `call_costs` (what a system call costs
+//! here).
 
 mod assembler;
 pub mod call_costs;
@@ -58,8 +59,8 @@ pub struct CallCounts {
 pub struct CountingEntry(u64);
 
 impl CountingEntry {
-    /// From here on, this thread and those that it starts are counted. It may be called between fork and
-    /// exec.
+    /// From here on, this thread and those that it starts are counted. It may be called between
+    /// fork and exec.
     pub fn enter(self) {
         // SAFETY: there is no such option, so the kernel refuses it.
         unsafe { libc::syscall(libc::SYS_prctl, self.0, 0, 0, 0, 0) };
@@ -147,7 +148,8 @@ impl Counter {
         (0..KINDS).map(|kind| self.kinds.sum(kind, self.processors)).collect()
     }
 
-    /// Looks up the names of the program's open files; call it from time to time while the program runs.
+    /// Looks up the names of the program's open files; call it from time to time while the program
+    /// runs.
     pub fn update_file_names(&mut self) {
         self.files.update_names();
     }

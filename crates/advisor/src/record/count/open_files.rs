@@ -1,5 +1,5 @@
-//! Which files a program's small transfers read and write. The kernel counts them by descriptor; the names of
-//! the descriptors are looked up while the program runs.
+//! Which files a program's small transfers read and write. The kernel counts them by descriptor;
+//! the names of the descriptors are looked up while the program runs.
 
 use super::kernel::KernelMap;
 use super::programs::{FILE_WORDS, WRITTEN};
@@ -68,7 +68,8 @@ impl OpenFiles {
                 .then_with(|| (a.process, a.descriptor).cmp(&(b.process, b.descriptor)))
         });
         let rest = all.split_off(all.len().min(MOST_LISTED));
-        // The rest is summed by whether the file waits, and by direction: the remedy depends on these.
+        // The rest is summed by whether the file waits, and by direction: the remedy depends on
+        // these.
         for (waits, writes) in [(false, false), (false, true), (true, false), (true, true)] {
             let same = rest.iter().filter(|rest| (rest.waits, rest.writes) == (waits, writes));
             let sum = same.fold(SmallTransfers::default(), |sum, rest| SmallTransfers {
@@ -94,7 +95,8 @@ impl OpenFiles {
                 counted.lookups += 1;
                 counted.last = look_up(key).or(counted.last.take());
             }
-            // If the lookup fails, the last known file counts. An unknown file counts as one that waits.
+            // If the lookup fails, the last known file counts. An unknown file counts as one that
+            // waits.
             let unknown = OpenFile { name: None, waits: true };
             let file = counted.last.clone().unwrap_or(unknown);
             let sums = self.transfers.entry((key, file)).or_default();

@@ -2,9 +2,9 @@
 //!
 //! They use three maps:
 //!
-//! 1. The threads of the recorded program, by thread id. A thread is added when a thread in the map starts
-//!    it; the first one adds itself by a call with a secret number. It is removed when it ends. The value is
-//!    the call that the thread is in, and when that call began.
+//! 1. The threads of the recorded program, by thread id. A thread is added when a thread in the map
+//!    starts it; the first one adds itself by a call with a secret number. It is removed when it
+//!    ends. The value is the call that the thread is in, and when that call began.
 //! 2. The sums of each kind of call, for each processor.
 //! 3. The small transfers of each open file.
 //!
@@ -25,8 +25,8 @@ pub const FAULTS: u32 = CALLS + 2;
 /// The number of kinds.
 pub const KINDS: u32 = CALLS + 3;
 
-/// The words of a thread's value: its call, when that began, the result that makes it a small transfer, and its
-/// descriptor.
+/// The words of a thread's value: its call, when that began, the result that makes it a small
+/// transfer, and its descriptor.
 pub const THREAD_WORDS: usize = 4;
 const CALL: i16 = 0;
 const BEGAN: i16 = 8;
@@ -44,14 +44,15 @@ pub const SMALL_BYTES: usize = 5;
 
 /// The words of an open file's value: the number of small transfers, and their bytes.
 pub const FILE_WORDS: usize = 2;
-/// A bit in the key of an open file: the transfers are writes. The lower half of the key has the descriptor, the
-/// upper half the process.
+/// A bit in the key of an open file: the transfers are writes. The lower half of the key has the
+/// descriptor, the upper half the process.
 pub const WRITTEN: u64 = 1 << 31;
 
 /// The thread is in no counted call.
 const NO_CALL: i32 = -1;
-/// The result that makes a call a small transfer: for writes, any small one. For reads, the requested size, because
-/// a read that got less would not get more with a larger buffer. 0 for other calls.
+/// The result that makes a call a small transfer: for writes, any small one. For reads, the
+/// requested size, because a read that got less would not get more with a larger buffer. 0 for
+/// other calls.
 const ANY_RESULT: i32 = -1;
 const READING: [i64; 3] = [libc::SYS_read, libc::SYS_pread64, libc::SYS_recvfrom];
 const WRITING: [i64; 6] = [
@@ -72,7 +73,8 @@ const WAITS: [i32; 5] = [
 ];
 const OPERATION: i32 = 127;
 
-/// The offsets of the fields of the calls' trace points: the call's number, its arguments, its result.
+/// The offsets of the fields of the calls' trace points: the call's number, its arguments, its
+/// result.
 const NUMBER: i16 = 8;
 const ARGUMENTS: i16 = 16;
 const RESULT: i16 = 16;
@@ -91,8 +93,8 @@ pub struct KernelMaps {
     pub namespace: Option<(u64, u64)>,
 }
 
-/// Begins a program. Afterwards R7 is this thread's value. For a thread that is not in the map, the program runs
-/// what `otherwise` writes, and ends.
+/// Begins a program. Afterwards R7 is this thread's value. For a thread that is not in the map, the
+/// program runs what `otherwise` writes, and ends.
 fn find_thread(program: &mut Assembler, maps: KernelMaps, otherwise: impl FnOnce(&mut Assembler)) {
     let found = program.label();
     program.copy(R6, R1);
@@ -310,7 +312,8 @@ pub fn fork(maps: KernelMaps, child: i16) -> Vec<Instruction> {
     program.finish()
 }
 
-/// When a process executes a program. If a thread other than the first one does that, its id changes.
+/// When a process executes a program. If a thread other than the first one does that, its id
+/// changes.
 pub fn exec(maps: KernelMaps, old: i16, new: i16) -> Vec<Instruction> {
     let mut program = Assembler::default();
     let p = &mut program;
