@@ -114,7 +114,7 @@ pub struct GroupingInput<'a> {
     pub drafts: &'a [SiteDraft],
     pub possible_groups: &'a [PossibleGroup],
     pub class_of_stack: &'a [u32],
-    /// For each draft, then each possible group, then each class with a target of its own.
+    /// The figures of each draft, then of each possible group, then of each class.
     pub figures: &'a [GroupFigures],
     pub run_context: &'a RunContext,
     /// For each class: the sum over its stacks.
@@ -200,7 +200,7 @@ impl GroupingInput<'_> {
         stacks.iter().map(|&stack| self.stacks[stack as usize].statistics.count).sum()
     }
 
-    /// Makes a possible group a group, if enough of it is left.
+    /// Makes a possible group a group if other groups left enough of it. Returns whether it did.
     fn take(&self, possible: usize, taken: &mut [Option<usize>], group: usize) -> bool {
         let stacks = &self.possible_groups[possible].stacks;
         let left: Vec<u32> =
@@ -239,7 +239,7 @@ impl GroupingInput<'_> {
         }
     }
 
-    /// Puts before each possible group the inner ones that have most of its gain.
+    /// Inserts before each possible group the smallest inner one that has most of its value.
     fn innermost<T: Copy>(
         &self,
         found: &[(usize, Behaviour, T)],

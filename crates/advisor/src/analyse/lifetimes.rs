@@ -6,7 +6,7 @@
 /// The least number of consecutive frees that count as a burst.
 pub const BURST: u32 = 16;
 
-/// The blocks of a group that one thread allocated.
+/// The figures of a group's blocks that one thread allocated.
 #[derive(Debug, Clone, Default)]
 pub struct ThreadLifetimes {
     live: u64,
@@ -96,7 +96,7 @@ impl ThreadLifetimes {
     }
 }
 
-/// The phases of all threads together.
+/// The figures of a group's blocks, over all threads.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GroupLifetimes {
     live_area: u128,
@@ -159,8 +159,8 @@ impl GroupLifetimes {
         }
     }
 
-    /// The mean number of blocks, over all blocks, that were allocated between the same two returns
-    /// to zero.
+    /// The number of blocks that were allocated between the same two returns to zero, for an average
+    /// block.
     pub fn objects(&self) -> f64 {
         if self.allocated > 0 { self.squared_objects / self.allocated as f64 } else { 0.0 }
     }

@@ -17,8 +17,7 @@ const MOST: usize = 48;
 const MOST_NESTED: usize = 6;
 /// A stack whose own blocks have more drag than this isn't for an arena.
 const MOST_DRAG: f64 = 3.0;
-/// If nine in ten blocks of a stack are freed within this many allocations, they are made for a
-/// moment.
+/// If nine in ten blocks of a stack are freed within this many allocations, they are momentary.
 const MOMENT: u64 = 32;
 /// A stack lasts if more than this share of its blocks lasts to the end.
 const LASTS: f64 = 0.5;
@@ -26,13 +25,13 @@ const LASTS: f64 = 0.5;
 /// The blocks of a piece of work that are in the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Members {
-    /// All that are freed again.
+    /// The blocks that are freed before the end.
     Transient,
-    /// The same without those made for a moment.
+    /// The same without momentary blocks.
     Kept,
-    /// Those that last to the end.
+    /// The blocks that last to the end.
     Lasting,
-    /// Those that last and those that are freed again, without those made for a moment.
+    /// All blocks but momentary ones.
     All,
 }
 
@@ -45,7 +44,7 @@ pub struct PossibleGroup {
     pub node: NodeId,
     pub members: Members,
     pub stacks: Vec<u32>,
-    /// Some of its blocks are made for a moment: an arena without reset would hold them all.
+    /// Some of its blocks are momentary: an arena without reset would hold them all.
     pub moments: bool,
 }
 
@@ -120,7 +119,7 @@ pub fn possible_groups(stacks: &Stacks, all: &[StackStatistics]) -> Vec<Possible
     possible_groups
 }
 
-/// By node: the allocations of wanted stacks below it, and its own.
+/// For each node: the allocations of wanted stacks below it, and its own.
 fn counts(stacks: &Stacks, all: &[StackStatistics], wanted: impl Fn(usize) -> bool) -> Vec<u64> {
     let mut counts = vec![0; stacks.len()];
     for (index, stack) in all.iter().enumerate().filter(|&(index, _)| wanted(index)) {

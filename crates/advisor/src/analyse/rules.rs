@@ -1,4 +1,4 @@
-//! From behaviour to verdict.
+//! The rules that turn the behaviour of a group's blocks into a verdict.
 //!
 //! Each rule looks at a [`Behaviour`] and gives its reason in figures. Verdicts are hypotheses
 //! until the replay confirms them. `docs/src/advisor.md` explains the thresholds.
@@ -33,13 +33,13 @@ const LEAST_GAIN: f64 = 0.01;
 /// If all allocating and freeing takes less than this share of the CPU time, nothing is worth a
 /// change.
 pub const LEAST_ALLOCATOR_SHARE: f64 = 0.02;
-/// What is sealed is built in this first part of the run, this share of it lasts to the end, and it
-/// has at least this many blocks and bytes.
+/// A group is a candidate for sealing if it is built within this share of the run, at least this
+/// share of its blocks lasts to the end, and it has at least this many blocks and bytes.
 const BUILT: f64 = 0.5;
 const LASTING: f64 = 0.9;
 const SEALED_OBJECTS: u64 = 64;
 const SEALED_BYTES: u64 = 16 << 10;
-/// From this share of blocks made by `realloc` on, it still changes.
+/// From this share of blocks made by `realloc` on, a group still changes, and is not sealed.
 const SEALED_REALLOCATED: f64 = 0.5;
 /// From this mean size on, blocks are probably the chunks of the program's own allocator.
 const POOL_CHUNK: u64 = 4 << 10;
@@ -221,7 +221,7 @@ pub fn judge(
     }
 }
 
-/// The verdict on what is built once and then stays: a candidate for sealing.
+/// The verdict on a group that is built once and then stays: a candidate for sealing.
 pub fn seal(b: &Behaviour, title: &str, others: u32, run_context: &RunContext) -> Verdict {
     let allocator = Allocator::Sealed;
     let gone = match b.count.saturating_sub(b.never_freed + b.freed_at_exit) {

@@ -13,9 +13,9 @@ use std::collections::{HashMap, HashSet};
 use trace_format::NodeId;
 use trace_format::raw::Lock;
 
-/// The number of frees that outweigh one allocation when the exit is detected.
+/// The exit is the last run of frees. It may have a few allocations: each outweighs this many frees.
 const ALLOCATION_AT_EXIT: u32 = 16;
-/// However many frees came before, 64 allocations show that the exit has not begun.
+/// The most frees that count, so that 64 allocations always show that the exit has not begun.
 const MOST_AT_EXIT: u32 = 64 * ALLOCATION_AT_EXIT;
 /// The most different locks that are counted for one place.
 const MOST_LOCKS: usize = 4096;

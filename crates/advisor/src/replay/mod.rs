@@ -213,14 +213,14 @@ pub fn replay(
     let (planned, left) = routes.split_at(routes.len().min(MOST_PLANS));
     let mut recording = CompiledRecording::new(path, analysis, planned, options)?;
 
-    let (memory_limit, peak) = (memory_limit::available(), recording.sequence.peak_touched);
-    if let Some(why) = memory_limit::refuse(peak, memory_limit) {
+    let (available, peak) = (memory_limit::available(), recording.sequence.peak_touched);
+    if let Some(why) = memory_limit::refuse(peak, available) {
         return Err(Failure::Failed(format!("{} can't be replayed: {why}", path.display())));
     }
     let refused = |route: &Route| {
         memory_limit::refuse(
             peak.saturating_add(memory_limit::extra_bytes(route, &analysis.findings)),
-            memory_limit,
+            available,
         )
     };
     let mut not_replayed: Vec<(u32, String)> = left
@@ -243,7 +243,7 @@ pub fn replay(
     let confirmed_rows = (!confirmed.is_empty() && !options.is_stopped()).then(|| {
         let limits = options.limits(1.0 - PLAN_ROUNDS_SHARE);
         let limits = RoundLimits { most: plan_rows.glibc().len().min(limits.most), ..limits };
-        rounds_of(&recording, entries_together(&confirmed, &planned), limits, options)
+        rounds_of(&recording, specs_together(&confirmed, &planned), limits, options)
             .at_the_pace_of(&plan_rows)
     });
     let findings = &mut analysis.findings;
@@ -279,7 +279,7 @@ fn specs(mallocs: &[String], planned: &[Route]) -> Vec<RowSpec> {
 }
 
 /// The rows for the confirmed plans: all of them together, and the ceilings of each and of all.
-fn entries_together(confirmed: &[u32], planned: &[Route]) -> Vec<RowSpec> {
+fn specs_together(confirmed: &[u32], planned: &[Route]) -> Vec<RowSpec> {
     let without = |groups: &[u32]| RowSpec {
         name: match groups {
             [one] => format!("without group {one}"),
