@@ -108,6 +108,8 @@ pub mod collections;
 #[cfg(not(loom))]
 mod free_list;
 #[cfg(not(loom))]
+mod options;
+#[cfg(not(loom))]
 mod report;
 #[cfg(not(loom))]
 mod statistics;

@@ -8,12 +8,13 @@ use import_graph::{Library, parse, plain_code};
 use std::path::Path;
 
 /// The folders and the files beside them, lowest first. Each imports only from those before it.
-const ORDER: [&str; 13] = [
+const ORDER: [&str; 14] = [
     "sync",
     "error",
     "memory",
     "statistics",
     "checked",
+    "options",
     "collections",
     "arena",
     "free_list",

@@ -1,7 +1,7 @@
 //! The modules in which code was found.
 //!
-//! Invariants: entries below [`COUNT`] are written before it is raised, and never change, except that
-//! they are marked as unloaded. [`LOCK`] is held for a short time only, by threads that hold no other
+//! Invariants: entries below `COUNT` are written before it is raised, and never change, except that
+//! they are marked as unloaded. `LOCK` is held for a short time only, by threads that hold no other
 //! lock of this library and do not allocate.
 
 use crate::generation;

@@ -6,9 +6,7 @@ use super::retain::Retain;
 use super::settings::ArenaSettings;
 use super::typed::Arena;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
-use crate::memory::budget::Budget;
-use crate::memory::release::Release;
-use crate::memory::source::{Mmap, SharedSource};
+use crate::options::common_options;
 use crate::statistics::{AllocatorKind, Record};
 
 /// Makes an [`Arena`] with options; [`Arena::builder`] begins one.
@@ -36,11 +34,27 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
         Self { hint: 0, settings: ArenaSettings::DEFAULT }
     }
 
-    /// Names the arena, for [`report`](crate::report()) and for the messages of the hardened mode.
-    /// A name has at most [`MAX_NAME_LEN`](crate::MAX_NAME_LEN) bytes. Names need not be unique.
-    pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
-        self.settings.name = Some(name.into());
-        self
+    common_options! {
+        name,
+        source,
+        huge_pages,
+        ///
+        /// With [`Release::AtOnce`](crate::Release::AtOnce), chunks go straight to the system, and the arena takes none from the
+        /// recycler. With every other value, chunks go to the recycler, whose own policy decides how long
+        /// they are kept.
+        release,
+        budget,
+        maximum,
+        ///
+        /// Hardened mode finds double frees, foreign pointers, wrong sizes, overruns, and writes after a
+        /// free or a reset. A double free, a foreign pointer or a wrong size is found in the call of
+        /// [`free`](Arena::free). The other errors are found when the object's memory is freed, rewound,
+        /// reset, used again or dropped.
+        ///
+        /// An object takes 16 to 31 bytes more. On [`Mmap`](crate::Mmap), chunks are at least 64 KiB. No memory is
+        /// used again before a reset or a rewind. Chunks bypass the recycler, so an access to a chunk
+        /// that was given back faults.
+        hardened,
     }
 
     /// The number of bytes that the first chunk has room for. With a hint above 0, the arena takes
@@ -51,51 +65,9 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
         self
     }
 
-    /// The source of the arena's chunks. The default is anonymous mappings ([`Mmap`]).
-    pub fn source(mut self, source: impl Into<SharedSource>) -> Self {
-        self.settings.source = source.into();
-        self
-    }
-
-    /// Takes chunks of 2 MiB and more, and advises the system to use huge pages. Short for
-    /// `source(Mmap::huge_pages())`.
-    pub fn huge_pages(self) -> Self {
-        self.source(Mmap::huge_pages())
-    }
-
     /// Which chunks a reset keeps.
     pub fn retain(mut self, retain: Retain) -> Self {
         self.settings.retain = retain;
-        self
-    }
-
-    /// Where chunks go when the arena releases them. With [`Release::AtOnce`], chunks go straight
-    /// to the system, and the arena takes none from the recycler. With every other value, chunks go
-    /// to the recycler, whose own policy decides how long they are kept.
-    pub fn release(mut self, release: Release) -> Self {
-        self.settings.release = release;
-        self
-    }
-
-    /// Caps the bytes that the arena holds. An allocation above the cap fails with
-    /// [`ErrorKind::BudgetExceeded`](crate::ErrorKind).
-    pub fn budget(mut self, budget: &Budget) -> Self {
-        self.settings.budget = Some(budget.clone());
-        self
-    }
-
-    /// Hardened mode: detects double frees, foreign pointers, wrong sizes, overruns, and writes
-    /// after a free or a reset. It prints what it found to standard error and aborts.
-    ///
-    /// A double free, a foreign pointer or a wrong size is found in the call of
-    /// [`free`](Arena::free). The other errors are found when the object's memory is freed,
-    /// rewound, reset, used again or dropped.
-    ///
-    /// Every allocation takes a slow path and 16 to 31 bytes more. On [`Mmap`], chunks are at least
-    /// 64 KiB. No memory is used again before a reset or a rewind. Chunks bypass the recycler, so
-    /// an access to a chunk that was released faults.
-    pub fn hardened(mut self, hardened: bool) -> Self {
-        self.settings.hardened = hardened;
         self
     }
 

@@ -298,8 +298,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// As [`alloc`](Self::alloc).
     #[inline]
     pub fn alloc_boxed<T>(&self, value: T) -> ArenaBox<'_, T> {
-        // SAFETY: blocks of this arena, which is borrowed as long as the box is.
-        always(unsafe { ArenaBox::new_in_or::<Abort>(value, self) })
+        always(self.boxed_value_or::<Abort, T>(value))
     }
 
     /// Like [`alloc_boxed`](Self::alloc_boxed), but returns an error instead of aborting. A failed
@@ -309,8 +308,15 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// As [`try_alloc`](Self::try_alloc).
     #[inline]
     pub fn try_alloc_boxed<T>(&self, value: T) -> Result<ArenaBox<'_, T>, AllocError> {
-        // SAFETY: as in `alloc_boxed`.
-        unsafe { ArenaBox::new_in_or::<Report>(value, self) }
+        self.boxed_value_or::<Report, T>(value)
+    }
+
+    #[inline(always)]
+    fn boxed_value_or<F: OnFailure, T>(&self, value: T) -> Result<ArenaBox<'_, T>, F::Error> {
+        let value = NonNull::from(self.value_or::<F, T>(value)?);
+        // SAFETY: a block of this arena with the value's layout, which nothing else owns. The arena
+        // is borrowed as long as the box is.
+        Ok(unsafe { ArenaBox::from_raw(value) })
     }
 
     /// Moves a value into the arena that will never be dropped. This is right for a structure whose

@@ -10,9 +10,7 @@ use super::raw::RawFreeList;
 use super::settings::FreeListSettings;
 use super::typed::FreeList;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
-use crate::memory::budget::Budget;
-use crate::memory::release::Release;
-use crate::memory::source::SharedSource;
+use crate::options::common_options;
 use crate::statistics::{AllocatorKind, Record};
 
 /// Builds a [`RawFreeList`] or a [`FreeList`] with options. Their `builder` functions return one.
@@ -52,40 +50,39 @@ impl<L> FreeListBuilder<L> {
         Self { layout, settings: FreeListSettings::DEFAULT, makes: PhantomData }
     }
 
-    /// Sets the list's name, which [`report`](crate::report()) and error messages show. At most
-    /// [`MAX_NAME_LEN`](crate::MAX_NAME_LEN) bytes. Names need not be unique.
-    pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
-        self.settings.name = Some(name.into());
-        self
-    }
-
-    /// Sets where chunks come from. The default is anonymous mappings.
-    pub fn source(mut self, source: impl Into<SharedSource>) -> Self {
-        self.settings.source = source.into();
-        self
-    }
-
-    /// Sets what happens to a chunk without live objects when the list finds it.
-    ///
-    /// The list sweeps for empty chunks when the number of live objects has fallen to half of what
-    /// it was, and again further down. It also finds them when the last object is freed; one chunk
-    /// then stays.
-    ///
-    /// - [`Release::AtOnce`]: empty chunks go to the system, past the recycler. The list takes no
-    ///   chunks from the recycler either.
-    /// - [`Release::Keep`]: the list keeps empty chunks of up to this number of bytes. The others go
-    ///   to the recycler.
-    /// - Other policies: empty chunks go to the recycler, whose own policy decides how long it keeps
-    ///   them.
-    pub fn release(mut self, release: Release) -> Self {
-        self.settings.release = release;
-        self
-    }
-
-    /// Caps the bytes held. A refused charge is [`ErrorKind::BudgetExceeded`](crate::ErrorKind).
-    pub fn budget(mut self, budget: &Budget) -> Self {
-        self.settings.budget = Some(budget.clone());
-        self
+    common_options! {
+        name,
+        source,
+        huge_pages,
+        ///
+        /// The list sweeps for empty chunks when the number of live objects has fallen to half of what
+        /// it was, and again further down. It also finds them when the last object is freed; one chunk
+        /// then stays.
+        ///
+        /// - [`Release::AtOnce`](crate::Release::AtOnce): empty chunks go to the system, past the recycler. The list takes no
+        ///   chunks from the recycler either.
+        /// - [`Release::Keep`](crate::Release::Keep): the list keeps empty chunks of up to this number of bytes. The others go
+        ///   to the recycler.
+        /// - Other policies: empty chunks go to the recycler, whose own policy decides how long it keeps
+        ///   them.
+        release,
+        budget,
+        maximum,
+        ///
+        /// Hardened mode finds:
+        ///
+        /// - When an object is freed: double frees, stale frees (while the object is in quarantine),
+        ///   foreign pointers, objects of another list, and overruns.
+        /// - When a free object would be used again, or the list is trimmed or dropped: writes after
+        ///   free.
+        ///
+        /// An object takes 16 to 31 bytes more. A freed object stays in quarantine until 1024 more
+        /// objects are freed. Chunks are released only by a call of [`trim`](RawFreeList::trim) when
+        /// nothing is live.
+        hardened,
+        ///
+        /// The default is yes in hardened mode and no otherwise. Their memory is freed either way.
+        report_live,
     }
 
     /// Makes all chunks with room for this number of objects, rounded up to whole hardware pages and
@@ -95,30 +92,6 @@ impl<L> FreeListBuilder<L> {
     /// 1 MiB, and consist of huge pages from there on if the source has them.
     pub fn objects_per_chunk(mut self, objects: usize) -> Self {
         self.settings.objects_per_chunk = (objects > 0).then_some(objects);
-        self
-    }
-
-    /// Switches hardened mode on or off. The default is off.
-    ///
-    /// Hardened mode detects misuse, names it on standard error and aborts:
-    ///
-    /// - When an object is freed: double frees, stale frees (while the object is in quarantine),
-    ///   foreign pointers, objects of another list, and overruns.
-    /// - When a free object would be used again, or the list is trimmed or dropped: writes after
-    ///   free.
-    ///
-    /// Every call takes a slow path. An object takes 16 to 31 bytes more. A freed object stays in
-    /// quarantine until 1024 more objects are freed. Chunks are released only by a call of
-    /// [`trim`](RawFreeList::trim) when nothing is live.
-    pub fn hardened(mut self, hardened: bool) -> Self {
-        self.settings.hardened = hardened;
-        self
-    }
-
-    /// Whether dropping the list with live objects reports them on standard error. The default is
-    /// yes in hardened mode and no otherwise. Their memory is freed either way.
-    pub fn report_live(mut self, report: bool) -> Self {
-        self.settings.report_live = Some(report);
         self
     }
 

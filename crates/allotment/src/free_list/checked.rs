@@ -111,6 +111,11 @@ impl ListChecks for Ledger {
                 _ => Err(AllocError::new(ErrorKind::SourceRefused, objects)),
             };
         }
+        // As for an ordinary list: a run that no memory could hold is refused for its size, before
+        // the ledger is asked for its entries.
+        if objects.checked_mul(list.stride()).is_none_or(|bytes| bytes > isize::MAX as usize) {
+            return Err(AllocError::new(ErrorKind::SizeOverflow, objects));
+        }
         self.reserve(Some(CLASS), objects, objects)?;
         let run = list.take_fresh(objects).inspect_err(|_| self.unreserve(objects))?;
         for index in 0..objects {

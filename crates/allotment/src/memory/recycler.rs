@@ -8,9 +8,8 @@
 //!
 //! # Invariants
 //!
-//! 1. A chunk with a link is either on a stack or has one owner. RecycleBatch it back passes
-//!    ownership to the stack, taking it passes ownership to the taker, by the protocol of
-//!    `lifo.rs`.
+//! 1. A chunk with a link is either on a stack or has one owner. Giving it back passes ownership to
+//!    the stack, taking it passes ownership to the taker, by the protocol of `lifo.rs`.
 //! 2. At every instant, `cached` is at least the bytes on the stacks, and at most what policy and
 //!    limit allow: bytes are reserved before a chunk is pushed, and released after it was taken.
 //!    When the allowance is lowered, `cached` is within the new allowance as soon as these calls

@@ -4,6 +4,7 @@ use super::LocalPool;
 use crate::error::{Abort, AllocError, OnFailure, always};
 use crate::memory::budget::Budget;
 use crate::memory::release::Release;
+use crate::options::common_options;
 
 /// Default size of a pool's first chunk.
 const DEFAULT_INITIAL_BYTES: usize = 64 << 10;
@@ -50,47 +51,35 @@ impl LocalPoolBuilder {
         Self { settings }
     }
 
-    /// Names the pool, for [`report`](crate::report()) and for messages. A name has at most
-    /// [`MAX_NAME_LEN`](crate::MAX_NAME_LEN) bytes. Names need not be unique.
-    pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
-        self.settings.name = Some(name.into());
-        self
-    }
-
-    /// When empty memory goes back to the system. The pool applies this when the thread leaves its
-    /// outermost pool:
-    ///
-    /// | policy | empty memory kept |
-    /// |---|---|
-    /// | [`Release::AtOnce`] | none |
-    /// | [`Release::Keep`] | up to its number of bytes |
-    /// | [`Release::Decay`] | up to 1 MiB; more only for its duration |
-    /// | [`Release::Adaptive`] | up to 1 MiB; more only for a second |
-    ///
-    /// Until then, freed large blocks wait for later ones: up to 4 MiB, with `Keep` up to its
-    /// number of bytes, with `AtOnce` none. While blocks are live, the pool looks for empty chunks
-    /// only if it holds more than four times the bytes of the live blocks, and more than twice what
-    /// the last search left. An ended pool leaves at most 256 KiB of empty memory to the next pool.
-    pub fn release(mut self, release: Release) -> Self {
-        self.settings.release = release;
-        self
-    }
-
-    /// Caps the bytes held. A charge beyond the budget fails with
-    /// [`ErrorKind::BudgetExceeded`](crate::ErrorKind).
-    pub fn budget(mut self, budget: &Budget) -> Self {
-        self.settings.budget = Some(budget.clone());
-        self
-    }
-
-    /// Caps the bytes that this pool holds, with a [`Budget`] of its own. If a budget was set
-    /// before, the new one is its child, and both limits hold.
-    pub fn maximum(mut self, bytes: usize) -> Self {
-        self.settings.budget = Some(match &self.settings.budget {
-            Some(budget) => budget.child(bytes),
-            None => Budget::new(bytes),
-        });
-        self
+    common_options! {
+        name,
+        ///
+        /// The pool applies this when the thread leaves its outermost pool:
+        ///
+        /// | policy | empty memory kept |
+        /// |---|---|
+        /// | [`Release::AtOnce`] | none |
+        /// | [`Release::Keep`] | up to its number of bytes |
+        /// | [`Release::Decay`] | up to 1 MiB; more only for its duration |
+        /// | [`Release::Adaptive`] | up to 1 MiB; more only for a second |
+        ///
+        /// Until then, freed large blocks wait for later ones: up to 4 MiB, with `Keep` up to its number
+        /// of bytes, with `AtOnce` none. While blocks are live, the pool looks for empty chunks only if it
+        /// holds more than four times the bytes of the live blocks, and more than twice what the last
+        /// search left. An ended pool leaves at most 256 KiB of empty memory to the next pool.
+        release,
+        budget,
+        maximum,
+        ///
+        /// Hardened mode finds double frees, stale frees (while the freed block is in quarantine), foreign
+        /// pointers, wrong sizes, overruns and writes after free. A block takes 16 to 31 bytes more before
+        /// it is rounded up to its size class, and a freed block stays in quarantine until 1024 more
+        /// blocks have been freed.
+        hardened,
+        ///
+        /// The default is no. A pool with this option does not take over the live objects of an ended
+        /// pool. The memory of live objects stays until they are freed in either case.
+        report_live,
     }
 
     /// Minimum size of the first chunk in bytes; 64 KiB by default. The pool takes a smaller chunk
@@ -111,24 +100,6 @@ impl LocalPoolBuilder {
     /// in (see [`LocalPool::with_reserved`]).
     pub fn reserved(mut self, bytes: usize) -> Self {
         self.settings.reserved = bytes;
-        self
-    }
-
-    /// Turns hardened mode on or off. Hardened mode catches double frees, stale frees (while the
-    /// freed block is in quarantine), foreign pointers, wrong sizes, overruns and writes after free,
-    /// names them on standard error, and aborts. Every call takes a slow path, each block takes 16
-    /// to 31 bytes more before it is rounded up to its size class, and a freed block stays in
-    /// quarantine until 1024 more blocks have been freed.
-    pub fn hardened(mut self, hardened: bool) -> Self {
-        self.settings.hardened = hardened;
-        self
-    }
-
-    /// Whether dropping the pool with live objects prints a warning to standard error; off by
-    /// default. A pool with this option does not take over the live objects of an ended pool. The
-    /// memory of live objects stays until they are freed in either case.
-    pub fn report_live(mut self, report: bool) -> Self {
-        self.settings.report_live = Some(report);
         self
     }
 

@@ -5,6 +5,7 @@ use crate::error::{Abort, AllocError, OnFailure, always};
 use crate::memory::budget::Budget;
 use crate::memory::release::Release;
 use crate::memory::source::SharedSource;
+use crate::options::common_options;
 
 /// Default size of a reap's first chunk.
 const DEFAULT_INITIAL_BYTES: usize = 64 << 10;
@@ -51,42 +52,23 @@ impl ReapBuilder {
         Self { settings }
     }
 
-    /// Names the reap, for [`report`](crate::report()) and for messages. A name has at most
-    /// [`MAX_NAME_LEN`](crate::MAX_NAME_LEN) bytes. Names need not be unique.
-    pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
-        self.settings.name = Some(name.into());
-        self
-    }
-
-    /// Where chunks come from; anonymous mappings by default.
-    pub fn source(mut self, source: impl Into<SharedSource>) -> Self {
-        self.settings.source = source.into();
-        self
-    }
-
-    /// Which chunks a [`reset`](Reap::reset) keeps, and where chunks go when they are given back.
-    /// With [`Release::AtOnce`] they go to the system; the reap neither gives to the recycler nor
-    /// takes from it. With the other policies they go to the recycler.
-    pub fn release(mut self, release: Release) -> Self {
-        self.settings.release = release;
-        self
-    }
-
-    /// Caps the bytes held. A charge beyond the budget fails with
-    /// [`ErrorKind::BudgetExceeded`](crate::ErrorKind).
-    pub fn budget(mut self, budget: &Budget) -> Self {
-        self.settings.budget = Some(budget.clone());
-        self
-    }
-
-    /// Caps the bytes that this reap holds, with a [`Budget`] of its own. If a budget was set
-    /// before, the new one is its child, and both limits hold.
-    pub fn maximum(mut self, bytes: usize) -> Self {
-        self.settings.budget = Some(match &self.settings.budget {
-            Some(budget) => budget.child(bytes),
-            None => Budget::new(bytes),
-        });
-        self
+    common_options! {
+        name,
+        source,
+        huge_pages,
+        ///
+        /// The policy also says which chunks a [`reset`](Reap::reset) keeps. With [`Release::AtOnce`]
+        /// chunks go to the system, and the reap takes none from the recycler. With the other policies
+        /// they go to the recycler.
+        release,
+        budget,
+        maximum,
+        ///
+        /// Hardened mode finds double frees, stale frees (while the freed block is in quarantine), foreign
+        /// pointers, wrong sizes, overruns and writes after free. A block takes 16 to 31 bytes more before
+        /// it is rounded up to its size class, and a freed block stays in quarantine until 1024 more
+        /// blocks have been freed.
+        hardened,
     }
 
     /// Minimum size of the first chunk in bytes; 64 KiB by default. The reap takes a smaller chunk
@@ -107,16 +89,6 @@ impl ReapBuilder {
     /// in (see [`Reap::with_reserved`]).
     pub fn reserved(mut self, bytes: usize) -> Self {
         self.settings.reserved = bytes;
-        self
-    }
-
-    /// Turns hardened mode on or off. Hardened mode catches double frees, stale frees (while the
-    /// freed block is in quarantine), foreign pointers, wrong sizes, overruns and writes after free,
-    /// names them on standard error, and aborts. Every call takes a slow path, each block takes 16
-    /// to 31 bytes more before it is rounded up to its size class, and a freed block stays in
-    /// quarantine until 1024 more blocks have been freed.
-    pub fn hardened(mut self, hardened: bool) -> Self {
-        self.settings.hardened = hardened;
         self
     }
 

@@ -8,6 +8,14 @@ use super::sealer::Sealer;
 use super::typed::Sealed;
 use crate::error::{AllocError, Report};
 use crate::memory::budget::Budget;
+use crate::options::common_options;
+
+/// The options of a sealed value.
+#[derive(Debug)]
+struct SealedSettings {
+    name: Option<Box<str>>,
+    budget: Option<Budget>,
+}
 
 /// Builds a [`Sealed`] with options. [`Sealed::builder`] returns one.
 ///
@@ -22,29 +30,22 @@ use crate::memory::budget::Budget;
 /// ```
 #[must_use = "`build` makes the sealed value"]
 pub struct SealedBuilder<T: Sealable> {
-    name: Option<Box<str>>,
-    budget: Option<Budget>,
+    settings: SealedSettings,
     sealable: PhantomData<fn() -> T>,
 }
 
 impl<T: Sealable> SealedBuilder<T> {
     pub(super) const fn new() -> Self {
-        Self { name: None, budget: None, sealable: PhantomData }
+        Self { settings: SealedSettings { name: None, budget: None }, sealable: PhantomData }
     }
 
-    /// Sets the name that [`report`](crate::report()) and [`owner_of`](crate::owner_of()) show. It
-    /// has at most [`MAX_NAME_LEN`](crate::MAX_NAME_LEN) bytes. Names need not be unique.
-    pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
-        self.name = Some(name.into());
-        self
-    }
-
-    /// Limits the bytes held, page by page. A page is charged when the first block reaches it. When
-    /// the value is sealed, pages that hold nothing are credited. A refused charge is an
-    /// [`ErrorKind::BudgetExceeded`](crate::ErrorKind) error.
-    pub fn budget(mut self, budget: &Budget) -> Self {
-        self.budget = Some(budget.clone());
-        self
+    common_options! {
+        name,
+        ///
+        /// A page is charged when the first block reaches it. When the value is sealed, pages that hold
+        /// nothing are credited.
+        budget,
+        maximum,
     }
 
     /// Builds a value as [`Sealed::new`] does.
@@ -53,7 +54,7 @@ impl<T: Sealable> SealedBuilder<T> {
     /// If `init` panics. Aborts where [`try_new`](Self::try_new) returns an error.
     #[must_use]
     pub fn build(self, init: impl for<'s> FnOnce(Sealer<'s>) -> T::In<'s>) -> Sealed<T> {
-        Sealed::make_always(self.name.as_deref(), self.budget, init)
+        Sealed::make_always(self.settings.name.as_deref(), self.settings.budget, init)
     }
 
     /// Builds a value as [`Sealed::try_new`] does.
@@ -64,7 +65,7 @@ impl<T: Sealable> SealedBuilder<T> {
         self,
         init: impl for<'s> FnOnce(Sealer<'s>) -> T::In<'s>,
     ) -> Result<Sealed<T>, AllocError> {
-        Sealed::make_or::<Report>(self.name.as_deref(), self.budget, init)
+        Sealed::make_or::<Report>(self.settings.name.as_deref(), self.settings.budget, init)
     }
 
     /// Builds a value as [`Sealed::try_build`] does.
@@ -75,15 +76,12 @@ impl<T: Sealable> SealedBuilder<T> {
         self,
         init: impl for<'s> FnOnce(Sealer<'s>) -> Result<T::In<'s>, E>,
     ) -> Result<Sealed<T>, E> {
-        Sealed::make(self.name.as_deref(), self.budget, init)
+        Sealed::make(self.settings.name.as_deref(), self.settings.budget, init)
     }
 }
 
 impl<T: Sealable> fmt::Debug for SealedBuilder<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SealedBuilder")
-            .field("name", &self.name)
-            .field("budget", &self.budget)
-            .finish_non_exhaustive()
+        f.debug_struct("SealedBuilder").field("settings", &self.settings).finish_non_exhaustive()
     }
 }

@@ -9,9 +9,9 @@ use super::raw::RawSlab;
 use super::settings::SlabSettings;
 use super::typed::Slab;
 use crate::error::{Abort, AllocError, OnFailure, Report, always};
-use crate::memory::budget::Budget;
 use crate::memory::release::Release;
 use crate::memory::source::SharedSource;
+use crate::options::common_options;
 
 /// Builds a [`RawSlab`] or a [`Slab`] with options. Their `builder` functions return one.
 ///
@@ -61,46 +61,45 @@ impl<S> SlabBuilder<S> {
         Self { layout, settings, makes: PhantomData }
     }
 
-    /// Sets the slab's name, which [`report`](crate::report()) and error messages show. At most
-    /// [`MAX_NAME_LEN`](crate::MAX_NAME_LEN) bytes. Names need not be unique.
-    pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
-        self.settings.name = Some(name.into());
-        self
-    }
-
-    /// Sets where pages come from. The default is anonymous mappings.
-    ///
-    /// [`Mmap`](crate::Mmap) and [`File`](crate::File) lend segments of up to 2 MiB, and take back
-    /// the pages of a segment one by one. With [`Malloc`](crate::Malloc) and other sources each
-    /// page is a separate block. One thread at a time then requests a page from the source. Other
-    /// threads that need one wait for that page, or for a slot that is freed.
-    pub fn source(mut self, source: impl Into<SharedSource>) -> Self {
-        self.settings.source = source.into();
-        self
-    }
-
-    /// Sets what happens to a page when its last object is freed.
-    ///
-    /// With [`Release::AtOnce`] the page goes to the system in that call.
-    ///
-    /// With the default, [`Release::Adaptive`], the slab keeps empty pages within an allowance of
-    /// at least one page. A page taken from the source within a second of a release raises the
-    /// allowance by its size, and each second halves the allowance. Beyond the allowance it depends
-    /// on the thread that emptied the page. If this thread also allocates, the page is released at
-    /// once. If it only frees, releases take at most an eighth of the slab's time, and the other
-    /// empty pages are kept until later.
-    ///
-    /// Kept pages are released by calls that empty a page, or by [`trim`](RawSlab::trim).
-    pub fn release(mut self, release: Release) -> Self {
-        self.settings.release = release;
-        self
-    }
-
-    /// Caps the bytes held: pages, and the structures beside them. A refused charge is
-    /// [`ErrorKind::BudgetExceeded`](crate::ErrorKind). The slab itself takes about 1 KiB.
-    pub fn budget(mut self, budget: &Budget) -> Self {
-        self.settings.budget = Some(budget.clone());
-        self
+    common_options! {
+        name,
+        ///
+        /// [`Mmap`](crate::Mmap) and [`File`](crate::File) lend segments of up to 2 MiB, and take back
+        /// the pages of a segment one by one. With [`Malloc`](crate::Malloc) and other sources each page
+        /// is a separate block. One thread at a time then requests a page from the source. Other threads
+        /// that need one wait for that page, or for a slot that is freed.
+        source,
+        huge_pages,
+        ///
+        /// With [`Release::AtOnce`] a page goes to the system in the call that frees its last object.
+        ///
+        /// With [`Release::Adaptive`], the slab keeps empty pages within an allowance of at least one
+        /// page. A page taken from the source within a second of a release raises the allowance by its
+        /// size, and each second halves the allowance. Beyond the allowance it depends on the thread
+        /// that emptied the page. If this thread also allocates, the page is released at once. If it
+        /// only frees, releases take at most an eighth of the slab's time, and the other empty pages are
+        /// kept until later.
+        ///
+        /// Kept pages are released by calls that empty a page, or by [`trim`](RawSlab::trim).
+        release,
+        ///
+        /// The slab itself takes about 1 KiB.
+        budget,
+        maximum,
+        ///
+        /// Hardened mode finds:
+        ///
+        /// - When a slot is freed: double frees, stale frees (while the slot is in quarantine), foreign
+        ///   pointers, objects of another slab, and overruns.
+        /// - When a free slot would be used again, or its page is released: writes after free.
+        ///
+        /// Every call takes a lock. An object takes 16 to 31 bytes more. A freed slot stays in
+        /// quarantine until 1024 more slots of this slab are freed.
+        hardened,
+        ///
+        /// The default is yes in hardened mode and no otherwise. The objects stay valid either way.
+        /// Slots in other threads' caches don't count as live.
+        report_live,
     }
 
     /// Sets the size of the largest page. The default is 64 KiB.
@@ -129,29 +128,6 @@ impl<S> SlabBuilder<S> {
     /// is off.
     pub fn packing(mut self, packing: bool) -> Self {
         self.settings.packing = packing;
-        self
-    }
-
-    /// Switches hardened mode on or off. The default is off.
-    ///
-    /// Hardened mode detects misuse, names it on standard error and aborts:
-    ///
-    /// - When a slot is freed: double frees, stale frees (while the slot is in quarantine), foreign
-    ///   pointers, objects of another slab, and overruns.
-    /// - When a free slot would be used again, or its page is released: writes after free.
-    ///
-    /// Every call takes a lock and a slow path. An object takes 16 to 31 bytes more. A freed slot
-    /// stays in quarantine until 1024 more slots of this slab are freed.
-    pub fn hardened(mut self, hardened: bool) -> Self {
-        self.settings.hardened = hardened;
-        self
-    }
-
-    /// Whether dropping the slab with live objects reports them on standard error. The default is
-    /// yes in hardened mode and no otherwise. The objects stay valid either way. Slots in other
-    /// threads' caches don't count as live.
-    pub fn report_live(mut self, report: bool) -> Self {
-        self.settings.report_live = Some(report);
         self
     }
 

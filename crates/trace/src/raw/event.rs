@@ -5,7 +5,7 @@ use super::{MAX_BUILD_ID_LENGTH, MAX_EVENT_SIZE, MAX_PATH_LENGTH};
 /// The first bytes of the rarer events.
 pub mod code {
     /// A node of the tree of stacks: parent, return address. A parent is stored as its distance from the
-    /// newest node, which is [`FIRST_NODE`](super::FIRST_NODE) for the newest and grows from there. An
+    /// newest node, which is [`FIRST_NODE`](crate::raw::FIRST_NODE) for the newest and grows from there. An
     /// address is stored as the difference from the previous one (zigzag).
     pub const NODE: u8 = 1;
     /// A kind of allocation: node as for [`NODE`], size, flags.
