@@ -1,8 +1,9 @@
 //! Builds the library that `allot record` loads into programs. `allot` embeds it.
 //!
-//! The recorder is compiled a second time, as a `cdylib` with a `cfg` of its own. It must not depend on how `allot` is built: a sanitizer,
-//! coverage or a debug build has no place in another program's `malloc`. The manifest for that build is written here, so that it also works
-//! where `allot` is installed from its package and no workspace is around it.
+//! The recorder is compiled a second time, as a `cdylib` with a `cfg` of its own, and always in the
+//! same way: a sanitizer, coverage or a debug build of `allot` must not change another program's
+//! `malloc`. This script writes the manifest for that build, so that it works without a workspace
+//! too, when `allot` is installed from its package.
 
 use std::env;
 use std::fs;
@@ -11,7 +12,7 @@ use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    // The build scripts of both crates tell where they are.
+    // Set by the build scripts of both crates.
     let recorder = PathBuf::from(variable("DEP_ALLOTMENT_RECORDER_ROOT"));
     let trace = PathBuf::from(variable("DEP_ALLOTMENT_TRACE_ROOT"));
     for root in [&recorder, &trace] {
@@ -24,7 +25,7 @@ fn main() {
     if variable("CARGO_CFG_TARGET_OS") != "linux"
         || !["x86_64", "aarch64"].contains(&&*architecture)
     {
-        // `allot record` says so.
+        // `allot record` reports that there is no recorder.
         write(&library, "");
         return;
     }
@@ -55,7 +56,8 @@ fn main() {
     fs::copy(built, library).expect("the recorder's library can be copied");
 }
 
-/// The recorder's sources as a package of their own. Its one dependency from a registry is the one that the recorder's manifest names.
+/// The manifest of the recorder's sources as a package of their own. Its only dependency from a
+/// registry is that of the recorder's manifest.
 fn manifest(recorder: &Path, trace: &Path) -> String {
     format!(
         r#"[package]
@@ -86,8 +88,8 @@ strip = "debuginfo"
     )
 }
 
-/// The lock file of the workspace. Not the package's own: `cargo install` without `--locked` downloads other versions than it names,
-/// and the build here is offline.
+/// The lock file of the workspace. The package's own lock file does not serve: `cargo install`
+/// without `--locked` downloads other versions than those in it, and this build is offline.
 fn lock_file() -> Option<PathBuf> {
     let root = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
     root.ancestors().skip(1).map(|folder| folder.join("Cargo.lock")).find(|file| file.exists())

@@ -1,4 +1,4 @@
-//! Allotment's command line: the tour, the measuring harness and the stress test.
+//! The command `allot`: reads the command line, and calls the library that does the work.
 
 mod cli;
 
@@ -8,12 +8,13 @@ use bench::{compare, runner, stress, tour};
 use cli::Command;
 use std::process::ExitCode;
 
-/// The C library's malloc; in a child that runs `handler`, the one that is measured.
+/// The C library's malloc; in a child process that runs the workload `handler`, the measured
+/// malloc.
 #[global_allocator]
 static GLOBAL: bench::workloads::Global = bench::workloads::Global;
 
 fn main() -> ExitCode {
-    let _ = hear_of_long_files();
+    let _ = report_long_files_as_errors();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -59,9 +60,9 @@ fn run() -> Result<(), Failure> {
     }
 }
 
-/// A file that is longer than `ulimit -f` is an error like any other, and no reason to end. A handler and not `SIG_IGN`, which the
-/// programs that we run would inherit.
-fn hear_of_long_files() -> nix::Result<()> {
+/// Makes writing beyond `ulimit -f` an error instead of a signal that ends the process. This needs
+/// a handler: the programs that `allot` runs would inherit `SIG_IGN`.
+fn report_long_files_as_errors() -> nix::Result<()> {
     use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
     extern "C" fn nothing(_: i32) {}
     let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::SA_RESTART, SigSet::empty());

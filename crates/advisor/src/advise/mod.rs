@@ -1,17 +1,29 @@
 //! `allot advise`: runs a program once and says which allocator would make it faster.
 //!
-//! Makes a [recording], analyses and replays it. The [summary] is one screen; the [report] is a page
-//! with everything that was found.
+//! Makes a [recording], analyses and replays it. The [summary] is one screen; the [report] is a
+//! page with everything that was found.
+//!
+//! The files, lowest first; each imports only from files above it:
+//!
+//! | file | does |
+//! |---|---|
+//! | `terminal_text` | makes texts of the recorded program safe for a terminal |
+//! | `other_processes` | the processes of the recording that the advice is not on |
+//! | `report_target` | the file that the report is written to |
+//! | `bare_run` | runs the program without the recorder, for its CPU time |
+//! | `recording` | makes the recording, or opens an earlier one |
+//! | [`report`] | the HTML page, and `allot report` |
+//! | `summary` | the screen |
 
-mod bare;
-mod place;
-mod processes;
+mod bare_run;
+mod other_processes;
 mod recording;
 pub mod report;
+mod report_target;
 mod summary;
+mod terminal_text;
 #[cfg(test)]
 mod tests;
-mod words;
 
 use crate::analyse::findings::{Category, Findings, Note};
 use crate::analyse::{self, Analysis};
@@ -20,14 +32,14 @@ use crate::replay;
 use bench::console::failure::Failure;
 use bench::console::{print, progress};
 use clap::Args;
-use place::Place;
-use processes::Others;
+use other_processes::OtherProcesses;
 use recording::Recording;
+use report_target::ReportTarget;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use summary::Facts;
+use summary::SummaryFacts;
 use trace_format::Reader;
 
 /// The arguments of `allot advise`.
@@ -98,17 +110,17 @@ static REPLAYING: AtomicBool = AtomicBool::new(false);
 
 /// The output of `--json`.
 #[derive(Debug, serde::Serialize)]
-struct Whole<'f> {
+struct AdviceJson<'f> {
     #[serde(flatten)]
     findings: &'f Findings,
     recording: Option<&'f str>,
     report: Option<&'f str>,
-    others: &'f Others,
+    others: &'f OtherProcesses,
 }
 
 /// Runs it.
 pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
-    let place = Place::asked(arguments)?;
+    let target = ReportTarget::from_arguments(arguments)?;
     let recording = match &arguments.recording {
         Some(file) => {
             end_when_interrupted();
@@ -117,11 +129,11 @@ pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
         None => Recording::of_program(arguments)?,
     };
     let (analysis, others) =
-        judged(&recording, arguments).map_err(|failure| recording.named(failure))?;
+        analyse_and_replay(&recording, arguments).map_err(|failure| recording.named(failure))?;
     let findings = &analysis.findings;
     let name = findings.program.command.first().map_or("program", |name| name);
     let report: Option<Result<String, String>> =
-        place.of(name).map(|path| match report::write(&path, findings) {
+        target.of(name).map(|path| match report::write(&path, findings) {
             Ok(()) => Ok(path.display().to_string()),
             Err(failure) => Err(failure.to_string()),
         });
@@ -130,7 +142,7 @@ pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
         return Err(Failure::Failed(why.clone()));
     }
     if arguments.json {
-        let whole = Whole {
+        let whole = AdviceJson {
             findings,
             recording: kept.as_deref(),
             report: report.as_ref().and_then(|report| report.as_deref().ok()),
@@ -140,7 +152,7 @@ pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
             serde_json::to_string(&whole).map_err(|error| Failure::Failed(error.to_string()))?;
         return print::line(text);
     }
-    let facts = Facts { report, recording: kept, others };
+    let facts = SummaryFacts { report, recording: kept, others };
     let text = summary::summary(findings, &facts);
     if arguments.recording.is_some() {
         print::line(text.trim_end())
@@ -151,34 +163,34 @@ pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
 }
 
 /// Analyses and replays.
-fn judged(
+fn analyse_and_replay(
     recording: &Recording,
     arguments: &AdviseArguments,
-) -> Result<(Analysis, Others), Failure> {
-    let options = analyse::Options {
+) -> Result<(Analysis, OtherProcesses), Failure> {
+    let options = analyse::AnalyseOptions {
         process: arguments.process,
         progress: true,
         bare_cpu_ns: recording.bare_cpu_ns,
-        ..analyse::Options::default()
+        ..analyse::AnalyseOptions::default()
     };
     let mut analysis = analyse::analyse(&recording.path, &options)?;
     let mut others = Reader::open(&recording.path)
-        .map(|reader| Others::of(&reader, analysis.process))
+        .map(|reader| OtherProcesses::of(&reader, analysis.process))
         .map_err(|error| Failure::Failed(format!("{}: {error}", recording.path.display())))?;
     others.went_on = recording.went_on;
     let warnings = recording.warnings.iter().cloned();
-    let warnings = warnings.chain(others.warning()).chain(partly(&analysis, recording));
+    let warnings = warnings.chain(others.warning()).chain(unrecorded_part(&analysis, recording));
     let warnings = warnings.map(|text| Note { warning: true, text });
     analysis.findings.notes.splice(0..0, warnings);
     if analysis.findings.program.allocations > 0 {
         let rounds = arguments.rounds.map(|rounds| rounds as usize);
-        let options = replay::Options {
+        let options = replay::ReplayOptions {
             rounds,
             // Without advice to test, the figures of other mallocs aren't worth a minute.
             time: (rounds.is_none() && !is_advised(&analysis.findings)).then_some(LEAST_TIME),
             progress: true,
             stop: Some(&INTERRUPTED),
-            ..replay::Options::default()
+            ..replay::ReplayOptions::default()
         };
         REPLAYING.store(true, Ordering::Relaxed);
         let replayed = replay::replay(&recording.path, &mut analysis, &options);
@@ -195,7 +207,7 @@ fn judged(
 
 /// What the recorder can't see of the program. `None` for an earlier recording: its environment is
 /// unknown.
-fn partly(analysis: &Analysis, recording: &Recording) -> Option<String> {
+fn unrecorded_part(analysis: &Analysis, recording: &Recording) -> Option<String> {
     let executable = Path::new(&analysis.findings.program.executable);
     match record::obstacle(executable).filter(|_| recording.was_made_now)? {
         Obstacle::Partly(why) => Some(why),

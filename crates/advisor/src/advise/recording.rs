@@ -1,8 +1,8 @@
 //! The recording that the advice is on: made here, or an earlier one.
 
 use super::AdviseArguments;
-use super::bare::{self, Input};
-use crate::record::{self, Obstacle, Output, Totals};
+use super::bare_run::{self, StandardInput};
+use crate::record::{self, Obstacle, ProgramOutput, RecordingTotals};
 use anstream::stream::IsTerminal;
 use bench::console::failure::Failure;
 use bench::console::print;
@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long the program's child processes may take to end after it.
-const PATIENCE: Duration = Duration::from_millis(100);
+const TIME_TO_END: Duration = Duration::from_millis(100);
 
 /// A recording to advise on.
 #[derive(Debug)]
@@ -51,8 +51,8 @@ impl Recording {
         }
     }
 
-    /// Runs the program and records it. Until it ends, signals are left or passed on to it; afterwards
-    /// an interrupt ends this process.
+    /// Runs the program and records it. Until it ends, signals are left or passed on to it;
+    /// afterwards an interrupt ends this process.
     pub fn of_program(arguments: &AdviseArguments) -> Result<Self, Failure> {
         let Some(name) = arguments.program.first() else {
             return Err(Failure::Usage(
@@ -65,12 +65,12 @@ impl Recording {
                 return Err(Failure::Failed(format!("the program was not run: {why}")));
             }
             // The summary repeats this for the process that the advice is on.
-            Some(Obstacle::Partly(why)) => tell(&why),
+            Some(Obstacle::Partly(why)) => announce(&why),
             None => {}
         }
-        let input = if arguments.against_bare { Some(Input::remember()?) } else { None };
-        let output = if arguments.json { Output::ToErrors } else { Output::Shared };
-        tell(&format!(
+        let input = if arguments.against_bare { Some(StandardInput::new()?) } else { None };
+        let output = if arguments.json { ProgramOutput::ToErrors } else { ProgramOutput::Shared };
+        announce(&format!(
             "recording {}; Ctrl-C ends it, and the advice covers what it did until then",
             name.display()
         ));
@@ -83,9 +83,10 @@ impl Recording {
                 let directory = temporary()?;
                 let path = directory.path().join("recording");
                 let done = recorded(&path)?;
-                // The file has no name from here on, so nothing is left behind if this process is killed.
-                let file = File::open(&path).map_err(|error| lost(&error))?;
-                directory.close().map_err(|error| lost(&error))?;
+                // The file has no name from here on, so nothing is left behind if this process is
+                // killed.
+                let file = File::open(&path).map_err(|error| cannot_keep(&error))?;
+                directory.close().map_err(|error| cannot_keep(&error))?;
                 let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
                 (path, None, Some(file), done)
             }
@@ -94,7 +95,7 @@ impl Recording {
         let _ = prctl::set_child_subreaper(false);
         let went_on = went_on();
         if totals.processes == 0 {
-            return Err(Failure::Failed(unseen(&ended)));
+            return Err(Failure::Failed(nothing_recorded(&ended)));
         }
         let warnings = losses(&totals);
         let mut recording = Self {
@@ -107,8 +108,8 @@ impl Recording {
             _file: file,
         };
         if let Some(input) = input {
-            tell(&format!("running {} once more, without the recorder", name.display()));
-            match bare::cpu_time(&program, &arguments.program, &input, ended.exit_code()) {
+            announce(&format!("running {} once more, without the recorder", name.display()));
+            match bare_run::cpu_time(&program, &arguments.program, &input, ended.exit_code()) {
                 Ok(ns) => recording.bare_cpu_ns = Some(ns),
                 Err(why) => recording.warnings.push(why),
             }
@@ -130,13 +131,13 @@ impl Recording {
     }
 }
 
-/// Whether a process that the program started still runs after [`PATIENCE`].
+/// Whether a process that the program started still runs after [`TIME_TO_END`].
 fn went_on() -> bool {
     let began = Instant::now();
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::StillAlive) if began.elapsed() > PATIENCE => return true,
-            Ok(WaitStatus::StillAlive) => thread::sleep(PATIENCE / 10),
+            Ok(WaitStatus::StillAlive) if began.elapsed() > TIME_TO_END => return true,
+            Ok(WaitStatus::StillAlive) => thread::sleep(TIME_TO_END / 10),
             Ok(_) => {}
             Err(_) => return false,
         }
@@ -144,7 +145,7 @@ fn went_on() -> bool {
 }
 
 /// Prints a line to standard error if that is a terminal.
-fn tell(what: &str) {
+fn announce(what: &str) {
     if io::stderr().is_terminal() {
         print::to_errors(format!("allot: {what}"));
     }
@@ -160,14 +161,14 @@ fn temporary() -> Result<tempfile::TempDir, Failure> {
     })
 }
 
-fn lost(error: &io::Error) -> Failure {
+fn cannot_keep(error: &io::Error) -> Failure {
     Failure::Failed(format!(
         "can't keep the temporary recording: {error}; name a file with -o FILE"
     ))
 }
 
 /// The error where nothing was recorded although the program has no known obstacle.
-fn unseen(ended: &record::Ended) -> String {
+fn nothing_recorded(ended: &record::ProgramEnd) -> String {
     let exit = match ended.exit_code() {
         0 => String::new(),
         code => format!(" (it ended with exit code {code})"),
@@ -178,7 +179,7 @@ fn unseen(ended: &record::Ended) -> String {
 }
 
 /// Warnings about damaged parts. The analysis tells what the file itself says of losses.
-fn losses(totals: &Totals) -> Vec<String> {
+fn losses(totals: &RecordingTotals) -> Vec<String> {
     totals
         .damaged
         .iter()

@@ -1,21 +1,21 @@
 //! The summary of invented findings, for every kind of advice.
 
-use super::processes::{Other, Others};
-use super::summary::{Facts, LINES, summary};
+use super::other_processes::{OtherProcess, OtherProcesses};
+use super::summary::{LINES, SummaryFacts, summary};
 use crate::analyse::findings::{
     Allocator, Behaviour, BetterMalloc, Category, Change, Findings, Flame, Frame, Gain, Group,
     LockSite, Note, Outcome, Program, Replay, ReplayRow, Site, System, SystemAdvice, Together,
     VERSION, Verdict,
 };
 
-fn plain(findings: &Findings, facts: &Facts) -> String {
+fn plain(findings: &Findings, facts: &SummaryFacts) -> String {
     let text = summary(findings, facts);
     anstream::adapter::strip_str(&text).to_string()
 }
 
 /// Without its line breaks.
 fn text_of(findings: &Findings) -> String {
-    plain(findings, &Facts::default()).split_whitespace().collect::<Vec<_>>().join(" ")
+    plain(findings, &SummaryFacts::default()).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn findings(groups: Vec<Group>) -> Findings {
@@ -303,14 +303,14 @@ fn everything_at_once_fits_on_one_screen_and_what_matters_is_there() {
     let note =
         |warning| Note { warning, text: "debug symbols of a library are not installed ".repeat(5) };
     findings.notes = vec![note(true), note(true), note(true), note(false)];
-    let other = |number| Other { number, command: "helper".to_owned(), percent: 5 };
-    let facts = Facts {
+    let other = |number| OtherProcess { number, command: "helper".to_owned(), percent: 5 };
+    let facts = SummaryFacts {
         report: Some(Ok("allot-server.html".to_owned())),
         recording: Some("server.rec".to_owned()),
-        others: Others {
+        others: OtherProcesses {
             processes: (1..9).map(other).collect(),
             percent_of_chosen: 60,
-            ..Others::default()
+            ..OtherProcesses::default()
         },
     };
     let text = plain(&findings, &facts);
@@ -333,35 +333,36 @@ fn everything_at_once_fits_on_one_screen_and_what_matters_is_there() {
 
 #[test]
 fn other_processes_are_named_with_the_way_to_them() {
-    let other = |number, percent| Other { number, command: "cc1".to_owned(), percent };
-    let others = Others {
+    let other = |number, percent| OtherProcess { number, command: "cc1".to_owned(), percent };
+    let others = OtherProcesses {
         processes: vec![other(1, 40), other(0, 2)],
         percent_of_chosen: 58,
-        ..Others::default()
+        ..OtherProcesses::default()
     };
     let sentence = others.sentence(Some("gcc.rec")).unwrap();
     assert!(sentence.contains("58 %") && sentence.contains("1 cc1 (40 %)"), "{sentence}");
     assert!(sentence.contains("--process N with --recording gcc.rec"), "{sentence}");
-    let most = Others { percent_of_chosen: 95, ..others.clone() };
+    let most = OtherProcesses { percent_of_chosen: 95, ..others.clone() };
     assert!(!most.sentence(None).unwrap().contains("cc1"));
     assert!(others.sentence(None).unwrap().ends_with("For another: --process N."));
-    assert_eq!(Others::default().sentence(None), None);
+    assert_eq!(OtherProcesses::default().sentence(None), None);
 }
 
 #[test]
 fn a_program_that_went_on_in_the_background_is_told_with_what_to_do() {
-    let other = |number| Other { number, command: "nginx".to_owned(), percent: 1 };
-    let one = Others { still_running: vec![other(1)], ..Others::default() };
+    let other = |number| OtherProcess { number, command: "nginx".to_owned(), percent: 1 };
+    let one = OtherProcesses { still_running: vec![other(1)], ..OtherProcesses::default() };
     let warning = one.warning().unwrap();
     assert!(
         warning.contains("nginx (process 1) went on") && warning.contains("foreground"),
         "{warning}"
     );
-    let two = Others { still_running: vec![other(1), other(2)], ..Others::default() };
+    let two =
+        OtherProcesses { still_running: vec![other(1), other(2)], ..OtherProcesses::default() };
     assert!(two.warning().unwrap().contains("2 processes"));
-    let nameless = Others { went_on: true, ..Others::default() };
+    let nameless = OtherProcesses { went_on: true, ..OtherProcesses::default() };
     assert!(nameless.warning().unwrap().contains("a process that the program had started went on"));
-    assert_eq!(Others::default().warning(), None);
+    assert_eq!(OtherProcesses::default().warning(), None);
 }
 
 #[test]

@@ -1,17 +1,17 @@
 //! Runs the passes one after the other, and makes findings of their results.
 
-use super::contexts::{self, Watch};
-use super::costs::{self, Measured, Setting};
+use super::block_statistics::share;
+use super::cost_model::{self, CallTimes, RunContext};
+use super::event_pass::{self, STEPS, pass};
 use super::findings::{Category, Findings, Frame, Group, Note, Program, Site, VERSION};
-use super::first::{First, FirstEnd, Stack};
-use super::groups::{self, DoneGroup, DoneSite, Known, Material, Name};
-use super::moves::MOST_KEPT;
-use super::pass::{self, STEPS, pass};
-use super::second::{Class, Second, Subject};
-use super::sites::{Draft, Finder};
+use super::group_pass::{GroupPass, GroupPassInput, StackClass};
+use super::groups::{self, FinishedGroup, FinishedSite, GroupName, GroupingInput, MeasuredBlocks};
+use super::kept_events::MOST_KEPT;
+use super::possible_groups::{self, PossibleGroup};
+use super::sites::{SiteDraft, SiteFinder};
+use super::stack_pass::{StackPass, StackPassResult, StackStatistics};
 use super::symbols::{self, Symbols, short};
-use super::tally::share;
-use super::{Analysis, NO_SITE, Options, flame, locks, system, words, wrappers};
+use super::{AnalyseOptions, Analysis, NO_SITE, flame, formatting, locks, system_calls, wrappers};
 use crate::record::why_unseen;
 use bench::console::progress::Progress;
 use hashbrown::HashMap;
@@ -32,59 +32,59 @@ const START: [&str; 4] =
 pub fn assemble(
     reader: &Reader,
     process: usize,
-    options: &Options,
+    options: &AnalyseOptions,
 ) -> Result<Analysis, TraceError> {
     let progress = options.progress.then(|| Progress::new(2 * STEPS + 2));
     let say = |what: &str| progress.iter().for_each(|progress| progress.say(what));
     let raw = reader.processes()[process].raw_bytes();
     say("reading the recording");
-    let mut first = First::new(options.check, if options.frugal { 0 } else { MOST_KEPT });
-    let watched = progress.as_ref().map(|progress| (progress, raw / EVENT_BYTES));
+    let mut stack_pass = StackPass::new(options.check, if options.frugal { 0 } else { MOST_KEPT });
+    let shown = progress.as_ref().map(|progress| (progress, raw / EVENT_BYTES));
     let (ended, opened) = std::thread::scope(|scope| {
-        let opened = scope.spawn(|| symbols::open_ahead(reader, process));
-        let ended = pass(reader, process, watched, None, &mut first);
+        let opened = scope.spawn(|| symbols::open_in_advance(reader, process));
+        let ended = pass(reader, process, shown, None, &mut stack_pass);
         (ended, opened.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
-    let pass::End { stacks, modules, resolver } = ended?;
-    let (all, mut end) = first.finish(&resolver.live);
+    let event_pass::PassResult { stacks, modules, resolver } = ended?;
+    let (all, mut end) = stack_pass.finish(&resolver.live);
 
     say("finding sites");
     let mut symbols = Symbols::new(&modules, &stacks, &all, opened);
-    let (drafts, watches) = std::thread::scope(|scope| {
-        let watches = scope.spawn(|| contexts::watches(&stacks, &all));
-        let drafts = Finder::new(&stacks, &all, &mut symbols).find();
-        (drafts, watches.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    let (drafts, possible_groups) = std::thread::scope(|scope| {
+        let possible_groups = scope.spawn(|| possible_groups::possible_groups(&stacks, &all));
+        let drafts = SiteFinder::new(&stacks, &all, &mut symbols).find();
+        (drafts, possible_groups.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
-    let (classes, class_of_stack) = classes(&all, &drafts, &watches);
+    let (classes, class_of_stack) = classes(&all, &drafts, &possible_groups);
     let mut counts = vec![0; classes.len()];
     for (stack, &class) in all.iter().zip(&class_of_stack) {
-        counts[class as usize] += stack.tally.count;
+        counts[class as usize] += stack.statistics.count;
     }
     let of_class = |&(stack, thread): &(u32, u32)| (class_of_stack[stack as usize], thread);
     let cells: Vec<(u32, u32)> = end.cells.iter().map(of_class).collect();
     progress.iter().for_each(Progress::step);
 
     say("following sites and groups");
-    let mut second = Second::new(&Subject {
+    let mut group_pass = GroupPass::new(&GroupPassInput {
         classes: &classes,
         counts: &counts,
         cells: &cells,
         sites: drafts.len(),
-        watches: watches.len() + classes.len(),
+        possible_groups: possible_groups.len() + classes.len(),
         exit_from: end.totals.exit_from,
     });
-    let stacks = match end.moves.take() {
-        Some(moves) => {
-            second.take_all(&moves, progress.as_ref());
+    let stacks = match end.kept_events.take() {
+        Some(kept_events) => {
+            group_pass.visit_all(&kept_events, progress.as_ref());
             stacks
         }
         None => {
-            let watched = progress.as_ref().map(|progress| (progress, end.totals.events));
-            let known = Some((stacks, resolver));
-            pass(reader, process, watched, known, &mut second)?.stacks
+            let shown = progress.as_ref().map(|progress| (progress, end.totals.events));
+            let previous = Some((stacks, resolver));
+            pass(reader, process, shown, previous, &mut group_pass)?.stacks
         }
     };
-    let watched = second.finish();
+    let figures = group_pass.finish();
 
     say("judging");
     let mut program = program(reader, process, &end);
@@ -94,7 +94,7 @@ pub fn assemble(
         program.bare_cpu_ns = Some((bare as f64 * part) as u64);
         program.bare_measured = true;
     }
-    let mut setting = Setting {
+    let mut run_context = RunContext {
         cpu_ns: program.bare_cpu_ns.map(|ns| ns as f64),
         wall_ns: program.wall_ns,
         threads: end.threads.clone(),
@@ -104,36 +104,39 @@ pub fn assemble(
     };
     let expected: f64 = drafts
         .iter()
-        .zip(&watched)
-        .map(|(draft, watched)| Known { tally: draft.tally.clone(), watched: watched.clone() })
-        .map(|known| costs::glibc(&known.behaviour()))
+        .zip(&figures)
+        .map(|(draft, figures)| MeasuredBlocks {
+            statistics: draft.statistics.clone(),
+            figures: figures.clone(),
+        })
+        .map(|measured| cost_model::glibc(&measured.behaviour()))
         .sum();
-    let measured = Measured::new(costs_of(reader, process)).allocator_ns(&end.totals);
+    let measured = CallTimes::new(costs_of(reader, process)).allocator_ns(&end.totals);
     let cost = measured.unwrap_or(expected);
-    setting.pace = if expected > 0.0 { cost / expected } else { 1.0 };
-    setting.allocator_share = setting.cpu_ns.map(|cpu| (cost / cpu).min(1.0));
-    program.allocator_share = setting.allocator_share;
+    run_context.pace = if expected > 0.0 { cost / expected } else { 1.0 };
+    run_context.allocator_share = run_context.cpu_ns.map(|cpu| (cost / cpu).min(1.0));
+    program.allocator_share = run_context.allocator_share;
     program.allocator_measured = measured.is_some();
-    let mut titles = Titles {
+    let mut titles = TitleFinder {
         stacks: &stacks,
         all: &all,
         symbols: &mut symbols,
         drafts: &drafts,
-        watches: &watches,
+        possible_groups: &possible_groups,
     };
-    let (done_sites, done_groups) = groups::make(Material {
+    let (finished_sites, finished_groups) = groups::make(GroupingInput {
         stacks: &all,
         drafts: &drafts,
-        watches: &watches,
+        possible_groups: &possible_groups,
         class_of_stack: &class_of_stack,
-        watched: &watched,
-        setting: &setting,
+        figures: &figures,
+        run_context: &run_context,
         classes: groups::sums(&all, &class_of_stack, classes.len()),
         title: &mut |name| titles.of(name),
     });
-    let (sites, groups) = named(&mut titles, &done_sites, done_groups);
+    let (sites, groups) = named(&mut titles, &finished_sites, finished_groups);
     let mut site_of = vec![NO_SITE; stacks.len()];
-    for (index, site) in done_sites.iter().enumerate() {
+    for (index, site) in finished_sites.iter().enumerate() {
         for &stack in &site.stacks {
             site_of[all[stack as usize].node as usize] = index as u32;
         }
@@ -141,7 +144,7 @@ pub fn assemble(
     let name = program.command.first().map_or("program", |name| name);
     let flame = flame::flame(&stacks, &all, &mut symbols, name.rsplit('/').next().unwrap_or(name));
     let locks = locks::locks(&stacks, &mut symbols, &end);
-    let system = system::system(reader, &program);
+    let system = system_calls::system(reader, &program);
     let notes = notes(reader, process, &program, &end, &stacks, &all, &symbols);
     let findings = Findings {
         version: VERSION,
@@ -159,27 +162,34 @@ pub fn assemble(
     Ok(Analysis { findings, process, site_of })
 }
 
-/// Stacks of one site that are in the same possible groups are one class. If a site has several classes,
-/// the second pass follows each of them.
-fn classes(all: &[Stack], drafts: &[Draft], watches: &[Watch]) -> (Vec<Class>, Vec<u32>) {
+/// Stacks of one site that are in the same possible groups are one class. If a site has several
+/// classes, the second pass follows each of them.
+fn classes(
+    all: &[StackStatistics],
+    drafts: &[SiteDraft],
+    possible_groups: &[PossibleGroup],
+) -> (Vec<StackClass>, Vec<u32>) {
     let mut within: Vec<Vec<u32>> = vec![Vec::new(); all.len()];
-    for (index, watch) in watches.iter().enumerate() {
-        watch.stacks.iter().for_each(|&stack| within[stack as usize].push(index as u32));
+    for (index, possible) in possible_groups.iter().enumerate() {
+        possible.stacks.iter().for_each(|&stack| within[stack as usize].push(index as u32));
     }
-    let mut classes: Vec<Class> = Vec::new();
+    let mut classes: Vec<StackClass> = Vec::new();
     let mut class_of = vec![0; all.len()];
     // Of the current site.
     let mut known = HashMap::new();
     for (site, draft) in drafts.iter().enumerate() {
         known.clear();
         for &stack in &draft.stacks {
-            let watches = std::mem::take(&mut within[stack as usize]);
-            class_of[stack as usize] = match known.get(&watches) {
+            let possible_groups = std::mem::take(&mut within[stack as usize]);
+            class_of[stack as usize] = match known.get(&possible_groups) {
                 Some(&class) => class,
                 None => {
                     let next = classes.len() as u32;
-                    classes.push(Class { site: site as u32, watches: watches.clone() });
-                    known.insert(watches, next);
+                    classes.push(StackClass {
+                        site: site as u32,
+                        possible_groups: possible_groups.clone(),
+                    });
+                    known.insert(possible_groups, next);
                     next
                 }
             };
@@ -189,40 +199,40 @@ fn classes(all: &[Stack], drafts: &[Draft], watches: &[Watch]) -> (Vec<Class>, V
     classes.iter().for_each(|class| of_site[class.site as usize] += 1);
     for (index, class) in classes.iter_mut().enumerate() {
         if of_site[class.site as usize] > 1 {
-            class.watches.push((watches.len() + index) as u32);
+            class.possible_groups.push((possible_groups.len() + index) as u32);
         }
     }
     (classes, class_of)
 }
 
 /// Names for sites and groups.
-struct Titles<'a, 'm> {
+struct TitleFinder<'a, 'm> {
     stacks: &'a Stacks,
-    all: &'a [Stack],
+    all: &'a [StackStatistics],
     symbols: &'a mut Symbols<'m>,
-    drafts: &'a [Draft],
-    watches: &'a [Watch],
+    drafts: &'a [SiteDraft],
+    possible_groups: &'a [PossibleGroup],
 }
 
-impl Titles<'_, '_> {
-    fn of(&mut self, name: &Name) -> String {
+impl TitleFinder<'_, '_> {
+    fn of(&mut self, name: &GroupName) -> String {
         match name {
-            Name::Work(watch) => self.work(*watch),
-            Name::Site(draft) => self.site(*draft).0,
-            Name::Words(words) => (*words).to_owned(),
+            GroupName::Work(possible) => self.work(*possible),
+            GroupName::Site(draft) => self.site(*draft).0,
+            GroupName::Words(words) => (*words).to_owned(),
         }
     }
 
-    /// The name of a piece of work: among its own frame and the function that it calls there, inlined
-    /// functions included, the innermost named one that makes [`NAMED`] of its allocations.
-    fn work(&mut self, watch: usize) -> String {
-        let Watch { node, stacks, .. } = &self.watches[watch];
+    /// The name of a piece of work: among its own frame and the function that it calls there,
+    /// inlined functions included, the innermost named one that makes [`NAMED`] of its allocations.
+    fn work(&mut self, possible: usize) -> String {
+        let PossibleGroup { node, stacks, .. } = &self.possible_groups[possible];
         // By depth: the functions there, inlined ones included.
         let mut levels: Vec<HashMap<String, u64>> = Vec::new();
         let mut total = 0;
         for &stack in stacks {
             let stack = &self.all[stack as usize];
-            total += stack.tally.count;
+            total += stack.statistics.count;
             let frames: Vec<NodeId> = self.stacks.frames(NodeId(stack.node)).collect();
             let at = frames.iter().position(|frame| frame == node).unwrap_or(0);
             let mut level = 0;
@@ -232,7 +242,8 @@ impl Titles<'_, '_> {
                     if levels.len() == level {
                         levels.push(HashMap::new());
                     }
-                    *levels[level].entry(inner.function.clone()).or_default() += stack.tally.count;
+                    *levels[level].entry(inner.function.clone()).or_default() +=
+                        stack.statistics.count;
                     level += 1;
                 }
             }
@@ -304,19 +315,19 @@ impl Titles<'_, '_> {
 
 /// Sites and groups with names, the groups by gain.
 fn named(
-    titles: &mut Titles<'_, '_>,
-    done: &[DoneSite],
-    groups: Vec<DoneGroup>,
+    titles: &mut TitleFinder<'_, '_>,
+    done: &[FinishedSite],
+    groups: Vec<FinishedGroup>,
 ) -> (Vec<Site>, Vec<Group>) {
-    let advice = |group: &DoneGroup| group.verdict.category != Category::LeaveIt;
-    let gain = |group: &DoneGroup| group.verdict.gain.map_or(0.0, |gain| gain.share);
+    let advice = |group: &FinishedGroup| group.verdict.category != Category::LeaveIt;
+    let gain = |group: &FinishedGroup| group.verdict.gain.map_or(0.0, |gain| gain.share);
     let mut order: Vec<usize> = (0..groups.len()).collect();
     order.sort_by(|&a, &b| {
         let (a, b) = (&groups[a], &groups[b]);
         advice(b)
             .cmp(&advice(a))
             .then(gain(b).total_cmp(&gain(a)))
-            .then(b.known.count.cmp(&a.known.count))
+            .then(b.measured.count.cmp(&a.measured.count))
     });
     let mut number = vec![0; groups.len()];
     order.iter().enumerate().for_each(|(new, &old)| number[old] = new as u32);
@@ -331,7 +342,7 @@ fn named(
             frames,
             stacks: site.stacks.len() as u32,
             group: number[site.group],
-            behaviour: site.known.behaviour(),
+            behaviour: site.measured.behaviour(),
         });
     }
     let mut groups: Vec<Group> = groups
@@ -341,7 +352,7 @@ fn named(
             id: number[old],
             title: titles.of(&group.name),
             sites: std::mem::take(&mut sites_of[old]),
-            behaviour: group.known,
+            behaviour: group.measured,
             verdict: group.verdict,
         })
         .collect();
@@ -354,10 +365,10 @@ fn costs_of(reader: &Reader, process: usize) -> Option<&Costs> {
     reader.processes()[process].end.as_ref()?.costs.as_ref()
 }
 
-fn program(reader: &Reader, number: usize, end: &FirstEnd) -> Program {
+fn program(reader: &Reader, number: usize, end: &StackPassResult) -> Program {
     let process = &reader.processes()[number];
     let totals = &end.totals;
-    let costs = Measured::new(costs_of(reader, number));
+    let costs = CallTimes::new(costs_of(reader, number));
     let usage = reader.end().map(|end| &end.usage);
     let measured = usage.map(|usage| usage.user_ns + usage.system_ns).filter(|&ns| ns > 0);
     // The kernel's figures are of all processes together.
@@ -378,7 +389,7 @@ fn program(reader: &Reader, number: usize, end: &FirstEnd) -> Program {
         cpu_ns,
         bare_cpu_ns: cpu_ns.map(|ns| {
             // Counting system calls took CPU time in the kernel that isn't the program's.
-            let counting = system::counting_ns(reader) as f64 * part;
+            let counting = system_calls::counting_ns(reader) as f64 * part;
             costs.without_recorder(ns.saturating_sub(counting as u64), totals)
         }),
         bare_measured: false,
@@ -410,9 +421,9 @@ fn notes(
     reader: &Reader,
     number: usize,
     program: &Program,
-    end: &FirstEnd,
+    end: &StackPassResult,
     stacks: &Stacks,
-    all: &[Stack],
+    all: &[StackStatistics],
     symbols: &Symbols<'_>,
 ) -> Vec<Note> {
     let mut notes = Vec::new();
@@ -426,14 +437,14 @@ fn notes(
             true,
             format!(
                 "its recording ended after {}, because the disk was full, a limit was reached or a call was forbidden: later events are missing",
-                words::time(full)
+                formatting::time(full)
             ),
         );
     }
     if let Some(missed) = process.end.as_ref().map(|end| end.missed).filter(|&missed| missed > 0) {
         note(
             true,
-            format!("not recorded because memory ran out: {}", words::counted(missed, "call")),
+            format!("not recorded because memory ran out: {}", formatting::counted(missed, "call")),
         );
     }
     if let Some(library) = process.end.as_ref().and_then(|end| end.new_unseen.as_ref()) {
@@ -462,7 +473,7 @@ fn notes(
             true,
             format!(
                 "{} came at the address of a live one: the recording lacks some frees",
-                words::counted(end.totals.twice, "block")
+                formatting::counted(end.totals.twice, "block")
             ),
         );
     }
@@ -471,7 +482,7 @@ fn notes(
             false,
             format!(
                 "{} of blocks from before the fork",
-                words::counted(end.totals.unknown_frees, "free")
+                formatting::counted(end.totals.unknown_frees, "free")
             ),
         );
     }
@@ -481,15 +492,18 @@ fn notes(
         let parent = stacks.parent(node);
         whole[node.0 as usize] = parent == NodeId::ROOT || whole[parent.0 as usize];
     }
-    let cut: u64 =
-        all.iter().filter(|stack| !whole[stack.node as usize]).map(|stack| stack.tally.count).sum();
+    let cut: u64 = all
+        .iter()
+        .filter(|stack| !whole[stack.node as usize])
+        .map(|stack| stack.statistics.count)
+        .sum();
     let enough = cut >= LEAST_CUT_OFF;
     if let Some(share) = share(cut, program.allocations).filter(|&share| enough && share > 0.01) {
         note(
             true,
             format!(
                 "{} of the allocations have a stack whose outermost callers could not be found",
-                words::percent(share)
+                formatting::percent(share)
             ),
         );
     }

@@ -1,26 +1,32 @@
 //! Allocations by function, from the outermost callers on.
 
 use super::findings::Flame;
-use super::first::Stack;
+use super::stack_pass::StackStatistics;
 use super::symbols::{Symbols, short};
 use hashbrown::HashMap;
 use trace_format::{NodeId, Stacks};
 
-/// What has a smaller share of the allocations and of the bytes is only in its callers' figures.
+/// A function with a smaller share of both the allocations and the bytes is left out; its figures
+/// are part of its callers'.
 const LEAST_SHARE: f64 = 0.0005;
-/// The most functions that are in the tree, each as often as it has callers: with more, the smallest are left out too.
+/// The most nodes of the tree. With more, the smallest are left out too.
 const MOST: usize = 20_000;
 
 /// The tree of a program.
-pub fn flame(stacks: &Stacks, all: &[Stack], symbols: &mut Symbols<'_>, name: &str) -> Flame {
+pub fn flame(
+    stacks: &Stacks,
+    all: &[StackStatistics],
+    symbols: &mut Symbols<'_>,
+    name: &str,
+) -> Flame {
     let mut own: Vec<(u64, u64)> = vec![(0, 0); stacks.len()];
     let mut total = (0_u64, 0_u64);
     for stack in all {
-        let place = &mut own[stack.node as usize];
-        place.0 += stack.tally.count;
-        place.1 = place.1.saturating_add(stack.tally.bytes);
-        total.0 += stack.tally.count;
-        total.1 = total.1.saturating_add(stack.tally.bytes);
+        let counts = &mut own[stack.node as usize];
+        counts.0 += stack.statistics.count;
+        counts.1 = counts.1.saturating_add(stack.statistics.bytes);
+        total.0 += stack.statistics.count;
+        total.1 = total.1.saturating_add(stack.statistics.bytes);
     }
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     // Parents have smaller numbers.
@@ -41,18 +47,19 @@ pub fn flame(stacks: &Stacks, all: &[Stack], symbols: &mut Symbols<'_>, name: &s
     }
     let mut root =
         Flame { name: name.to_owned(), count: total.0, bytes: total.1, ..Flame::default() };
-    let mut builder = Builder { stacks, symbols, own: &own, children: &children };
+    let mut builder = FlameBuilder { stacks, symbols, own: &own, children: &children };
     for from in [NodeId::ROOT, NodeId::CUT_OFF] {
         builder.add(from.0, &mut root);
     }
     sort(&mut root);
-    root.least_share = Some(bounded(&mut root, MOST).max(LEAST_SHARE));
+    root.least_share = Some(drop_smallest(&mut root, MOST).max(LEAST_SHARE));
     root
 }
 
-/// Leaves out the smallest until so many functions are left at most; the share of the smallest that is still there, if any
-/// had to go. A function has at least the share of what it calls, so nothing is left without its caller.
-fn bounded(root: &mut Flame, most: usize) -> f64 {
+/// Leaves out the smallest nodes until at most `most` are left. Returns the share of the smallest
+/// one left, or 0 if none was left out. A node has at least the share of each of its children, so
+/// no node loses its parent.
+fn drop_smallest(root: &mut Flame, most: usize) -> f64 {
     let whole = (root.count, root.bytes);
     let mut shares = Vec::new();
     let mut left: Vec<&Flame> = root.children.iter().collect();
@@ -64,33 +71,34 @@ fn bounded(root: &mut Flame, most: usize) -> f64 {
         return 0.0;
     }
     shares.sort_unstable_by(|a, b| b.total_cmp(a));
-    // Those that are as large as the first that has to go, go with it.
+    // Nodes of equal share are left out together.
     let too_small = shares[most];
     let least = shares[..most].iter().rev().copied().find(|share| *share > too_small);
-    keep(root, whole, too_small);
+    retain_larger(root, whole, too_small);
     least.unwrap_or(1.0)
 }
 
-fn keep(flame: &mut Flame, whole: (u64, u64), too_small: f64) {
+fn retain_larger(flame: &mut Flame, whole: (u64, u64), too_small: f64) {
     flame.children.retain(|child| share(child, whole) > too_small);
-    flame.children.iter_mut().for_each(|child| keep(child, whole, too_small));
+    flame.children.iter_mut().for_each(|child| retain_larger(child, whole, too_small));
 }
 
-/// The larger one of its shares of the allocations and of the bytes.
+/// The larger of its two shares: of the allocations, and of the bytes.
 fn share(flame: &Flame, (count, bytes): (u64, u64)) -> f64 {
     let part = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
     part(flame.count, count).max(part(flame.bytes, bytes))
 }
 
-struct Builder<'a, 'm> {
+struct FlameBuilder<'a, 'm> {
     stacks: &'a Stacks,
     symbols: &'a mut Symbols<'m>,
     own: &'a [(u64, u64)],
     children: &'a HashMap<u32, Vec<u32>>,
 }
 
-impl Builder<'_, '_> {
-    /// Adds what is called at a node. A stack has at most so many frames as the recorder keeps, so this goes no deeper.
+impl FlameBuilder<'_, '_> {
+    /// Adds the callees of a node. The recursion is as deep as the longest stack that the recorder
+    /// keeps.
     fn add(&mut self, node: u32, into: &mut Flame) {
         for &child in self.children.get(&node).map_or(&[][..], |nodes| nodes) {
             let (count, bytes) = self.own[child as usize];
@@ -137,14 +145,14 @@ mod tests {
         };
         let children = vec![node("a", 14_950, leaves(100)), node("b", 24_950, leaves(200))];
         let mut root = node("main", 39_900, children);
-        let least = bounded(&mut root, 150);
+        let least = drop_smallest(&mut root, 150);
         assert_eq!(size(&root), 150);
         assert_eq!(root.children.len(), 2);
         // 200 to 299 and 152 to 199 are the largest 148 leaves.
         assert!((least - 152.0 / 39_900.0).abs() < 1e-9, "{least}");
         assert_eq!((root.count, root.children[0].count), (39_900, 14_950));
         let before = root.clone();
-        assert_eq!(bounded(&mut root, 150), 0.0);
+        assert_eq!(drop_smallest(&mut root, 150), 0.0);
         assert_eq!(root, before);
     }
 
@@ -152,7 +160,7 @@ mod tests {
     fn functions_that_are_all_alike_go_together() {
         let mut root =
             node("main", 1000, (0..100).map(|i| node(&i.to_string(), 10, vec![])).collect());
-        assert_eq!(bounded(&mut root, 30), 1.0);
+        assert_eq!(drop_smallest(&mut root, 30), 1.0);
         assert_eq!(size(&root), 0);
     }
 }

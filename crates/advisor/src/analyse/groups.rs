@@ -1,79 +1,79 @@
 //! Groups the sites that one change would serve, and judges each group.
 
-use super::contexts::{Members, Watch};
-use super::costs::{self, Setting};
+use super::block_statistics::{BlockStatistics, share};
+use super::cost_model::{self, RunContext};
 use super::findings::{Allocator, Behaviour, Category, Verdict};
-use super::first::Stack;
-use super::rules::{self, Together};
-use super::second::Watched;
-use super::sites::Draft;
-use super::tally::{Tally, share};
+use super::group_pass::GroupFigures;
+use super::possible_groups::{Members, PossibleGroup};
+use super::rules::{self, LifetimesKnown};
+use super::sites::SiteDraft;
+use super::stack_pass::StackStatistics;
 use hashbrown::HashSet;
 use std::collections::BTreeMap;
 
-/// An inner piece of work replaces the one around it if it has at least this share of its gain, or of
-/// the blocks that it builds.
-const MOST_OF_IT: f64 = 0.9;
-const CORE: f64 = 0.5;
+/// An inner piece of work replaces the one around it if it has at least this share of its gain, or
+/// of the blocks that it builds.
+const ENOUGH_OF_GAIN: f64 = 0.9;
+const ENOUGH_OF_BLOCKS: f64 = 0.5;
 /// The least share of a possible group that must be left after other groups took their sites.
-const LEFT: f64 = 0.5;
+const ENOUGH_LEFT: f64 = 0.5;
 /// From this share of the allocations, or of the peak, on, a site is shown alone even if nothing is
 /// advised for it.
 const NOTABLE: f64 = 0.02;
 
 /// The figures of a site or a group.
 #[derive(Debug, Clone, Default)]
-pub struct Known {
-    pub tally: Tally,
-    pub watched: Watched,
+pub struct MeasuredBlocks {
+    pub statistics: BlockStatistics,
+    pub figures: GroupFigures,
 }
 
-impl Known {
+impl MeasuredBlocks {
     fn merge(&mut self, other: &Self) {
-        self.tally.merge(&other.tally);
-        self.watched.merge(&other.watched);
+        self.statistics.merge(&other.statistics);
+        self.figures.merge(&other.figures);
     }
 
     /// The figures in the form of the findings.
     pub fn behaviour(&self) -> Behaviour {
-        let (tally, watched) = (&self.tally, &self.watched);
-        let phases = &watched.phases;
-        let freed = tally.freed;
+        let (statistics, figures) = (&self.statistics, &self.figures);
+        let lifetimes = &figures.lifetimes;
+        let freed = statistics.freed;
         Behaviour {
-            count: tally.count,
-            reallocated: tally.reallocated,
-            bytes: tally.bytes,
-            large_bytes: tally.large_bytes,
-            dominant_size: tally.sizes.dominant().0,
-            dominant_share: tally.dominant_share(),
-            sizes: tally.sizes.different(),
-            least_size: tally.least_size,
-            most_size: tally.most_size,
-            lifetime_ns: tally.lifetime_ns.quantiles(),
-            lifetime_allocations: tally.lifetime_allocations.quantiles(),
-            same_thread_share: tally.same_thread_share(),
-            threads: tally.threads.count_ones(),
-            last_in_first_out_share: share(watched.in_order, freed).unwrap_or(0.0).min(1.0),
-            peak_live_objects: watched.peak_live,
-            peak_live_bytes: watched.peak_live_bytes,
-            never_freed: tally.never_freed,
-            freed_at_exit: tally.freed_at_exit,
-            burst_share: phases.burst_share(),
-            mean_burst: phases.mean_burst(),
-            returns_to_zero: phases.returns,
-            phase_objects: phases.objects(),
-            drag: phases.drag(),
-            peak_drag: phases.peak_drag(),
-            peak_held_bytes: phases.peak_held,
-            first_ns: tally.first_ns,
-            last_ns: tally.last_ns,
+            count: statistics.count,
+            reallocated: statistics.reallocated,
+            bytes: statistics.bytes,
+            large_bytes: statistics.large_bytes,
+            dominant_size: statistics.sizes.dominant().0,
+            dominant_share: statistics.dominant_share(),
+            sizes: statistics.sizes.different(),
+            least_size: statistics.least_size,
+            most_size: statistics.most_size,
+            lifetime_ns: statistics.lifetime_ns.quantiles(),
+            lifetime_allocations: statistics.lifetime_allocations.quantiles(),
+            same_thread_share: statistics.same_thread_share(),
+            threads: statistics.threads.count_ones(),
+            last_in_first_out_share: share(figures.in_order, freed).unwrap_or(0.0).min(1.0),
+            peak_live_objects: figures.peak_live,
+            peak_live_bytes: figures.peak_live_bytes,
+            never_freed: statistics.never_freed,
+            freed_at_exit: statistics.freed_at_exit,
+            burst_share: lifetimes.burst_share(),
+            mean_burst: lifetimes.mean_burst(),
+            returns_to_zero: lifetimes.returns,
+            phase_objects: lifetimes.objects(),
+            drag: lifetimes.drag(),
+            peak_drag: lifetimes.peak_drag(),
+            peak_held_bytes: lifetimes.peak_held,
+            first_ns: statistics.first_ns,
+            last_ns: statistics.last_ns,
         }
     }
 }
 
-impl Watched {
+impl GroupFigures {
     fn merge(&mut self, other: &Self) {
-        self.phases.merge(&other.phases);
+        self.lifetimes.merge(&other.lifetimes);
         self.in_order += other.in_order;
         self.peak_live += other.peak_live;
         self.peak_live_bytes = self.peak_live_bytes.saturating_add(other.peak_live_bytes);
@@ -82,25 +82,25 @@ impl Watched {
 
 /// A finished site: those stacks of a draft that are in one group.
 #[derive(Debug)]
-pub struct DoneSite {
+pub struct FinishedSite {
     pub draft: usize,
     pub stacks: Vec<u32>,
-    pub known: Known,
+    pub measured: MeasuredBlocks,
     pub group: usize,
 }
 
 /// A finished group.
 #[derive(Debug)]
-pub struct DoneGroup {
-    pub name: Name,
-    pub known: Behaviour,
+pub struct FinishedGroup {
+    pub name: GroupName,
+    pub measured: Behaviour,
     pub verdict: Verdict,
 }
 
 /// What a group is named after.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Name {
-    /// The function of a watch's node.
+pub enum GroupName {
+    /// The function of a possible group, by its index.
     Work(usize),
     /// A site's function.
     Site(usize),
@@ -109,47 +109,52 @@ pub enum Name {
 }
 
 /// The results of both passes.
-pub struct Material<'a> {
-    pub stacks: &'a [Stack],
-    pub drafts: &'a [Draft],
-    pub watches: &'a [Watch],
+pub struct GroupingInput<'a> {
+    pub stacks: &'a [StackStatistics],
+    pub drafts: &'a [SiteDraft],
+    pub possible_groups: &'a [PossibleGroup],
     pub class_of_stack: &'a [u32],
-    /// For each draft, then each watch, then each class.
-    pub watched: &'a [Watched],
-    pub setting: &'a Setting,
+    /// The figures of each draft, then of each possible group, then of each class.
+    pub figures: &'a [GroupFigures],
+    pub run_context: &'a RunContext,
     /// For each class: the sum over its stacks.
-    pub classes: Vec<Tally>,
+    pub classes: Vec<BlockStatistics>,
     /// The title of a piece of work or a site, for the lines to change.
-    pub title: &'a mut dyn FnMut(&Name) -> String,
+    pub title: &'a mut dyn FnMut(&GroupName) -> String,
 }
 
 /// The sum over the stacks of each class.
-pub fn sums(stacks: &[Stack], class_of_stack: &[u32], classes: usize) -> Vec<Tally> {
-    let mut sums = vec![Tally::default(); classes];
+pub fn sums(
+    stacks: &[StackStatistics],
+    class_of_stack: &[u32],
+    classes: usize,
+) -> Vec<BlockStatistics> {
+    let mut sums = vec![BlockStatistics::default(); classes];
     for (stack, &class) in stacks.iter().zip(class_of_stack) {
-        sums[class as usize].merge(&stack.tally);
+        sums[class as usize].merge(&stack.statistics);
     }
     sums
 }
 
 /// Makes groups of all sites. The estimated costs of all groups sum to at most the cost of all
-/// allocating: a group's blocks may seem to cost more than those of its sites, because more of them are
-/// live. Then all groups are judged once more at a lower price.
-pub fn make(mut material: Material<'_>) -> (Vec<DoneSite>, Vec<DoneGroup>) {
-    let done = at_once(&mut material);
-    let excess = excess(&done.1, material.setting);
+/// allocating: a group's blocks may seem to cost more than those of its sites, because more of them
+/// are live. Then all groups are judged once more at a lower price.
+pub fn make(mut input: GroupingInput<'_>) -> (Vec<FinishedSite>, Vec<FinishedGroup>) {
+    let done = group_once(&mut input);
+    let excess = excess(&done.1, input.run_context);
     if excess <= 1.0 {
         return done;
     }
-    let setting = Setting { pace: material.setting.pace / excess, ..material.setting.clone() };
-    let (sites, mut groups) = at_once(&mut Material {
-        setting: &setting,
-        classes: material.classes,
-        title: &mut *material.title,
-        ..material
+    let run_context =
+        RunContext { pace: input.run_context.pace / excess, ..input.run_context.clone() };
+    let (sites, mut groups) = group_once(&mut GroupingInput {
+        run_context: &run_context,
+        classes: input.classes,
+        title: &mut *input.title,
+        ..input
     });
     // At the lower price there may be other groups.
-    let excess = self::excess(&groups, &setting).max(1.0);
+    let excess = self::excess(&groups, &run_context).max(1.0);
     for gain in groups.iter_mut().filter_map(|group| group.verdict.gain.as_mut()) {
         gain.ceiling /= excess;
         gain.share /= excess;
@@ -158,47 +163,49 @@ pub fn make(mut material: Material<'_>) -> (Vec<DoneSite>, Vec<DoneGroup>) {
 }
 
 /// The estimated costs of all groups, divided by the cost of all allocating.
-fn excess(groups: &[DoneGroup], setting: &Setting) -> f64 {
+fn excess(groups: &[FinishedGroup], run_context: &RunContext) -> f64 {
     let ceilings = groups.iter().filter_map(|group| group.verdict.gain);
     let all: f64 = ceilings.map(|gain| gain.ceiling).sum();
-    setting.allocator_share.filter(|share| *share > 0.0).map_or(1.0, |share| all / share)
+    run_context.allocator_share.filter(|share| *share > 0.0).map_or(1.0, |share| all / share)
 }
 
-fn at_once(material: &mut Material<'_>) -> (Vec<DoneSite>, Vec<DoneGroup>) {
-    let mut taken: Vec<Option<usize>> = vec![None; material.stacks.len()];
+fn group_once(input: &mut GroupingInput<'_>) -> (Vec<FinishedSite>, Vec<FinishedGroup>) {
+    let mut taken: Vec<Option<usize>> = vec![None; input.stacks.len()];
     let mut groups = Vec::new();
-    material.seal(&mut taken, &mut groups);
-    material.arenas(&mut taken, &mut groups);
-    let mut sites = material.split(&taken);
-    material.rest(&mut sites, &mut groups);
+    input.seal(&mut taken, &mut groups);
+    input.arenas(&mut taken, &mut groups);
+    let mut sites = input.split(&taken);
+    input.rest(&mut sites, &mut groups);
     (sites, groups)
 }
 
-impl Material<'_> {
-    fn of_watch(&self, watch: usize) -> Known {
-        let mut known =
-            Known { watched: self.watched[self.drafts.len() + watch].clone(), ..Known::default() };
-        // A class has the same watches for all of its stacks.
+impl GroupingInput<'_> {
+    fn of_possible(&self, possible: usize) -> MeasuredBlocks {
+        let mut measured = MeasuredBlocks {
+            figures: self.figures[self.drafts.len() + possible].clone(),
+            ..MeasuredBlocks::default()
+        };
+        // A class has the same possible groups for all of its stacks.
         let mut seen = vec![false; self.classes.len()];
-        for &stack in &self.watches[watch].stacks {
+        for &stack in &self.possible_groups[possible].stacks {
             let class = self.class_of_stack[stack as usize] as usize;
             if !std::mem::replace(&mut seen[class], true) {
-                known.tally.merge(&self.classes[class]);
+                measured.statistics.merge(&self.classes[class]);
             }
         }
-        known
+        measured
     }
 
     fn count(&self, stacks: &[u32]) -> u64 {
-        stacks.iter().map(|&stack| self.stacks[stack as usize].tally.count).sum()
+        stacks.iter().map(|&stack| self.stacks[stack as usize].statistics.count).sum()
     }
 
-    /// Makes a possible group a group, if enough of it is left.
-    fn take(&self, watch: usize, taken: &mut [Option<usize>], group: usize) -> bool {
-        let stacks = &self.watches[watch].stacks;
+    /// Makes a possible group a group if other groups left enough of it. Returns whether it did.
+    fn take(&self, possible: usize, taken: &mut [Option<usize>], group: usize) -> bool {
+        let stacks = &self.possible_groups[possible].stacks;
         let left: Vec<u32> =
             stacks.iter().copied().filter(|&stack| taken[stack as usize].is_none()).collect();
-        if (self.count(&left) as f64) < LEFT * self.count(stacks) as f64 || left.is_empty() {
+        if (self.count(&left) as f64) < ENOUGH_LEFT * self.count(stacks) as f64 || left.is_empty() {
             return false;
         }
         left.iter().for_each(|&stack| taken[stack as usize] = Some(group));
@@ -206,29 +213,33 @@ impl Material<'_> {
     }
 
     /// Groups of blocks that are built once and stay.
-    fn seal(&mut self, taken: &mut [Option<usize>], groups: &mut Vec<DoneGroup>) {
-        let mut found: Vec<(usize, Behaviour, u32)> = (0..self.watches.len())
-            .filter(|&watch| self.watches[watch].members == Members::Lasting)
-            .filter_map(|watch| {
-                let behaviour = self.of_watch(watch).behaviour();
-                let others = rules::sealed(&behaviour, self.setting)?;
-                Some((watch, behaviour, others))
+    fn seal(&mut self, taken: &mut [Option<usize>], groups: &mut Vec<FinishedGroup>) {
+        let mut found: Vec<(usize, Behaviour, u32)> = (0..self.possible_groups.len())
+            .filter(|&possible| self.possible_groups[possible].members == Members::Lasting)
+            .filter_map(|possible| {
+                let behaviour = self.of_possible(possible).behaviour();
+                let others = rules::sealed(&behaviour, self.run_context)?;
+                Some((possible, behaviour, others))
             })
             .collect();
-        found.sort_by_key(|(watch, behaviour, _)| (std::cmp::Reverse(behaviour.count), *watch));
-        for (watch, behaviour, others) in self.innermost(&found, CORE, |found| found.count as f64) {
+        found.sort_by_key(|(possible, behaviour, _)| {
+            (std::cmp::Reverse(behaviour.count), *possible)
+        });
+        for (possible, behaviour, others) in
+            self.innermost(&found, ENOUGH_OF_BLOCKS, |found| found.count as f64)
+        {
             let group = groups.len();
-            if !self.take(watch, taken, group) {
+            if !self.take(possible, taken, group) {
                 continue;
             }
-            let name = Name::Work(watch);
+            let name = GroupName::Work(possible);
             let title = (self.title)(&name);
-            let verdict = rules::seal(&behaviour, &title, others, self.setting);
-            groups.push(DoneGroup { name, known: behaviour, verdict });
+            let verdict = rules::seal(&behaviour, &title, others, self.run_context);
+            groups.push(FinishedGroup { name, measured: behaviour, verdict });
         }
     }
 
-    /// Puts before each possible group the inner ones that have most of its gain.
+    /// Inserts before each possible group the smallest inner one that has most of its value.
     fn innermost<T: Copy>(
         &self,
         found: &[(usize, Behaviour, T)],
@@ -237,7 +248,7 @@ impl Material<'_> {
     ) -> Vec<(usize, Behaviour, T)> {
         let sets: Vec<HashSet<u32>> = found
             .iter()
-            .map(|(watch, ..)| self.watches[*watch].stacks.iter().copied().collect())
+            .map(|(possible, ..)| self.possible_groups[*possible].stacks.iter().copied().collect())
             .collect();
         let mut order = Vec::new();
         for outer in 0..found.len() {
@@ -257,36 +268,42 @@ impl Material<'_> {
     }
 
     /// Groups of pieces of work whose blocks are freed together.
-    fn arenas(&mut self, taken: &mut [Option<usize>], groups: &mut Vec<DoneGroup>) {
-        if self.setting.allocator_share.is_some_and(|share| share < rules::LEAST_ALLOCATOR_SHARE) {
+    fn arenas(&mut self, taken: &mut [Option<usize>], groups: &mut Vec<FinishedGroup>) {
+        if self
+            .run_context
+            .allocator_share
+            .is_some_and(|share| share < rules::LEAST_ALLOCATOR_SHARE)
+        {
             return;
         }
-        let mut found: Vec<(usize, Behaviour, ())> = (0..self.watches.len())
-            .map(|watch| (watch, self.of_watch(watch).behaviour(), ()))
-            .filter(|(watch, behaviour, ())| {
-                let moments = self.watches[*watch].moments;
+        let mut found: Vec<(usize, Behaviour, ())> = (0..self.possible_groups.len())
+            .map(|possible| (possible, self.of_possible(possible).behaviour(), ()))
+            .filter(|(possible, behaviour, ())| {
+                let moments = self.possible_groups[*possible].moments;
                 rules::arena(behaviour).is_ok_and(|without_reset| !(without_reset && moments))
-                    && rules::worth(costs::gain(behaviour, Allocator::Arena, self.setting))
+                    && rules::worth(cost_model::gain(behaviour, Allocator::Arena, self.run_context))
             })
             .collect();
         let value = |behaviour: &Behaviour| {
-            costs::gain(behaviour, Allocator::Arena, self.setting).map_or(0.0, |gain| gain.share)
+            cost_model::gain(behaviour, Allocator::Arena, self.run_context)
+                .map_or(0.0, |gain| gain.share)
         };
         found.sort_by(|a, b| value(&b.1).total_cmp(&value(&a.1)).then(a.0.cmp(&b.0)));
-        for (watch, behaviour, ()) in self.innermost(&found, MOST_OF_IT, value) {
+        for (possible, behaviour, ()) in self.innermost(&found, ENOUGH_OF_GAIN, value) {
             let group = groups.len();
-            if !self.take(watch, taken, group) {
+            if !self.take(possible, taken, group) {
                 continue;
             }
-            let name = Name::Work(watch);
+            let name = GroupName::Work(possible);
             let title = (self.title)(&name);
-            let verdict = rules::judge(&behaviour, &title, Together::Watched, None, self.setting);
-            groups.push(DoneGroup { name, known: behaviour, verdict });
+            let verdict =
+                rules::judge(&behaviour, &title, LifetimesKnown::Measured, None, self.run_context);
+            groups.push(FinishedGroup { name, measured: behaviour, verdict });
         }
     }
 
     /// The sites. A site is divided if only a part of it is in a group.
-    fn split(&self, taken: &[Option<usize>]) -> Vec<DoneSite> {
+    fn split(&self, taken: &[Option<usize>]) -> Vec<FinishedSite> {
         let mut sites = Vec::new();
         for (index, draft) in self.drafts.iter().enumerate() {
             let mut parts: BTreeMap<Option<usize>, Vec<u32>> = BTreeMap::new();
@@ -295,70 +312,76 @@ impl Material<'_> {
             }
             let whole = parts.len() == 1;
             for (group, stacks) in parts {
-                let known = if whole {
-                    Known { tally: draft.tally.clone(), watched: self.watched[index].clone() }
+                let measured = if whole {
+                    MeasuredBlocks {
+                        statistics: draft.statistics.clone(),
+                        figures: self.figures[index].clone(),
+                    }
                 } else {
                     self.part(&stacks)
                 };
                 let group = group.unwrap_or(usize::MAX);
-                sites.push(DoneSite { draft: index, stacks, known, group });
+                sites.push(FinishedSite { draft: index, stacks, measured, group });
             }
         }
-        sites.sort_by_key(|site| (std::cmp::Reverse(site.known.tally.count), site.draft));
+        sites.sort_by_key(|site| (std::cmp::Reverse(site.measured.statistics.count), site.draft));
         sites
     }
 
     /// The figures of some stacks of a site: the sum over their classes.
-    fn part(&self, stacks: &[u32]) -> Known {
-        let mut known = Known::default();
+    fn part(&self, stacks: &[u32]) -> MeasuredBlocks {
+        let mut measured = MeasuredBlocks::default();
         let mut seen = HashSet::new();
         for &stack in stacks {
-            known.tally.merge(&self.stacks[stack as usize].tally);
+            measured.statistics.merge(&self.stacks[stack as usize].statistics);
             let class = self.class_of_stack[stack as usize] as usize;
             if seen.insert(class) {
-                known.watched.merge(&self.watched[self.drafts.len() + self.watches.len() + class]);
+                measured
+                    .figures
+                    .merge(&self.figures[self.drafts.len() + self.possible_groups.len() + class]);
             }
         }
-        known
+        measured
     }
 
     /// The largest piece of work that most of a site's stacks are in, without its lasting blocks.
-    fn around(&self, stacks: &[u32]) -> Option<Behaviour> {
+    fn surrounding_work(&self, stacks: &[u32]) -> Option<Behaviour> {
         let own: HashSet<u32> = stacks.iter().copied().collect();
         let total = self.count(stacks);
-        let covers = |watch: &Watch| {
+        let covers = |possible: &PossibleGroup| {
             let common: Vec<u32> =
-                watch.stacks.iter().copied().filter(|stack| own.contains(stack)).collect();
+                possible.stacks.iter().copied().filter(|stack| own.contains(stack)).collect();
             self.count(&common) * 2 > total
         };
-        let watch = (0..self.watches.len())
-            .filter(|&watch| {
-                matches!(self.watches[watch].members, Members::Transient | Members::Kept)
+        let possible = (0..self.possible_groups.len())
+            .filter(|&possible| {
+                matches!(self.possible_groups[possible].members, Members::Transient | Members::Kept)
             })
-            .filter(|&watch| covers(&self.watches[watch]))
-            .max_by_key(|&watch| self.count(&self.watches[watch].stacks))?;
-        Some(self.of_watch(watch).behaviour())
+            .filter(|&possible| covers(&self.possible_groups[possible]))
+            .max_by_key(|&possible| self.count(&self.possible_groups[possible].stacks))?;
+        Some(self.of_possible(possible).behaviour())
     }
 
-    /// Groups for the remaining sites: those worth a change of their own, one group for a pool, and the rest.
-    fn rest(&mut self, sites: &mut [DoneSite], groups: &mut Vec<DoneGroup>) {
+    /// Groups for the remaining sites: those worth a change of their own, one group for a pool, and
+    /// the rest.
+    fn rest(&mut self, sites: &mut [FinishedSite], groups: &mut Vec<FinishedGroup>) {
         let (mut pooled, mut foreign, mut large, mut left) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for index in (0..sites.len()).filter(|&index| sites[index].group == usize::MAX) {
-            let behaviour = sites[index].known.behaviour();
-            let allocator = rules::allocator(&behaviour, Together::Watched);
-            let gain = costs::gain(&behaviour, allocator, self.setting);
-            let lasts = sites[index].known.tally.permanent_share() > 0.5;
+            let behaviour = sites[index].measured.behaviour();
+            let allocator = rules::allocator(&behaviour, LifetimesKnown::Measured);
+            let gain = cost_model::gain(&behaviour, allocator, self.run_context);
+            let lasts = sites[index].measured.statistics.permanent_share() > 0.5;
             match allocator {
-                _ if lasts => left.push((vec![index], Name::Site(sites[index].draft))),
+                _ if lasts => left.push((vec![index], GroupName::Site(sites[index].draft))),
                 Allocator::FreeList | Allocator::Slab | Allocator::Reap if rules::worth(gain) => {
-                    left.push((vec![index], Name::Site(sites[index].draft)));
+                    left.push((vec![index], GroupName::Site(sites[index].draft)));
                 }
                 Allocator::FreeList | Allocator::Pool | Allocator::Reap => pooled.push(index),
                 Allocator::Arena if behaviour.returns_to_zero > 0 => pooled.push(index),
                 Allocator::None if rules::is_mostly_large(&behaviour) => large.push(index),
                 Allocator::Slab | Allocator::None => foreign.push(index),
-                _ => left.push((vec![index], Name::Site(sites[index].draft))),
+                _ => left.push((vec![index], GroupName::Site(sites[index].draft))),
             }
         }
         for (indexes, words) in [
@@ -366,65 +389,74 @@ impl Material<'_> {
             (foreign, "blocks passed between threads"),
             (large, "blocks of more than 32 KiB"),
         ] {
-            let gathered = self.gathered(sites, &indexes);
-            let gain =
-                costs::gain(&gathered, rules::allocator(&gathered, Together::Summed), self.setting);
+            let summed = self.summed(sites, &indexes);
+            let gain = cost_model::gain(
+                &summed,
+                rules::allocator(&summed, LifetimesKnown::Summed),
+                self.run_context,
+            );
             if rules::worth(gain) && !indexes.is_empty() {
-                left.push((indexes, Name::Words(words)));
+                left.push((indexes, GroupName::Words(words)));
             } else {
-                let alone = |&index: &usize| (vec![index], Name::Site(sites[index].draft));
+                let alone = |&index: &usize| (vec![index], GroupName::Site(sites[index].draft));
                 left.extend(indexes.iter().map(alone));
             }
         }
         self.judge_rest(sites, left, groups);
     }
 
-    fn gathered(&self, sites: &[DoneSite], indexes: &[usize]) -> Behaviour {
-        let mut known = Known::default();
-        indexes.iter().for_each(|&index| known.merge(&sites[index].known));
-        known.behaviour()
+    fn summed(&self, sites: &[FinishedSite], indexes: &[usize]) -> Behaviour {
+        let mut measured = MeasuredBlocks::default();
+        indexes.iter().for_each(|&index| measured.merge(&sites[index].measured));
+        measured.behaviour()
     }
 
     fn judge_rest(
         &mut self,
-        sites: &mut [DoneSite],
-        candidates: Vec<(Vec<usize>, Name)>,
-        groups: &mut Vec<DoneGroup>,
+        sites: &mut [FinishedSite],
+        candidates: Vec<(Vec<usize>, GroupName)>,
+        groups: &mut Vec<FinishedGroup>,
     ) {
-        let allocations: u64 = self.stacks.iter().map(|stack| stack.tally.count).sum();
-        let peak = self.setting.peak_live_bytes;
-        let mut unnotable = Vec::new();
+        let allocations: u64 = self.stacks.iter().map(|stack| stack.statistics.count).sum();
+        let peak = self.run_context.peak_live_bytes;
+        let mut minor = Vec::new();
         for (indexes, name) in candidates {
-            let known = self.gathered(sites, &indexes);
+            let measured = self.summed(sites, &indexes);
             let stacks: Vec<u32> =
                 indexes.iter().flat_map(|&index| sites[index].stacks.iter().copied()).collect();
-            let notable = known.count as f64 >= NOTABLE * allocations as f64
-                || known.peak_live_bytes as f64 >= 0.1 * peak as f64;
-            let together = if indexes.len() == 1 { Together::Watched } else { Together::Summed };
+            let notable = measured.count as f64 >= NOTABLE * allocations as f64
+                || measured.peak_live_bytes as f64 >= 0.1 * peak as f64;
+            let together =
+                if indexes.len() == 1 { LifetimesKnown::Measured } else { LifetimesKnown::Summed };
             let verdict = if notable {
-                let wider = self.around(&stacks);
+                let wider = self.surrounding_work(&stacks);
                 let title = (self.title)(&name);
-                rules::judge(&known, &title, together, wider.as_ref(), self.setting)
+                rules::judge(&measured, &title, together, wider.as_ref(), self.run_context)
             } else {
-                rules::judge(&known, "", together, None, self.setting)
+                rules::judge(&measured, "", together, None, self.run_context)
             };
             if !notable && verdict.category == Category::LeaveIt {
-                unnotable.extend(indexes);
+                minor.extend(indexes);
                 continue;
             }
             let group = groups.len();
             indexes.iter().for_each(|&index| sites[index].group = group);
-            groups.push(DoneGroup { name, known, verdict });
+            groups.push(FinishedGroup { name, measured, verdict });
         }
-        if !unnotable.is_empty() {
+        if !minor.is_empty() {
             let group = groups.len();
-            let known = self.gathered(sites, &unnotable);
-            unnotable.iter().for_each(|&index| sites[index].group = group);
-            let mut verdict = rules::judge(&known, "", Together::Summed, None, self.setting);
+            let measured = self.summed(sites, &minor);
+            minor.iter().for_each(|&index| sites[index].group = group);
+            let mut verdict =
+                rules::judge(&measured, "", LifetimesKnown::Summed, None, self.run_context);
             if verdict.category != Category::LeaveIt {
-                verdict = rules::scattered(&known, unnotable.len(), self.setting);
+                verdict = rules::scattered(&measured, minor.len(), self.run_context);
             }
-            groups.push(DoneGroup { name: Name::Words("everything else"), known, verdict });
+            groups.push(FinishedGroup {
+                name: GroupName::Words("everything else"),
+                measured,
+                verdict,
+            });
         }
     }
 }

@@ -1,31 +1,32 @@
-//! How often numbers came, by powers of two.
+//! Histograms by powers of two.
 //!
-//! There are two for each stack, and most stacks allocate a few times: so a histogram of few classes has no room for others.
+//! There are two for each stack, and most stacks allocate only a few times, so a histogram stores
+//! the first few classes inline.
 
 use super::findings::Quantiles;
 
-/// Classes: 0, 1, 2 and 3, 4 to 7 and so on; the last has all that is larger.
+/// The number of classes: 0, 1, 2 to 3, 4 to 7 and so on. The last one has all larger values.
 const CLASSES: usize = 40;
-/// So many fit in the histogram itself.
+/// The most classes that are stored inline.
 const FEW: usize = 7;
 
-/// Numbers by powers of two.
+/// Counts of values by powers of two.
 #[derive(Debug, Clone, Default)]
 pub struct Histogram {
-    /// One bit for each class that has some.
+    /// One bit for each class that is not empty.
     present: u64,
-    counts: Counts,
+    counts: HistogramCounts,
 }
 
 #[derive(Debug, Clone)]
-enum Counts {
-    /// Of the classes that have some, in their order.
+enum HistogramCounts {
+    /// The counts of the classes that are not empty, in their order.
     Few([u32; FEW]),
-    /// Of all classes.
+    /// The counts of all classes.
     All(Box<[u32; CLASSES]>),
 }
 
-impl Default for Counts {
+impl Default for HistogramCounts {
     fn default() -> Self {
         Self::Few([0; FEW])
     }
@@ -47,24 +48,24 @@ impl Histogram {
     #[inline]
     fn add_to(&mut self, class: u32, count: u32) {
         let own = match &mut self.counts {
-            Counts::All(counts) => {
+            HistogramCounts::All(counts) => {
                 self.present |= 1 << class;
                 &mut counts[class as usize]
             }
-            Counts::Few(counts) if self.present >> class & 1 == 1 => {
+            HistogramCounts::Few(counts) if self.present >> class & 1 == 1 => {
                 &mut counts[below(self.present, class)]
             }
-            Counts::Few(_) => return self.add_to_another(class, count),
+            HistogramCounts::Few(_) => return self.add_to_new_class(class, count),
         };
         *own = own.saturating_add(count);
     }
 
-    /// Adds to a class that has none yet.
+    /// Adds to a class that is empty.
     #[cold]
-    fn add_to_another(&mut self, class: u32, count: u32) {
+    fn add_to_new_class(&mut self, class: u32, count: u32) {
         let before = self.present;
         match &mut self.counts {
-            Counts::Few(counts) if (before.count_ones() as usize) < FEW => {
+            HistogramCounts::Few(counts) if (before.count_ones() as usize) < FEW => {
                 let at = below(before, class);
                 counts.copy_within(at..FEW - 1, at + 1);
                 counts[at] = count;
@@ -72,7 +73,7 @@ impl Histogram {
             _ => {
                 let mut all = self.all();
                 all[class as usize] = count;
-                self.counts = Counts::All(Box::new(all));
+                self.counts = HistogramCounts::All(Box::new(all));
             }
         }
         self.present |= 1 << class;
@@ -80,7 +81,7 @@ impl Histogram {
 
     pub fn merge(&mut self, other: &Self) {
         match (&mut self.counts, &other.counts) {
-            (Counts::All(own), Counts::All(others)) => {
+            (HistogramCounts::All(own), HistogramCounts::All(others)) => {
                 for (own, other) in own.iter_mut().zip(others.iter()) {
                     *own = own.saturating_add(*other);
                 }
@@ -90,7 +91,7 @@ impl Histogram {
         }
     }
 
-    /// Each class that has some, with how many.
+    /// Calls `of` with each class that is not empty, and its count.
     fn each(&self, mut of: impl FnMut(u32, u32)) {
         let (mut left, mut at) = (self.present, 0);
         while left != 0 {
@@ -99,15 +100,15 @@ impl Histogram {
             of(
                 class,
                 match &self.counts {
-                    Counts::Few(counts) => counts[at],
-                    Counts::All(counts) => counts[class as usize],
+                    HistogramCounts::Few(counts) => counts[at],
+                    HistogramCounts::All(counts) => counts[class as usize],
                 },
             );
             at += 1;
         }
     }
 
-    /// By class.
+    /// The counts of all classes.
     fn all(&self) -> [u32; CLASSES] {
         let mut all = [0; CLASSES];
         self.each(|class, count| all[class as usize] = count);
@@ -120,7 +121,7 @@ impl Histogram {
         total
     }
 
-    /// The value that a share of all values are not above, within a factor of two.
+    /// The quantile of a share, within a factor of two.
     fn at(&self, share: f64) -> u64 {
         let wanted = (self.total() as f64 * share).ceil().max(1.0) as u64;
         let (mut seen, mut found) = (0, None);
@@ -144,8 +145,8 @@ impl Histogram {
         })
     }
 
-    /// The largest difference of the two distributions' cumulated shares, from 0 to 1 (Kolmogorov and Smirnov); classes
-    /// that lie side by side count half.
+    /// The Kolmogorov-Smirnov distance of two distributions, from 0 to 1: the largest difference of
+    /// their cumulative shares, not counting a shift by one class.
     pub fn distance(&self, other: &Self) -> f64 {
         let (own, others) = (self.total(), other.total());
         if own == 0 || others == 0 {
@@ -161,7 +162,7 @@ impl Histogram {
         let (a, b) = (shares(self, own), shares(other, others));
         let mut most: f64 = 0.0;
         for (class, own) in a.iter().enumerate() {
-            // The neighbours' values allow for a shift by one class.
+            // Compared with the neighbouring classes, to allow for a shift by one class.
             let (low, high) = (class.saturating_sub(1), (class + 1).min(CLASSES - 1));
             let above = (own - b[high]).max(0.0);
             let below = (b[low] - own).max(0.0);
@@ -171,7 +172,7 @@ impl Histogram {
     }
 }
 
-/// How many classes below this one have some.
+/// The number of classes below this one that are not empty.
 #[inline]
 fn below(present: u64, class: u32) -> usize {
     (present & ((1 << class) - 1)).count_ones() as usize
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn few_classes_and_many_are_counted_alike_in_whatever_order_they_come() {
+    fn inline_and_allocated_counts_are_right_in_any_order() {
         let mut chance = 1_u64;
         for classes in [1, 3, FEW as u64, FEW as u64 + 1, 64] {
             let (mut histogram, mut right) = (Histogram::default(), [0_u32; CLASSES]);
@@ -216,7 +217,7 @@ mod tests {
             assert_eq!(sum.quantiles(), histogram.quantiles());
             assert!(histogram.distance(&sum).abs() < 1e-9);
         }
-        // What most stacks have.
+        // Most stacks have inline counts.
         assert!(size_of::<Histogram>() <= 40);
     }
 }

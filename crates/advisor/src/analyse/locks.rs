@@ -1,10 +1,10 @@
 //! Waits for locks, by the place in the program that waited.
 
+use super::block_statistics::share;
 use super::findings::LockSite;
-use super::first::{FirstEnd, Waits};
+use super::formatting;
+use super::stack_pass::{LockWaits, StackPassResult};
 use super::symbols::Symbols;
-use super::tally::share;
-use super::words;
 use std::cmp::Reverse;
 use trace_format::{NodeId, Stacks};
 
@@ -16,12 +16,12 @@ const LOCK_FRAMES: usize = 16;
 const LEAST: f64 = 0.01;
 
 /// The places that waited, the longest total wait first.
-pub fn locks(stacks: &Stacks, symbols: &mut Symbols<'_>, end: &FirstEnd) -> Vec<LockSite> {
+pub fn locks(stacks: &Stacks, symbols: &mut Symbols<'_>, end: &StackPassResult) -> Vec<LockSite> {
     let mut waits: Vec<_> = end.locks.iter().collect();
     waits.sort_by_key(|((node, kind), waits)| (Reverse(waits.waited_ns), *node, *kind));
     waits.truncate(MOST_LOCKS);
     let thread_ns: u64 = end.threads.iter().map(|(first, last)| last - first).sum();
-    let site = |((node, kind), waits): (&(NodeId, &str), &Waits)| {
+    let site = |((node, kind), waits): (&(NodeId, &str), &LockWaits)| {
         // A thread's first event may be the end of a wait, so the share could be more than 1.
         let share = share(waits.waited_ns, thread_ns).map(|share| share.min(1.0));
         LockSite {
@@ -43,13 +43,13 @@ pub fn locks(stacks: &Stacks, symbols: &mut Symbols<'_>, end: &FirstEnd) -> Vec<
 }
 
 /// What to do about waits at one place.
-fn advice(kind: &str, waits: &Waits, share: f64) -> String {
+fn advice(kind: &str, waits: &LockWaits, share: f64) -> String {
     let locks = waits.locks.len() as u64;
     let of = match (kind, locks) {
         ("mutex", 1) => "a mutex".to_owned(),
-        ("mutex", _) => format!("{} mutexes", words::count(locks)),
+        ("mutex", _) => format!("{} mutexes", formatting::count(locks)),
         (_, 1) => "a read-write lock".to_owned(),
-        _ => format!("{} read-write locks", words::count(locks)),
+        _ => format!("{} read-write locks", formatting::count(locks)),
     };
     let remedy = match kind {
         "read" => {
@@ -67,9 +67,9 @@ fn advice(kind: &str, waits: &Waits, share: f64) -> String {
     };
     format!(
         "{} waits for {of} took {} in all, the longest {}: {} of the time of all threads. {remedy}",
-        words::count(waits.waits),
-        words::time(waits.waited_ns),
-        words::time(waits.longest_ns),
-        words::percent(share)
+        formatting::count(waits.waits),
+        formatting::time(waits.waited_ns),
+        formatting::time(waits.longest_ns),
+        formatting::percent(share)
     )
 }

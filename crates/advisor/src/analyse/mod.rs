@@ -1,42 +1,59 @@
 //! Analyses a recording: where the program allocates, how its blocks behave, which allocator fits.
 //!
-//! There are two passes over the events:
+//! The analysis passes over the events twice. The results are hypotheses; the replay tests them.
 //!
-//! 1. The [first] pass sums up, per stack, the figures that can be added.
-//! 2. Stacks with the same place become [sites]; calls below which much is allocated become possible
-//!    [pieces of work](contexts).
-//! 3. The [second] pass finds the figures of sites and pieces of work that can't be added up. It reads
-//!    the events that the first pass [kept](moves), or the recording again.
-//! 4. Sites become [groups], and the [rules] choose an allocator for each group.
+//! The files, lowest first; each imports only from files above it:
 //!
-//! The results are hypotheses; the replay tests them.
+//! | file | does |
+//! |---|---|
+//! | [`findings`] | the results: plain data that analysis, replay and report share |
+//! | [`formatting`] | figures as text |
+//! | `memory_hints` | prefetching and huge pages |
+//! | `histogram`, `block_statistics` | statistics of blocks that can be summed |
+//! | `lifetimes` | how the blocks of a group live and die together |
+//! | `live_blocks`, `resolver` | the live blocks by address; events resolved to blocks |
+//! | `event_pass` | a pass over the events, on three threads |
+//! | `kept_events` | keeps the events in memory for the second pass |
+//! | `overlap_check` | the check for overlapping blocks |
+//! | `stack_pass` | the first pass: totals, and the statistics of each stack |
+//! | `wrappers`, `symbols` | the names of functions, and which of them are wrappers |
+//! | `sites` | divides the stacks into sites: places in the program |
+//! | `possible_groups` | finds pieces of work whose blocks may share an allocator |
+//! | `group_pass` | the second pass: the lifetimes of sites and possible groups |
+//! | `cost_model` | estimates what allocating costs |
+//! | `code_changes`, `rules` | chooses an allocator from a group's figures, with the lines to change |
+//! | `groups` | divides the sites into groups, and judges each group |
+//! | `flame`, `locks` | the flame graph, and waits for locks |
+//! | `system_call_advice`, `system_calls` | what avoiding system calls would save |
+//! | `assemble` | runs all of this, and makes the findings |
+//! | [`table`] | prints the findings on one screen |
 
-mod ahead;
 mod assemble;
-mod changes;
-mod contexts;
-mod costs;
+mod block_statistics;
+mod code_changes;
+mod cost_model;
+mod event_pass;
 pub mod findings;
-mod first;
 mod flame;
+pub mod formatting;
+mod group_pass;
 mod groups;
 mod histogram;
-mod live;
+mod kept_events;
+mod lifetimes;
+mod live_blocks;
 mod locks;
-mod moves;
-mod overlap;
-mod pass;
-mod phase;
-mod resolve;
+mod memory_hints;
+mod overlap_check;
+mod possible_groups;
+mod resolver;
 mod rules;
-mod second;
-mod sidestep;
 mod sites;
+mod stack_pass;
 mod symbols;
-mod system;
+mod system_call_advice;
+mod system_calls;
 pub mod table;
-mod tally;
-pub mod words;
 mod wrappers;
 
 use bench::console::failure::Failure;
@@ -60,7 +77,8 @@ pub struct AnalyseArguments {
     /// Also check the recording: no two live blocks may overlap; exit code 1 if some do
     #[arg(long)]
     check: bool,
-    /// Analyse this process of the recording, numbered from 0; by default the one with the most events
+    /// Analyse this process of the recording, numbered from 0; by default the one with the most
+    /// events
     #[arg(long, value_name = "N")]
     process: Option<usize>,
     /// Number of rows of the table
@@ -77,7 +95,7 @@ pub const EXAMPLES: &str = "Examples:
 
 /// Options of an analysis.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
+pub struct AnalyseOptions {
     /// The process to analyse; `None`: the one with the most events.
     pub process: Option<usize>,
     /// Check that live blocks don't overlap.
@@ -86,7 +104,8 @@ pub struct Options {
     pub progress: bool,
     /// The CPU time of all processes without a recorder, where it was measured.
     pub bare_cpu_ns: Option<u64>,
-    /// Keep no events in memory between the passes: the recording is read twice, even if it is short.
+    /// Keep no events in memory between the passes: the recording is read twice, even if it is
+    /// short.
     pub frugal: bool,
 }
 
@@ -104,11 +123,11 @@ pub struct Analysis {
 
 /// Runs the command.
 pub fn run(arguments: &AnalyseArguments) -> Result<(), Failure> {
-    let options = Options {
+    let options = AnalyseOptions {
         process: arguments.process,
         check: arguments.check,
         progress: true,
-        ..Options::default()
+        ..AnalyseOptions::default()
     };
     let analysis = analyse(&arguments.file, &options)?;
     if arguments.json {
@@ -130,7 +149,7 @@ pub fn run(arguments: &AnalyseArguments) -> Result<(), Failure> {
 }
 
 /// Analyses one process of a recording.
-pub fn analyse(path: &Path, options: &Options) -> Result<Analysis, Failure> {
+pub fn analyse(path: &Path, options: &AnalyseOptions) -> Result<Analysis, Failure> {
     let failed = |error: TraceError| Failure::Failed(format!("{}: {error}", path.display()));
     let reader = Reader::open(path).map_err(failed)?;
     let process = match options.process {

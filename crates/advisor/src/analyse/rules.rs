@@ -1,12 +1,12 @@
-//! From behaviour to verdict.
+//! The rules that turn the behaviour of a group's blocks into a verdict.
 //!
-//! Each rule looks at a [`Behaviour`] and gives its reason in figures. Verdicts are hypotheses until the
-//! replay confirms them. `docs/src/advisor.md` explains the thresholds.
+//! Each rule looks at a [`Behaviour`] and gives its reason in figures. Verdicts are hypotheses
+//! until the replay confirms them. `docs/src/advisor.md` explains the thresholds.
 
-use super::costs::{self, Setting};
+use super::block_statistics::LARGEST;
+use super::cost_model::{self, RunContext};
 use super::findings::{Allocator, Behaviour, Category, Gain, Refusal, Verdict};
-use super::tally::LARGEST;
-use super::{changes, words};
+use super::{code_changes, formatting};
 
 /// From this share of frees by the allocating thread on, a group belongs to one thread.
 const OWN_THREAD: f64 = 0.99;
@@ -25,19 +25,21 @@ const REAP_OBJECTS: f64 = 64.0;
 const REAP_BURSTS: f64 = 0.5;
 /// From this share of the allocations on, the most frequent size counts as the only one.
 const ONE_SIZE: f64 = 0.9;
-/// From this share of the bytes in blocks of more than [`LARGEST`] on, a group consists of large blocks.
+/// From this share of the bytes in blocks of more than [`LARGEST`] on, a group consists of large
+/// blocks.
 const MOSTLY: f64 = 0.5;
 /// The least gain, as a share of the CPU time, that is worth a change.
 const LEAST_GAIN: f64 = 0.01;
-/// If all allocating and freeing takes less than this share of the CPU time, nothing is worth a change.
+/// If all allocating and freeing takes less than this share of the CPU time, nothing is worth a
+/// change.
 pub const LEAST_ALLOCATOR_SHARE: f64 = 0.02;
-/// What is sealed is built in this first part of the run, this share of it lasts to the end, and it has
-/// at least this many blocks and bytes.
+/// A group is a candidate for sealing if it is built within this share of the run, at least this
+/// share of its blocks lasts to the end, and it has at least this many blocks and bytes.
 const BUILT: f64 = 0.5;
 const LASTING: f64 = 0.9;
 const SEALED_OBJECTS: u64 = 64;
 const SEALED_BYTES: u64 = 16 << 10;
-/// From this share of blocks made by `realloc` on, it still changes.
+/// From this share of blocks made by `realloc` on, a group still changes, and is not sealed.
 const SEALED_REALLOCATED: f64 = 0.5;
 /// From this mean size on, blocks are probably the chunks of the program's own allocator.
 const POOL_CHUNK: u64 = 4 << 10;
@@ -47,13 +49,13 @@ pub fn arena(b: &Behaviour) -> Result<bool, String> {
     if b.same_thread_share < OWN_THREAD {
         return Err(format!(
             "another thread does {} of the frees",
-            words::percent(1.0 - b.same_thread_share)
+            formatting::percent(1.0 - b.same_thread_share)
         ));
     }
     if b.phase_objects < ARENA_OBJECTS {
         return Err(format!(
             "only {} blocks accumulate on average before all of them are freed, too few for a reset to pay",
-            words::number(b.phase_objects)
+            formatting::number(b.phase_objects)
         ));
     }
     let lasts = b.returns_to_zero == 0;
@@ -63,9 +65,9 @@ pub fn arena(b: &Behaviour) -> Result<bool, String> {
         let reset = if lasts { "it could never be reset before the end, and" } else { "it" };
         return Err(format!(
             "{reset} would hold {} times the live bytes (its peak {}, live {})",
-            words::number(b.drag.max(b.peak_drag)),
-            words::bytes(b.peak_held_bytes),
-            words::bytes(b.peak_live_bytes),
+            formatting::number(b.drag.max(b.peak_drag)),
+            formatting::bytes(b.peak_held_bytes),
+            formatting::bytes(b.peak_live_bytes),
         ));
     }
     Ok(lasts)
@@ -106,20 +108,20 @@ pub fn is_mostly_large(b: &Behaviour) -> bool {
 fn large(b: &Behaviour) -> String {
     format!(
         "{} of the bytes are in blocks of more than {} KiB, up to {}; a pool gives each of them a chunk of its own, often mapped anew, where malloc grows and reuses its blocks",
-        words::percent(b.large_bytes as f64 / b.bytes.max(1) as f64),
+        formatting::percent(b.large_bytes as f64 / b.bytes.max(1) as f64),
         LARGEST >> 10,
-        words::bytes(b.most_size),
+        formatting::bytes(b.most_size),
     )
 }
 
 /// Whether it may be read-only once it is built. `Some`: the number of other threads that work
 /// afterwards.
-pub fn sealed(b: &Behaviour, setting: &Setting) -> Option<u32> {
+pub fn sealed(b: &Behaviour, run_context: &RunContext) -> Option<u32> {
     let lasting = (b.never_freed + b.freed_at_exit) as f64 >= LASTING * b.count as f64;
-    let built = (b.last_ns as f64) < BUILT * setting.wall_ns as f64;
+    let built = (b.last_ns as f64) < BUILT * run_context.wall_ns as f64;
     let enough = b.count >= SEALED_OBJECTS && b.bytes >= SEALED_BYTES;
     let still = (b.reallocated as f64) < SEALED_REALLOCATED * b.count as f64;
-    let others = setting.threads_after(b.last_ns);
+    let others = run_context.threads_after(b.last_ns);
     (lasting && built && enough && still && b.threads == 1 && others >= 2).then_some(others)
 }
 
@@ -128,29 +130,31 @@ fn mean_size(b: &Behaviour) -> u64 {
 }
 
 /// The allocator that fits a group's blocks, whatever it gains.
-fn fitting(b: &Behaviour, known: Together) -> (Category, Allocator, bool) {
+fn fitting(b: &Behaviour, known: LifetimesKnown) -> (Category, Allocator, bool) {
     match arena(b) {
-        Ok(without_reset) if known == Together::Watched => {
+        Ok(without_reset) if known == LifetimesKnown::Measured => {
             (Category::Transient, Allocator::Arena, without_reset)
         }
         _ if free_list(b) => (Category::Transient, Allocator::FreeList, false),
-        _ if known == Together::Watched && reap(b) => (Category::Transient, Allocator::Reap, false),
+        _ if known == LifetimesKnown::Measured && reap(b) => {
+            (Category::Transient, Allocator::Reap, false)
+        }
         _ if slab(b) => (Category::Shared, Allocator::Slab, false),
         _ if pool(b) => (Category::Transient, Allocator::Pool, false),
         _ => (Category::BetterMalloc, Allocator::None, false),
     }
 }
 
-/// Whether a group's sites were watched together. If its figures are sums over sites, it is unknown
-/// which of their blocks are freed together.
+/// Whether the lifetimes of a group's sites were measured together. If its figures are sums over
+/// sites, it is unknown which of their blocks are freed together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Together {
-    Watched,
+pub enum LifetimesKnown {
+    Measured,
     Summed,
 }
 
 /// The allocator that fits a group's blocks, whatever it gains.
-pub fn allocator(b: &Behaviour, known: Together) -> Allocator {
+pub fn allocator(b: &Behaviour, known: LifetimesKnown) -> Allocator {
     fitting(b, known).1
 }
 
@@ -159,17 +163,17 @@ pub fn worth(gain: Option<Gain>) -> bool {
     gain.is_some_and(|gain| gain.share >= LEAST_GAIN)
 }
 
-/// The verdict on a group. `wider` is the largest piece of work around it; if an arena fits neither, the
-/// reason given is why it doesn't fit `wider`.
+/// The verdict on a group. `wider` is the largest piece of work around it; if an arena fits
+/// neither, the reason given is why it doesn't fit `wider`.
 pub fn judge(
     b: &Behaviour,
     title: &str,
-    known: Together,
+    known: LifetimesKnown,
     wider: Option<&Behaviour>,
-    setting: &Setting,
+    run_context: &RunContext,
 ) -> Verdict {
     let (category, allocator, without_reset) = fitting(b, known);
-    let gain = costs::gain(b, allocator, setting);
+    let gain = cost_model::gain(b, allocator, run_context);
     let mut refused = Vec::new();
     if allocator != Allocator::Arena
         && let Err(own) = arena(b)
@@ -180,8 +184,8 @@ pub fn judge(
     if allocator == Allocator::None && is_mostly_large(b) {
         refused.push(Refusal { allocator: Allocator::Pool, reason: large(b) });
     }
-    if setting.allocator_share.is_some_and(|share| share < LEAST_ALLOCATOR_SHARE) {
-        return leave(little_in_all(setting), gain, refused);
+    if run_context.allocator_share.is_some_and(|share| share < LEAST_ALLOCATOR_SHARE) {
+        return leave(little_in_all(run_context), gain, refused);
     }
     if !worth(gain) {
         return leave(too_little(b, gain), gain, refused);
@@ -194,12 +198,12 @@ pub fn judge(
             reason: format!(
                 "{}, {}; none of this project's allocators fits, but these blocks cost {} of the CPU time",
                 by_whom(b),
-                words::sizes(b),
-                words::percent(gain.map_or(0.0, |gain| gain.ceiling)),
+                formatting::sizes(b),
+                formatting::percent(gain.map_or(0.0, |gain| gain.ceiling)),
             ),
             refused,
             gain,
-            change: changes::better_malloc(),
+            change: code_changes::better_malloc(),
             candidate: false,
             replayed: None,
         };
@@ -211,25 +215,25 @@ pub fn judge(
         reason: reason(b, allocator, without_reset),
         refused,
         gain,
-        change: changes::change(allocator, title, b),
+        change: code_changes::change(allocator, title, b),
         candidate: false,
         replayed: None,
     }
 }
 
-/// The verdict on what is built once and then stays: a candidate for sealing.
-pub fn seal(b: &Behaviour, title: &str, others: u32, setting: &Setting) -> Verdict {
+/// The verdict on a group that is built once and then stays: a candidate for sealing.
+pub fn seal(b: &Behaviour, title: &str, others: u32, run_context: &RunContext) -> Verdict {
     let allocator = Allocator::Sealed;
     let gone = match b.count.saturating_sub(b.never_freed + b.freed_at_exit) {
         0 => "all of them".to_owned(),
-        some => format!("all but {} of them", words::count(some)),
+        some => format!("all but {} of them", formatting::count(some)),
     };
     let reason = format!(
         "one thread makes {} ({}) in the first {} of the run, and {gone} last to the end, while {others} other threads \
          work; a recording doesn't show writes, so check that nothing writes to them",
-        words::counted(b.count, "block"),
-        words::bytes(b.bytes),
-        words::percent(b.last_ns as f64 / setting.wall_ns.max(1) as f64),
+        formatting::counted(b.count, "block"),
+        formatting::bytes(b.bytes),
+        formatting::percent(b.last_ns as f64 / run_context.wall_ns.max(1) as f64),
     );
     Verdict {
         category: Category::ReadOnlyShared,
@@ -237,8 +241,8 @@ pub fn seal(b: &Behaviour, title: &str, others: u32, setting: &Setting) -> Verdi
         without_reset: true,
         reason,
         refused: Vec::new(),
-        gain: costs::gain(b, allocator, setting),
-        change: changes::change(allocator, title, b),
+        gain: cost_model::gain(b, allocator, run_context),
+        change: code_changes::change(allocator, title, b),
         candidate: true,
         replayed: None,
     }
@@ -259,36 +263,36 @@ fn leave(reason: String, gain: Option<Gain>, refused: Vec<Refusal>) -> Verdict {
 }
 
 /// The verdict on sites that have nothing in common.
-pub fn scattered(b: &Behaviour, sites: usize, setting: &Setting) -> Verdict {
+pub fn scattered(b: &Behaviour, sites: usize, run_context: &RunContext) -> Verdict {
     let reason = format!(
         "{} from {} that have nothing in common; none is worth a change",
-        words::counted(b.count, "block"),
-        words::counted(sites as u64, "place")
+        formatting::counted(b.count, "block"),
+        formatting::counted(sites as u64, "place")
     );
-    leave(reason, costs::gain(b, Allocator::None, setting), Vec::new())
+    leave(reason, cost_model::gain(b, Allocator::None, run_context), Vec::new())
 }
 
-fn little_in_all(setting: &Setting) -> String {
+fn little_in_all(run_context: &RunContext) -> String {
     format!(
         "allocating and freeing takes {} of the CPU time in all, and no allocator can save more",
-        words::about(setting.allocator_share.unwrap_or(0.0))
+        formatting::about(run_context.allocator_share.unwrap_or(0.0))
     )
 }
 
 fn too_little(b: &Behaviour, gain: Option<Gain>) -> String {
     let most = gain.map_or_else(
         || "their cost is unknown".to_owned(),
-        |gain| format!("they cost {} of the CPU time", words::at_most(gain.ceiling)),
+        |gain| format!("they cost {} of the CPU time", formatting::at_most(gain.ceiling)),
     );
-    let count = words::counted(b.count, "block");
+    let count = formatting::counted(b.count, "block");
     if b.never_freed + b.freed_at_exit == b.count {
         let stay = if b.count == 1 { "stays" } else { "stay" };
         format!("{count} that {stay} to the end; {most}")
     } else if is_mostly_large(b) && b.reallocated * 2 > b.count {
         let grow = if b.count == 1 { "grows" } else { "grow" };
-        format!("{count} that {grow} by realloc, up to {}; {most}", words::bytes(b.most_size))
+        format!("{count} that {grow} by realloc, up to {}; {most}", formatting::bytes(b.most_size))
     } else if mean_size(b) >= POOL_CHUNK {
-        let mean = words::bytes(mean_size(b));
+        let mean = formatting::bytes(mean_size(b));
         format!("{count} of {mean} on average, like the chunks of an allocator of its own; {most}")
     } else {
         format!("{count}; {most}")
@@ -299,51 +303,51 @@ fn by_whom(b: &Behaviour) -> String {
     if b.same_thread_share >= OWN_THREAD {
         "freed by the allocating thread".to_owned()
     } else {
-        format!("{} freed by another thread", words::percent(1.0 - b.same_thread_share))
+        format!("{} freed by another thread", formatting::percent(1.0 - b.same_thread_share))
     }
 }
 
 fn reason(b: &Behaviour, allocator: Allocator, without_reset: bool) -> String {
     let whom = by_whom(b);
     let lifetime = b.lifetime_allocations.map_or_else(String::new, |ages| {
-        format!(", nine in ten freed within {}", words::counted(ages.p90, "allocation"))
+        format!(", nine in ten freed within {}", formatting::counted(ages.p90, "allocation"))
     });
     match allocator {
         Allocator::Arena if without_reset => format!(
             "{} accumulate, and almost none is freed before the end; an arena would hold {} times the live bytes, provided that a longer run frees as little; {whom}",
-            words::counted(b.count, "block"),
-            words::number(b.drag),
+            formatting::counted(b.count, "block"),
+            formatting::number(b.drag),
         ),
         Allocator::Arena => format!(
             "{} blocks on average accumulate until all of them are freed ({}; {} of the frees in runs of 16 or more); an arena would hold {} times the live bytes; {whom}",
-            words::number(b.phase_objects),
-            words::times(b.returns_to_zero),
-            words::percent(b.burst_share),
-            words::number(b.drag),
+            formatting::number(b.phase_objects),
+            formatting::times(b.returns_to_zero),
+            formatting::percent(b.burst_share),
+            formatting::number(b.drag),
         ),
         Allocator::Reap => format!(
             "{} blocks in each piece of work; some are freed one by one, the rest in bursts of {} on average; {}; {whom}",
-            words::number(b.phase_objects),
-            words::number(b.mean_burst),
-            words::sizes(b),
+            formatting::number(b.phase_objects),
+            formatting::number(b.mean_burst),
+            formatting::sizes(b),
         ),
         Allocator::FreeList => format!(
             "{} of the blocks have {} bytes{lifetime}, at most {} live at once; {whom}",
-            words::percent(b.dominant_share),
+            formatting::percent(b.dominant_share),
             b.dominant_size,
-            words::count(b.peak_live_objects),
+            formatting::count(b.peak_live_objects),
         ),
         Allocator::Slab => format!(
             "{} of the blocks have {} bytes; {whom}; at most {} live at once",
-            words::percent(b.dominant_share),
+            formatting::percent(b.dominant_share),
             b.dominant_size,
-            words::count(b.peak_live_objects),
+            formatting::count(b.peak_live_objects),
         ),
         Allocator::Pool => format!(
             "{} of {}{lifetime}, at most {} live at once; {whom}",
-            words::counted(b.count, "block"),
-            words::sizes(b),
-            words::count(b.peak_live_objects),
+            formatting::counted(b.count, "block"),
+            formatting::sizes(b),
+            formatting::count(b.peak_live_objects),
         ),
         Allocator::Sealed | Allocator::None => whom,
     }

@@ -1,7 +1,7 @@
 //! Names, files and lines of a recording's frames, from what is installed on this machine.
 
 use super::findings::Frame;
-use super::first::Stack;
+use super::stack_pass::StackStatistics;
 use super::wrappers;
 use addr2line::Loader;
 use addr2line::gimli::{BaseAddresses, CieOrFde, EhFrame, RunTimeEndian, UnwindSection};
@@ -23,38 +23,44 @@ use trace_format::{Module, ModuleId, Modules, NodeId, Reader, Stacks, What};
 /// Where distributions put debug information.
 const DEBUG: &str = "/usr/lib/debug";
 
-/// The recorder's own file, which has gone with the recording's folder: programs allocate below it while it looks for the
-/// next malloc.
+/// The recorder's own file, which was deleted with the recording's directory. Some allocations have
+/// it in their stacks, because it allocates while it looks for the next malloc.
 const RECORDER: &str = "allot-recorder.so";
 
-/// Events that are looked at for what to open ahead.
-const LOOKED_AT: usize = 10_000;
+/// The number of events whose modules are opened in advance.
+const FIRST_EVENTS: usize = 10_000;
 
 /// Modules whose files were opened.
-pub type Opened = Vec<(ModuleId, Result<ModuleFile, Changed>)>;
+pub type OpenedModules = Vec<(ModuleId, Result<ModuleFile, FileChanged>)>;
 
-/// The names of one process's frames, looked up when they are asked for.
+/// The names of one process's frames, looked up on demand.
 pub struct Symbols<'m> {
     modules: &'m Modules,
     files: HashMap<ModuleId, ModuleFile>,
     known: HashMap<(Option<ModuleId>, u64), Rc<[Frame]>>,
-    /// Modules whose file isn't the one that was recorded.
+    /// Modules whose file is not the one that was recorded.
     changed: BTreeSet<String>,
-    /// Modules with neither debug information nor a symbol for some address that was asked for.
+    /// Modules with neither debug information nor a symbol for some address that was looked up.
     nameless: BTreeSet<String>,
 }
 
 impl<'m> Symbols<'m> {
-    /// The names of what lies in `modules`. The files of those that `stacks` begin in are opened at once, as many side by side as
-    /// there are processors, as far as they weren't `ahead`; the others when they are asked for.
-    pub fn new(modules: &'m Modules, stacks: &Stacks, all: &[Stack], ahead: Opened) -> Self {
-        let innermost = |stack: &Stack| stacks.module(NodeId(stack.node));
+    /// The names of the functions in `modules`. The files of those that contain the innermost frame
+    /// of a stack are opened at once, in parallel, except for those in `opened_in_advance`, which
+    /// are open; the others on demand.
+    pub fn new(
+        modules: &'m Modules,
+        stacks: &Stacks,
+        all: &[StackStatistics],
+        opened_in_advance: OpenedModules,
+    ) -> Self {
+        let innermost = |stack: &StackStatistics| stacks.module(NodeId(stack.node));
         let mut wanted: BTreeSet<ModuleId> = all.iter().filter_map(innermost).collect();
-        ahead.iter().for_each(|(id, _)| {
+        opened_in_advance.iter().for_each(|(id, _)| {
             wanted.remove(id);
         });
         let mut opened = open(modules, &wanted.into_iter().collect::<Vec<_>>());
-        opened.extend(ahead);
+        opened.extend(opened_in_advance);
         let mut symbols = Self {
             modules,
             files: HashMap::new(),
@@ -63,12 +69,13 @@ impl<'m> Symbols<'m> {
             nameless: BTreeSet::new(),
         };
         for (id, file) in opened {
-            symbols.files.insert(id, known(modules.get(id), file, &mut symbols.changed));
+            symbols.files.insert(id, module_file(modules.get(id), file, &mut symbols.changed));
         }
         symbols
     }
 
-    /// The functions at a node: those inlined first, the one that they are in last. Never empty.
+    /// The functions at a node: the innermost inlined one first, the one that contains them last.
+    /// Never empty.
     pub fn at(&mut self, stacks: &Stacks, node: NodeId) -> Rc<[Frame]> {
         let (module, address) = (stacks.module(node), stacks.return_address(node));
         if let Some(frames) = self.known.get(&(module, address)) {
@@ -95,7 +102,7 @@ impl<'m> Symbols<'m> {
             return vec![frame(function, None, "?", false)];
         };
         let module = self.modules.get(id);
-        // The call lies before the address behind it.
+        // The return address is that of the instruction after the call.
         let address = return_address.wrapping_sub(1).wrapping_sub(module.bias);
         let name = base_name(&module.path).to_owned();
         if name == RECORDER {
@@ -104,7 +111,7 @@ impl<'m> Symbols<'m> {
         let file = self
             .files
             .entry(id)
-            .or_insert_with(|| known(module, ModuleFile::open(module), &mut self.changed));
+            .or_insert_with(|| module_file(module, ModuleFile::open(module), &mut self.changed));
         let mut frames = file.frames(address, &name);
         if frames.is_empty() {
             let function = match file.symbol(address) {
@@ -121,12 +128,13 @@ impl<'m> Symbols<'m> {
     }
 }
 
-/// Opens the files of the modules that the first allocations of a process come from; for the time in which they are all read.
-pub fn open_ahead(reader: &Reader, process: usize) -> Opened {
-    // What is wrong with a recording is said where all of it is read.
+/// Opens the files of the modules that the first allocations of a process come from. This runs
+/// while another thread reads all events.
+pub fn open_in_advance(reader: &Reader, process: usize) -> OpenedModules {
+    // An error is reported where all of the recording is read.
     let Ok(mut events) = reader.events(process) else { return Vec::new() };
     let mut wanted = BTreeSet::new();
-    for _ in 0..LOOKED_AT {
+    for _ in 0..FIRST_EVENTS {
         let Some(Ok(event)) = events.next() else { break };
         if let What::Alloc { site, .. } = event.what {
             wanted.extend(events.stacks().module(site));
@@ -136,10 +144,11 @@ pub fn open_ahead(reader: &Reader, process: usize) -> Opened {
     wanted.into_iter().map(|id| (id, ModuleFile::open(modules.get(id)))).collect()
 }
 
-/// What is known of a module, whose file may be none of that recording: then the module is among those that have changed.
-fn known(
+/// A module's file, or an empty one if it is not the one that was recorded; then the module is
+/// added to `changed`.
+fn module_file(
     module: &Module,
-    opened: Result<ModuleFile, Changed>,
+    opened: Result<ModuleFile, FileChanged>,
     changed: &mut BTreeSet<String>,
 ) -> ModuleFile {
     if opened.is_err() {
@@ -148,8 +157,8 @@ fn known(
     opened.unwrap_or_default()
 }
 
-/// Opens the files of modules.
-fn open(modules: &Modules, wanted: &[ModuleId]) -> Opened {
+/// Opens the files of modules in parallel.
+fn open(modules: &Modules, wanted: &[ModuleId]) -> OpenedModules {
     let next = AtomicUsize::new(0);
     let some = || {
         let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
@@ -191,35 +200,35 @@ fn demangled(name: &str) -> String {
 
 /// A function in a symbol table.
 #[derive(Debug)]
-struct Symbol {
+struct FunctionSymbol {
     start: u64,
     size: u64,
     name: String,
 }
 
-/// What is known of a module's file.
+/// The names in a module's file.
 #[derive(Default)]
 pub struct ModuleFile {
-    symbols: Vec<Symbol>,
-    /// Where functions begin and end by the rules of unwinding; read when one has no name.
+    symbols: Vec<FunctionSymbol>,
+    /// Where functions begin and end, by the unwinding tables; read when a function has no name.
     functions: Option<Vec<Range<u64>>>,
     changed: bool,
     debug: Option<Loader>,
 }
 
-/// The file of a module is another one than was recorded.
+/// The file of a module is not the one that was recorded.
 #[derive(Debug)]
-pub struct Changed;
+pub struct FileChanged;
 
 impl ModuleFile {
-    /// Opens a module's file and its debug information. What can't be read has no names.
-    fn open(module: &Module) -> Result<Self, Changed> {
+    /// Opens a module's file and its debug information. A file that can't be read has no names.
+    fn open(module: &Module) -> Result<Self, FileChanged> {
         let path = Path::new(&module.path);
         if !path.is_absolute() {
             return Ok(Self::default());
         }
-        let main = Parsed::read(path);
-        let same = |parsed: &Parsed| {
+        let main = ElfFile::read(path);
+        let same = |parsed: &ElfFile| {
             module.build_id.is_empty()
                 || parsed.build_id.is_empty()
                 || parsed.build_id == module.build_id
@@ -239,7 +248,7 @@ impl ModuleFile {
             let candidates =
                 by_build_id(&module.build_id).into_iter().chain(by_link.into_iter().flatten());
             for candidate in candidates {
-                let Some(debug) = Parsed::read(&candidate).filter(|debug| same(debug)) else {
+                let Some(debug) = ElfFile::read(&candidate).filter(|debug| same(debug)) else {
                     continue;
                 };
                 symbols.extend(debug.symbols);
@@ -249,14 +258,15 @@ impl ModuleFile {
             }
         }
         if missing && from.is_none() {
-            return Err(Changed);
+            return Err(FileChanged);
         }
         symbols.sort_by_key(|symbol| (symbol.start, symbol.size));
         let debug = from.and_then(|from| Loader::new_with_sup(&from, alternative).ok());
         Ok(Self { symbols, functions: None, changed: missing, debug })
     }
 
-    /// Where the function begins that an address lies in, so that a function without a name is one all the same.
+    /// The start of the function that contains an address, which identifies a function without a
+    /// name.
     fn function(&mut self, path: &Path, address: u64) -> Option<u64> {
         if self.changed || !path.is_absolute() {
             return None;
@@ -267,7 +277,7 @@ impl ModuleFile {
         function.contains(&address).then_some(function.start)
     }
 
-    /// The functions at an address by the debug information.
+    /// The functions at an address, by the debug information.
     fn frames(&self, address: u64, module: &str) -> Vec<Frame> {
         let mut frames = Vec::new();
         let Some(Ok(mut found)) = self.debug.as_ref().map(|debug| debug.find_frames(address))
@@ -292,10 +302,10 @@ impl ModuleFile {
         frames
     }
 
-    /// The function that an address lies in by the symbol table.
+    /// The function that contains an address, by the symbol table.
     fn symbol(&self, address: u64) -> Option<&str> {
         let behind = self.symbols.partition_point(|symbol| symbol.start <= address);
-        // Symbols may lie within each other; a few steps back are enough.
+        // Symbols may be nested; looking at a few of them is enough.
         self.symbols[..behind]
             .iter()
             .rev()
@@ -305,7 +315,7 @@ impl ModuleFile {
     }
 }
 
-/// The functions of a file by its rules of unwinding, in order.
+/// The functions of a file, by its unwinding tables, in order.
 fn functions(path: &Path) -> Option<Vec<Range<u64>>> {
     let cache = ReadCache::new(File::open(path).ok()?);
     let file = object::File::parse(&cache).ok()?;
@@ -333,12 +343,13 @@ fn functions(path: &Path) -> Option<Vec<Range<u64>>> {
     Some(found)
 }
 
-/// The functions in a symbol table. Its names are read at once: one by one, each would be a system call.
+/// The functions in a symbol table. Its names are read at once, because each single read would be a
+/// system call.
 fn functions_of<'data, 'file>(
     file: &'file ElfFile64<'data, Endianness, &'data ReadCache<File>>,
     table: &SymbolTable<'data, FileHeader64<Endianness>, &'data ReadCache<File>>,
     symbols: impl Iterator<Item = ElfSymbol64<'data, 'file, Endianness, &'data ReadCache<File>>>,
-) -> impl Iterator<Item = Symbol> {
+) -> impl Iterator<Item = FunctionSymbol> {
     let names = file.section_by_index(table.string_section());
     let names = names.and_then(|section| section.data()).unwrap_or_default();
     let is_function = |symbol: &ElfSymbol64<'data, 'file, Endianness, &'data ReadCache<File>>| {
@@ -348,21 +359,21 @@ fn functions_of<'data, 'file>(
         let from = names.get(symbol.elf_symbol().st_name(file.endian()) as usize..)?;
         let name = from.split(|byte| *byte == 0).next()?;
         let name = std::str::from_utf8(name).ok()?.to_owned();
-        Some(Symbol { start: symbol.address(), size: symbol.size(), name })
+        Some(FunctionSymbol { start: symbol.address(), size: symbol.size(), name })
     })
 }
 
-/// A file as far as it interests here.
+/// The parts of an ELF file that are needed here.
 #[derive(Default)]
-struct Parsed {
+struct ElfFile {
     build_id: Vec<u8>,
-    symbols: Vec<Symbol>,
+    symbols: Vec<FunctionSymbol>,
     has_debug: bool,
     debug_link: Option<String>,
     alternative: Option<PathBuf>,
 }
 
-impl Parsed {
+impl ElfFile {
     fn read(path: &Path) -> Option<Self> {
         let cache = ReadCache::new(File::open(path).ok()?);
         let file = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
@@ -385,14 +396,14 @@ impl Parsed {
     }
 }
 
-/// Where the debug information of a build id lies.
+/// The path of the debug information for a build id.
 fn by_build_id(id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = id.split_first()?;
     let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
     Some(PathBuf::from(format!("{DEBUG}/.build-id/{first:02x}/{rest}.debug")))
 }
 
-/// Where a file's debug information by the name of its link may lie.
+/// The paths at which a file's debug information may be, by its debug link.
 fn debug_links(path: &Path, link: &str) -> Vec<PathBuf> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     let below = directory.strip_prefix("/").unwrap_or(directory);
@@ -443,21 +454,23 @@ mod tests {
     }
 
     #[test]
-    fn functions_without_names_are_found_by_the_rules_of_unwinding() {
+    fn functions_without_names_are_found_by_the_unwinding_tables() {
         let own = std::env::current_exe().unwrap();
-        let named = Parsed::read(&own).unwrap().symbols;
+        let named = ElfFile::read(&own).unwrap().symbols;
         let functions = functions(&own).unwrap();
         let starts: std::collections::HashSet<u64> =
             functions.iter().map(|function| function.start).collect();
-        let ours: Vec<_> = named.iter().filter(|symbol| symbol.name.contains("analyse")).collect();
-        assert!(ours.len() > 100);
-        let missing = ours.iter().filter(|symbol| !starts.contains(&symbol.start)).count();
-        assert_eq!(missing, 0, "of {}", ours.len());
+        let named_here: Vec<_> =
+            named.iter().filter(|symbol| symbol.name.contains("analyse")).collect();
+        assert!(named_here.len() > 100);
+        let missing = named_here.iter().filter(|symbol| !starts.contains(&symbol.start)).count();
+        assert_eq!(missing, 0, "of {}", named_here.len());
     }
 
     #[test]
     fn an_address_between_two_symbols_has_the_name_of_neither() {
-        let symbol = |start, size, name: &str| Symbol { start, size, name: name.to_owned() };
+        let symbol =
+            |start, size, name: &str| FunctionSymbol { start, size, name: name.to_owned() };
         let symbols = vec![symbol(0x1000, 0x40, "first"), symbol(0x9000, 0, "exported")];
         let file = ModuleFile { symbols, ..ModuleFile::default() };
         for (address, name) in [

@@ -1,8 +1,8 @@
 //! The findings on one screen.
 
 use super::findings::{Allocator, Category, Findings, Group};
+use super::formatting;
 use super::rules::LEAST_ALLOCATOR_SHARE;
-use super::words;
 use bench::console::print::{HEADING, NOTE, WIDTH, styled, wrapped};
 use bench::console::table::{Emphasis, Line, render};
 
@@ -32,17 +32,17 @@ pub fn advice(group: &Group) -> String {
 
 /// The whole text.
 pub fn table(findings: &Findings, rows: usize) -> String {
-    let mut text = head(findings);
+    let mut text = heading(findings);
     let advised =
         findings.groups.iter().filter(|group| group.verdict.category != Category::LeaveIt);
     if findings.groups.is_empty() {
         text += "\n";
     } else {
         let lines: Vec<Line> = findings.groups.iter().take(rows).map(line).collect();
-        let heads =
+        let headings =
             ["where", "sites", "allocations", "size", "peak live", "own", "drag", "gain", "advice"];
         text += "\n";
-        text += &render(&heads, &lines);
+        text += &render(&headings, &lines);
         text += "\n";
         if findings.groups.len() > rows {
             let more = findings.groups.len() - rows;
@@ -69,7 +69,7 @@ pub fn table(findings: &Findings, rows: usize) -> String {
         let whose = if little { String::new() } else { format!("{}: ", first.title) };
         text += &paragraph("Leave it as it is", &format!("{whose}{}", first.verdict.reason));
     }
-    text += &beside_memory(findings);
+    text += &advice_beside_memory(findings);
     text += "\n";
     for note in findings.notes.iter().take(NOTES) {
         let word = if note.warning { "warning: " } else { "" };
@@ -91,7 +91,7 @@ pub fn table(findings: &Findings, rows: usize) -> String {
 }
 
 /// The advice on system calls and locks, if there is any.
-fn beside_memory(findings: &Findings) -> String {
+fn advice_beside_memory(findings: &Findings) -> String {
     let mut text = String::new();
     for advice in &findings.system.advice {
         text += "\n";
@@ -100,21 +100,21 @@ fn beside_memory(findings: &Findings) -> String {
     let locks = findings.locks.iter().filter_map(|lock| Some((lock, lock.advice.as_ref()?)));
     for (lock, advice) in locks.take(REASONS) {
         let place = lock.frames.iter().find(|frame| !frame.wrapper);
-        let head =
+        let heading =
             place.map_or_else(|| "lock".to_owned(), |place| format!("lock in {}", place.function));
         text += "\n";
-        text += &paragraph(&head, advice);
+        text += &paragraph(&heading, advice);
     }
     text
 }
 
-fn paragraph(head: &str, text: &str) -> String {
-    let line = wrapped(&format!("{head}: {text}"));
+fn paragraph(heading: &str, text: &str) -> String {
+    let line = wrapped(&format!("{heading}: {text}"));
     // The style is put in after the lines were broken, so that its characters are not counted.
-    format!("{}\n", line.replacen(head, &styled(HEADING, head), 1))
+    format!("{}\n", line.replacen(heading, &styled(HEADING, heading), 1))
 }
 
-fn head(findings: &Findings) -> String {
+fn heading(findings: &Findings) -> String {
     let program = &findings.program;
     let mut command = program.command.join(" ");
     if command.chars().count() > WIDTH {
@@ -122,27 +122,27 @@ fn head(findings: &Findings) -> String {
     }
     let cpu = program.bare_cpu_ns.map_or_else(String::new, |ns| {
         let about = if program.bare_measured { "" } else { "about " };
-        format!("{about}{} of CPU time, ", words::time(ns))
+        format!("{about}{} of CPU time, ", formatting::time(ns))
     });
     let share = program.allocator_share.map_or_else(String::new, |share| {
-        format!(", which take {} of the CPU time", words::about(share))
+        format!(", which take {} of the CPU time", formatting::about(share))
     });
     let facts = format!(
         "{cpu}{}, {} of {}{share}; peak of live memory: {} in {}; {} by realloc; {} never freed.",
-        words::counted(program.threads.into(), "thread"),
-        words::counted(program.allocations, "allocation"),
-        words::bytes(program.bytes),
-        words::bytes(program.peak_live_bytes),
-        words::counted(program.peak_live_objects, "block"),
-        words::percent(program.realloc_share),
-        words::counted(program.live_at_end, "block"),
+        formatting::counted(program.threads.into(), "thread"),
+        formatting::counted(program.allocations, "allocation"),
+        formatting::bytes(program.bytes),
+        formatting::bytes(program.peak_live_bytes),
+        formatting::counted(program.peak_live_objects, "block"),
+        formatting::percent(program.realloc_share),
+        formatting::counted(program.live_at_end, "block"),
     );
     let mut text = format!("{}\n{}\n", styled(HEADING, command), wrapped(&facts));
     if let Some(overlaps) = &findings.overlaps {
         text += &format!(
             "{} checked: {} {} a live one.\n",
-            words::counted(overlaps.checked, "block"),
-            words::count(overlaps.found),
+            formatting::counted(overlaps.checked, "block"),
+            formatting::count(overlaps.found),
             if overlaps.found == 1 { "overlaps" } else { "overlap" },
         );
     }
@@ -156,18 +156,19 @@ fn line(group: &Group) -> Line {
     } else {
         format!("{}..{}", behaviour.least_size, short(behaviour.most_size))
     };
-    let gain = group.verdict.gain.map_or_else(|| "-".to_owned(), |gain| words::percent(gain.share));
+    let gain =
+        group.verdict.gain.map_or_else(|| "-".to_owned(), |gain| formatting::percent(gain.share));
     let gain = if gain.starts_with("less") { "<0.1 %".to_owned() } else { gain };
     let emphasis =
         if group.verdict.category == Category::LeaveIt { Emphasis::Plain } else { Emphasis::Own };
     let cells = vec![
         shortened(&group.title),
         group.sites.len().to_string(),
-        words::count(behaviour.count),
+        formatting::count(behaviour.count),
         size,
-        words::bytes(behaviour.peak_live_bytes),
-        words::percent(behaviour.same_thread_share),
-        words::number(behaviour.drag),
+        formatting::bytes(behaviour.peak_live_bytes),
+        formatting::percent(behaviour.same_thread_share),
+        formatting::number(behaviour.drag),
         gain,
         advice(group),
     ];
@@ -200,6 +201,6 @@ pub fn name(allocator: Allocator) -> &'static str {
         Allocator::Pool => "a pool",
         Allocator::Slab => "a slab",
         Allocator::Sealed => "a sealed object",
-        Allocator::None => "an allocator of ours",
+        Allocator::None => "an allocator of this project",
     }
 }

@@ -1,8 +1,8 @@
-//! Functions that only pass their callers' wishes on, known by their names.
+//! Wrappers: functions that only pass on their callers' requests, known by their names.
 //!
-//! The second test: the first one is structural, in [`sites`](super::sites).
+//! [`sites`](super::sites) also finds wrappers, by the behaviour of their callers' blocks.
 
-/// What such functions have in their names.
+/// Parts of the names of wrappers.
 const PARTS: [&str; 12] = [
     "malloc",
     "calloc",
@@ -18,7 +18,7 @@ const PARTS: [&str; 12] = [
     "xalloc",
 ];
 
-/// What the names of libraries' own containers and allocators begin with.
+/// Prefixes of the names of functions in containers and allocators of libraries.
 const PREFIXES: [&str; 19] = [
     "std::",
     "__gnu_cxx::",
@@ -41,7 +41,7 @@ const PREFIXES: [&str; 19] = [
     "<T as core::",
 ];
 
-/// Whole names.
+/// Names of wrappers.
 const NAMES: [&str; 25] = [
     "memalign",
     "valloc",
@@ -70,9 +70,9 @@ const NAMES: [&str; 25] = [
     "mem_get",
 ];
 
-/// Whether a function is such a one, by its name.
+/// Whether a function is a wrapper, by its name.
 pub fn by_name(function: &str) -> bool {
-    // Types of C++ results stand before names.
+    // Without the parameters of a C++ function.
     let name = function.split('(').next().unwrap_or(function);
     PREFIXES.iter().any(|prefix| function.starts_with(prefix))
         || NAMES.contains(&name)
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn allocating_functions_of_many_houses_are_known() {
+    fn allocating_functions_of_many_projects_are_known() {
         for name in [
             "malloc",
             "xmalloc",
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_that_make_something_of_their_own_are_not() {
+    fn functions_that_build_objects_are_no_wrappers() {
         for name in [
             "main",
             "xmlNewNode",

@@ -1,9 +1,20 @@
 //! `allot record`: runs a program, and writes each of its allocations and frees to a file.
+//!
+//! The files, lowest first; each imports only from files above it:
+//!
+//! | file | does |
+//! |---|---|
+//! | [`obstacle`](obstacle()) | finds out before the run whether a program can be recorded |
+//! | `inherited_state` | keeps signals and standard files for the program as they were |
+//! | `count` | counts system calls, with eBPF |
+//! | `collector` | packs the raw files of processes into a recording |
+//! | `run` | runs the program with the recorder, and packs its events meanwhile |
+//! | `show` | prints the events of a recording |
 
-mod collect;
+mod collector;
 mod count;
-mod inherited;
-mod program;
+mod inherited_state;
+mod obstacle;
 mod run;
 mod show;
 
@@ -14,9 +25,9 @@ use clap::Args;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-pub use collect::{Totals, why_unseen};
-pub use program::{Obstacle, obstacle};
-pub use run::{Ended, Output, record};
+pub use collector::{RecordingTotals, why_unseen};
+pub use obstacle::{Obstacle, obstacle};
+pub use run::{ProgramEnd, ProgramOutput, record};
 
 /// The arguments of `allot record`.
 #[derive(Debug, Args)]
@@ -66,15 +77,15 @@ Examples:
 
 /// The summary of a recording.
 #[derive(Debug, serde::Serialize)]
-struct Summary<'s> {
+struct RecordSummary<'s> {
     /// The file's name, with replacement characters for what is not UTF-8.
     file: &'s str,
     file_bytes: u64,
     bytes_per_event: f64,
     #[serde(flatten)]
-    totals: &'s Totals,
+    totals: &'s RecordingTotals,
     #[serde(flatten)]
-    ended: &'s Ended,
+    ended: &'s ProgramEnd,
     not_seen: Option<&'s str>,
 }
 
@@ -99,7 +110,7 @@ pub fn run(arguments: &RecordArguments) -> Result<(), Failure> {
     if let Some(Obstacle::Unseen(why) | Obstacle::Partly(why)) = &obstacle {
         print::to_errors(format!("allot: {why}"));
     }
-    let (ended, totals, bytes) = record(output, &path, &arguments.program, Output::Shared)?;
+    let (ended, totals, bytes) = record(output, &path, &arguments.program, ProgramOutput::Shared)?;
     if let Some(why) = &ended.not_counted {
         print::to_errors(format!("allot: system calls were not counted: {why}"));
     }
@@ -110,7 +121,7 @@ pub fn run(arguments: &RecordArguments) -> Result<(), Failure> {
         Some(Obstacle::Unseen(why) | Obstacle::Partly(why)) => Some(&**why),
         None => None,
     };
-    let summary = Summary {
+    let summary = RecordSummary {
         file: &output.to_string_lossy(),
         file_bytes: bytes,
         bytes_per_event: bytes as f64 / totals.events.max(1) as f64,
@@ -133,7 +144,7 @@ pub fn run(arguments: &RecordArguments) -> Result<(), Failure> {
 
 /// Finds a program's file, as a shell does.
 pub fn found(program: &OsStr) -> Result<PathBuf, Failure> {
-    program::find(program).ok_or_else(|| {
+    obstacle::find(program).ok_or_else(|| {
         let name = program.display();
         Failure::Failed(format!(
             "can't run {name}: no such program, or no permission to run it; check the name and PATH"
@@ -142,7 +153,7 @@ pub fn found(program: &OsStr) -> Result<PathBuf, Failure> {
 }
 
 /// The summary as text.
-fn in_one_line(summary: &Summary<'_>) -> String {
+fn in_one_line(summary: &RecordSummary<'_>) -> String {
     let totals = summary.totals;
     if totals.processes == 0 {
         return match summary.not_seen {

@@ -2,9 +2,9 @@
 //!
 //! Invariant: [`CHILD`] is 0 or the number of a child that has not been waited for.
 
-use super::collect::{Collector, Totals};
-use super::count::{Counter, Counts, costs};
-use super::inherited::Inherited;
+use super::collector::{Collector, RecordingTotals};
+use super::count::{CallCounts, Counter, call_costs};
+use super::inherited_state::InheritedState;
 use bench::console::failure::Failure;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use procfs::FromRead;
@@ -31,18 +31,18 @@ const LIBRARY_NAME: &str = "allot-recorder.so";
 
 const NICE: i32 = 10;
 /// How long the packer sleeps when there is nothing to do.
-const PAUSE: Duration = Duration::from_millis(20);
+const IDLE_TIME: Duration = Duration::from_millis(20);
 
 /// How the program ended, and what it used.
 #[derive(Debug, serde::Serialize)]
-pub struct Ended {
+pub struct ProgramEnd {
     pub outcome: Outcome,
     pub usage: Usage,
     /// Why its system calls were not counted, and where the remaining figures come from.
     pub not_counted: Option<String>,
 }
 
-impl Ended {
+impl ProgramEnd {
     /// The exit code to pass on.
     pub fn exit_code(&self) -> u8 {
         match self.outcome {
@@ -53,9 +53,9 @@ impl Ended {
 }
 
 /// The directory of the raw files, deleted when dropped.
-struct Directory(PathBuf);
+struct RawDirectory(PathBuf);
 
-impl Directory {
+impl RawDirectory {
     fn beside(file: &Path) -> io::Result<Self> {
         let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
         let parent = parent.unwrap_or(Path::new(".")).canonicalize()?;
@@ -68,7 +68,7 @@ impl Directory {
     }
 }
 
-impl Drop for Directory {
+impl Drop for RawDirectory {
     fn drop(&mut self) {
         // An error leaves the directory behind.
         let _ = fs::remove_dir_all(&self.0);
@@ -80,12 +80,12 @@ const UNLOADABLE: &str = "the path has a space, a colon or a dollar sign, which 
 
 /// A directory whose path the loader can read.
 #[derive(Debug)]
-enum LibraryPlace {
+enum LibraryDirectory {
     Beside(PathBuf),
     Temporary(tempfile::TempDir),
 }
 
-impl LibraryPlace {
+impl LibraryDirectory {
     fn beside(directory: &Path) -> Option<Self> {
         let loadable = |path: &Path| {
             let special = |byte| b" :$".contains(byte);
@@ -96,8 +96,10 @@ impl LibraryPlace {
         }
         [std::env::temp_dir(), "/tmp".into(), "/var/tmp".into()]
             .iter()
-            .filter(|place| loadable(place))
-            .find_map(|place| tempfile::Builder::new().prefix("allot-").tempdir_in(place).ok())
+            .filter(|library_directory| loadable(library_directory))
+            .find_map(|library_directory| {
+                tempfile::Builder::new().prefix("allot-").tempdir_in(library_directory).ok()
+            })
             .map(Self::Temporary)
     }
 
@@ -121,12 +123,12 @@ extern "C" fn pass_on(signal: i32) {
 }
 
 /// The handler of SIGINT and SIGQUIT, which the terminal sends to the program too: does nothing.
-extern "C" fn leave_to_the_program(_: i32) {}
+extern "C" fn ignore(_: i32) {}
 
 fn pass_signals_on() -> nix::Result<()> {
     let handlers: [(Signal, extern "C" fn(i32)); 4] = [
-        (Signal::SIGINT, leave_to_the_program),
-        (Signal::SIGQUIT, leave_to_the_program),
+        (Signal::SIGINT, ignore),
+        (Signal::SIGQUIT, ignore),
         (Signal::SIGTERM, pass_on),
         (Signal::SIGHUP, pass_on),
     ];
@@ -141,14 +143,14 @@ fn pass_signals_on() -> nix::Result<()> {
 
 /// Where the program's standard output goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Output {
-    /// To ours, unchanged.
+pub enum ProgramOutput {
+    /// To the standard output of this process.
     Shared,
-    /// To our standard error, so that our standard output has only our own output.
+    /// To the standard error of this process, whose standard output then has only its own output.
     ToErrors,
 }
 
-impl Output {
+impl ProgramOutput {
     fn of_child(self) -> Result<Stdio, Failure> {
         match self {
             Self::Shared => Ok(Stdio::inherit()),
@@ -167,8 +169,8 @@ pub fn record(
     output: &Path,
     program: &Path,
     command: &[OsString],
-    standard_output: Output,
-) -> Result<(Ended, Totals, u64), Failure> {
+    standard_output: ProgramOutput,
+) -> Result<(ProgramEnd, RecordingTotals, u64), Failure> {
     let cannot = |what: &str, error: &dyn std::fmt::Display| {
         Failure::Failed(format!("can't {what} {}: {error}", output.display()))
     };
@@ -179,20 +181,21 @@ pub fn record(
     }
     let file = File::create(output).map_err(|error| cannot("write", &error))?;
     let directory =
-        Directory::beside(output).map_err(|error| cannot("make a directory beside", &error))?;
-    let place = LibraryPlace::beside(&directory.0)
+        RawDirectory::beside(output).map_err(|error| cannot("make a directory beside", &error))?;
+    let library_directory = LibraryDirectory::beside(&directory.0)
         .ok_or_else(|| cannot("load the recorder from beside", &UNLOADABLE))?;
-    let library = place.path().join(LIBRARY_NAME);
+    let library = library_directory.path().join(LIBRARY_NAME);
     fs::write(&library, LIBRARY).map_err(|error| cannot("write beside", &error))?;
     let mut collector =
         Collector::new(&directory.0, file).map_err(|error| cannot("write", &error))?;
     let inherited = match standard_output {
-        Output::Shared => Inherited::take(),
-        Output::ToErrors => Inherited::take().with_standard_output(),
+        ProgramOutput::Shared => InheritedState::get(),
+        ProgramOutput::ToErrors => InheritedState::get().with_standard_output(),
     };
     pass_signals_on().map_err(|error| Failure::Failed(format!("can't handle signals: {error}")))?;
     let mut preload = library.into_os_string();
-    // If `allot` is itself recorded, that recorder's library must not write to our directory as well.
+    // If `allot` is itself recorded, that recorder's library must not write to our directory as
+    // well.
     let others = std::env::var_os("LD_PRELOAD").unwrap_or_default();
     for other in others.as_bytes().split(|&byte| byte == b':' || byte == b' ') {
         if !other.is_empty() && !other.ends_with(LIBRARY_NAME.as_bytes()) {
@@ -200,10 +203,10 @@ pub fn record(
             preload.push(OsStr::from_bytes(other));
         }
     }
-    let mut costs = costs::measure().ok();
+    let mut costs = call_costs::measure().ok();
     let mut counter = Counter::begin();
     if let (Ok(counter), Some(costs)) = (&mut counter, &mut costs) {
-        costs.counting = costs::counting(counter, costs.call).unwrap_or_default();
+        costs.counting = call_costs::counting(counter, costs.call).unwrap_or_default();
     }
     let mut prepared = Command::new(program);
     prepared
@@ -216,7 +219,7 @@ pub fn record(
     // SAFETY: both do nothing but calls of the kernel.
     unsafe {
         prepared.pre_exec(move || {
-            inherited.give();
+            inherited.restore();
             if let Some(entry) = entry {
                 entry.enter();
             }
@@ -231,15 +234,16 @@ pub fn record(
     CHILD.store(pid, Ordering::Relaxed);
     // Once the program has ended, only root may open it.
     let io = File::open(format!("/proc/{pid}/io")).ok();
-    collector.expect(child.id());
-    let (ended, collector) = beside(collector, counter.as_mut().ok(), || wait(pid, begun, io));
+    collector.set_first_process(child.id());
+    let (ended, collector) =
+        while_packing(collector, counter.as_mut().ok(), || wait(pid, begun, io));
     let mut ended =
         ended.map_err(|error| Failure::Failed(format!("can't wait for the program: {error}")))?;
     let counted =
         counter.and_then(|mut counter| counter.counts().map_err(|error| error.to_string()));
     let why = counted.as_ref().err();
     ended.not_counted = why.map(|why| format!("{why}; {}", other_sources(&ended.usage)));
-    let Counts { calls, small_transfers, page_faults } = counted.unwrap_or_default();
+    let CallCounts { calls, small_transfers, page_faults } = counted.unwrap_or_default();
     let end = RecordingEnd {
         outcome: Some(ended.outcome),
         usage: ended.usage.clone(),
@@ -264,8 +268,9 @@ fn other_sources(usage: &Usage) -> &'static str {
     }
 }
 
-/// Runs `other`; meanwhile packs events with a low priority, and looks up the names of counted files.
-fn beside<T>(
+/// Runs `other`; meanwhile packs events with a low priority, and looks up the names of counted
+/// files.
+fn while_packing<T>(
     mut collector: Collector,
     mut counter: Option<&mut Counter>,
     other: impl FnOnce() -> T,
@@ -276,9 +281,9 @@ fn beside<T>(
             // SAFETY: it touches no memory; on Linux it's this thread's priority alone.
             unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
             while !done.load(Ordering::Acquire) {
-                counter.iter_mut().for_each(|counter| counter.look_at_files());
-                if !collector.turn()? {
-                    thread::park_timeout(PAUSE);
+                counter.iter_mut().for_each(|counter| counter.update_file_names());
+                if !collector.pack_full_chunks()? {
+                    thread::park_timeout(IDLE_TIME);
                 }
             }
             Ok(collector)
@@ -294,7 +299,7 @@ fn beside<T>(
 }
 
 /// Waits for the program's end, and reads the kernel's figures on it.
-fn wait(pid: i32, begun: Instant, io: Option<File>) -> io::Result<Ended> {
+fn wait(pid: i32, begun: Instant, io: Option<File>) -> io::Result<ProgramEnd> {
     loop {
         // SAFETY: zero is a valid value, and the kernel writes to it.
         let waited = unsafe {
@@ -341,5 +346,5 @@ fn wait(pid: i32, begun: Instant, io: Option<File>) -> io::Result<Ended> {
         write_calls: io.as_ref().map(|io| io.syscw),
         written_bytes: io.as_ref().map(|io| io.wchar),
     };
-    Ok(Ended { outcome, usage, not_counted: None })
+    Ok(ProgramEnd { outcome, usage, not_counted: None })
 }

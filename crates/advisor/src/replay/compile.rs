@@ -1,16 +1,16 @@
 //! The second pass over a recording, which writes the steps.
 //!
-//! Memory: about 30 bytes for each live block, 4 for each slot, 16 for each shape (and several for its
-//! table), at most 64 KiB of steps for each running thread, and 12 bytes for each 8192 written steps. The
-//! file has 8 bytes for each step. There is a step for each allocation and each free, and one each time
-//! that a group which a plan may give an arena has no live block.
+//! Memory: about 30 bytes for each live block, 4 for each slot, 16 for each shape (and several for
+//! its table), at most 64 KiB of steps for each running thread, and 12 bytes for each 8192 written
+//! steps. The file has 8 bytes for each step. There is a step for each allocation and each free,
+//! and one each time that no block of a group is live for which a plan may use an arena.
 
-use super::blocks::{Bits, Table};
-use super::lanes;
+use super::number_map::{BitSet, NumberMap};
 use super::sequence::{
-    MOST_SLOTS, MOST_TOUCHED, NO_GROUP, Piece, Sequence, Shape, Step, Thread, What as Do,
+    MOST_SLOTS, MOST_TOUCHED, NO_GROUP, Piece, Sequence, Shape, Step, StepKind, ThreadSteps,
 };
-use super::survey::Survey;
+use super::thread_chains;
+use super::thread_scan::ThreadScan;
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs::File;
@@ -19,17 +19,18 @@ use trace_format::raw::{Flags, Origin};
 use trace_format::{Event, NodeId, TraceError, What};
 
 /// Steps of a thread that are written together.
-const PIECE: usize = 8192;
+const PIECE_STEPS: usize = 8192;
 /// The fewest events of an epoch, and the most epochs.
 const LEAST_EPOCH: u64 = 1024;
 const MOST_EPOCHS: u64 = 1024;
 
 /// What the sequence is compiled for.
 #[derive(Debug, Clone, Default)]
-pub struct Purpose {
-    /// By node: the group of its allocations, if a plan may serve them; otherwise [`NO_GROUP`].
+pub struct CompileOptions {
+    /// For each node: the group of its allocations, if a plan may serve them; otherwise
+    /// [`NO_GROUP`].
     pub group_of: Vec<u32>,
-    /// By group: whether to write a step each time that it has no live block.
+    /// For each group: whether to write a step each time that it has no live block.
     pub scoped: Vec<bool>,
     /// Also write the order of the steps of all threads.
     pub turns: bool,
@@ -73,7 +74,7 @@ impl From<io::Error> for CompileError {
 
 /// A live block.
 #[derive(Debug, Clone, Copy)]
-struct Block {
+struct ReplayBlock {
     thread: u32,
     slot: u32,
     shape: u32,
@@ -83,22 +84,22 @@ struct Block {
 
 /// The state of a thread.
 #[derive(Debug, Default)]
-struct Track {
+struct ThreadState {
     steps: Vec<u64>,
     free: Vec<u32>,
     live: u64,
     /// The block that this thread is resizing.
-    resizing: Option<Block>,
+    resizing: Option<ReplayBlock>,
 }
 
 /// Runs the second pass, and writes the steps to the file.
 pub fn compile(
     events: impl Iterator<Item = Result<Event, TraceError>>,
-    survey: &Survey,
-    purpose: &Purpose,
+    scan: &ThreadScan,
+    options: &CompileOptions,
     file: &mut File,
 ) -> Result<Sequence, CompileError> {
-    let mut compiler = Compiler::new(survey, purpose, file);
+    let mut compiler = Compiler::new(scan, options, file);
     for event in events {
         compiler.event(&event?)?;
     }
@@ -106,22 +107,22 @@ pub fn compile(
 }
 
 struct Compiler<'c> {
-    purpose: &'c Purpose,
-    crossing: &'c Bits,
-    out: Output<'c>,
+    options: &'c CompileOptions,
+    crossing: &'c BitSet,
+    out: StepWriter<'c>,
     sequence: Sequence,
-    tracks: Vec<Track>,
-    /// By thread, the number of its last event.
+    thread_states: Vec<ThreadState>,
+    /// For each thread: the number of its last event.
     last: Vec<u64>,
-    /// By lane: its current thread, or the next.
+    /// For each chain: the index of its current thread, or of the next one.
     current: Vec<usize>,
-    live: Table<u64, Block>,
-    shapes: Table<(u64, u64), u32>,
+    live: NumberMap<u64, ReplayBlock>,
+    shapes: NumberMap<(u64, u64), u32>,
     list: Vec<Shape>,
     /// Freed shared slots, each with the epoch of its free.
     freed: VecDeque<(u32, u32)>,
-    /// By group and thread: the number of the thread's own live blocks.
-    scopes: Table<u64, u64>,
+    /// For each group and thread: the number of the thread's own live blocks.
+    scopes: NumberMap<u64, u64>,
     events: u64,
     /// Live bytes, counting only those that the replay writes.
     touched: u64,
@@ -130,30 +131,30 @@ struct Compiler<'c> {
 }
 
 impl<'c> Compiler<'c> {
-    fn new(survey: &'c Survey, purpose: &'c Purpose, file: &'c mut File) -> Self {
-        let lanes = lanes::lanes(&survey.spans);
-        let mut threads = vec![Thread::default(); survey.spans.len()];
-        for (lane, members) in lanes.iter().enumerate() {
+    fn new(scan: &'c ThreadScan, options: &'c CompileOptions, file: &'c mut File) -> Self {
+        let chains = thread_chains::chains(&scan.spans);
+        let mut threads = vec![ThreadSteps::default(); scan.spans.len()];
+        for (chain, members) in chains.iter().enumerate() {
             for &thread in members {
-                threads[thread as usize].lane = lane as u32;
+                threads[thread as usize].chain = chain as u32;
             }
         }
         Self {
-            purpose,
-            crossing: &survey.crossing,
-            out: Output { file, at: 0 },
-            tracks: survey.spans.iter().map(|_| Track::default()).collect(),
-            last: survey.spans.iter().map(|span| span.map_or(0, |span| span.last)).collect(),
-            current: vec![0; lanes.len()],
-            sequence: Sequence { threads, lanes, ..Sequence::default() },
-            live: Table::default(),
-            shapes: Table::default(),
+            options,
+            crossing: &scan.crossing,
+            out: StepWriter { file, at: 0 },
+            thread_states: scan.spans.iter().map(|_| ThreadState::default()).collect(),
+            last: scan.spans.iter().map(|span| span.map_or(0, |span| span.last)).collect(),
+            current: vec![0; chains.len()],
+            sequence: Sequence { threads, chains, ..Sequence::default() },
+            live: NumberMap::default(),
+            shapes: NumberMap::default(),
             list: Vec::new(),
             freed: VecDeque::new(),
-            scopes: Table::default(),
+            scopes: NumberMap::default(),
             events: 0,
             touched: 0,
-            epoch_length: LEAST_EPOCH.max(survey.events.div_ceil(MOST_EPOCHS)),
+            epoch_length: LEAST_EPOCH.max(scan.events.div_ceil(MOST_EPOCHS)),
             turns: Vec::new(),
         }
     }
@@ -172,7 +173,7 @@ impl<'c> Compiler<'c> {
         if self.last[number] + 1 == self.events {
             self.ended(thread)?;
         }
-        if self.events.is_multiple_of(self.epoch_length) && self.sequence.lanes.len() > 1 {
+        if self.events.is_multiple_of(self.epoch_length) && self.sequence.chains.len() > 1 {
             self.next_epoch()?;
         }
         Ok(())
@@ -188,27 +189,27 @@ impl<'c> Compiler<'c> {
     ) -> Result<(), CompileError> {
         let crosses = self.crossing.get(self.sequence.allocations);
         self.sequence.allocations += 1;
-        let group = self.purpose.group_of.get(site.0 as usize).copied().unwrap_or(NO_GROUP);
+        let group = self.options.group_of.get(site.0 as usize).copied().unwrap_or(NO_GROUP);
         let shape = self.shape(size, group, flags, crosses)?;
         let resized = match flags.origin() {
-            Origin::Realloc => self.tracks[thread as usize].resizing.take(),
+            Origin::Realloc => self.thread_states[thread as usize].resizing.take(),
             _ => None,
         };
-        self.settle(thread)?;
+        self.free_unresized(thread)?;
         if let Some(lost) = self.live.remove(&address) {
             self.sequence.skipped.lost_frees += 1;
             self.free(thread, lost)?;
         }
         if let Some(old) = resized {
-            self.push(thread, Step::new(Do::ResizeFrom, old.slot, old.crosses, old.shape))?;
-            self.let_go(thread, old);
+            self.push(thread, Step::new(StepKind::ResizeFrom, old.slot, old.crosses, old.shape))?;
+            self.release_slot(thread, old);
         }
         let slot = self.take_slot(thread, crosses)?;
-        let what = if resized.is_some() { Do::ResizeTo } else { Do::Allocate };
+        let what = if resized.is_some() { StepKind::ResizeTo } else { StepKind::Allocate };
         self.push(thread, Step::new(what, slot, crosses, shape))?;
-        let block = Block { thread, slot, shape, group, crosses };
+        let block = ReplayBlock { thread, slot, shape, group, crosses };
         if !crosses {
-            self.tracks[thread as usize].live += 1;
+            self.thread_states[thread as usize].live += 1;
             if self.is_scoped(group) {
                 *self.scopes.entry(scope(group, thread)).or_default() += 1;
             }
@@ -223,31 +224,31 @@ impl<'c> Compiler<'c> {
     }
 
     fn freed(&mut self, thread: u32, address: u64, by_realloc: bool) -> Result<(), CompileError> {
-        self.settle(thread)?;
+        self.free_unresized(thread)?;
         match self.live.remove(&address) {
             None => self.sequence.skipped.unknown_frees += 1,
-            Some(block) if by_realloc => self.tracks[thread as usize].resizing = Some(block),
+            Some(block) if by_realloc => self.thread_states[thread as usize].resizing = Some(block),
             Some(block) => self.free(thread, block)?,
         }
         Ok(())
     }
 
     /// Frees the block that the thread began to resize, if the resize didn't come.
-    fn settle(&mut self, thread: u32) -> Result<(), CompileError> {
-        match self.tracks[thread as usize].resizing.take() {
+    fn free_unresized(&mut self, thread: u32) -> Result<(), CompileError> {
+        match self.thread_states[thread as usize].resizing.take() {
             Some(block) => self.free(thread, block),
             None => Ok(()),
         }
     }
 
-    fn free(&mut self, thread: u32, block: Block) -> Result<(), CompileError> {
-        self.push(thread, Step::new(Do::Free, block.slot, block.crosses, block.shape))?;
-        self.let_go(thread, block);
+    fn free(&mut self, thread: u32, block: ReplayBlock) -> Result<(), CompileError> {
+        self.push(thread, Step::new(StepKind::Free, block.slot, block.crosses, block.shape))?;
+        self.release_slot(thread, block);
         self.reset_if_empty(thread, block)
     }
 
     /// Frees a block's slot; the block is no longer live.
-    fn let_go(&mut self, thread: u32, block: Block) {
+    fn release_slot(&mut self, thread: u32, block: ReplayBlock) {
         debug_assert!(block.crosses || block.thread == thread);
         self.touched -= self.list[block.shape as usize].size.min(MOST_TOUCHED as u64);
         if block.crosses {
@@ -255,9 +256,9 @@ impl<'c> Compiler<'c> {
             self.freed.push_back((epoch, block.slot));
             return;
         }
-        let track = &mut self.tracks[thread as usize];
-        track.free.push(block.slot);
-        track.live -= 1;
+        let state = &mut self.thread_states[thread as usize];
+        state.free.push(block.slot);
+        state.live -= 1;
         if self.is_scoped(block.group)
             && let Some(live) = self.scopes.get_mut(&scope(block.group, thread))
         {
@@ -265,24 +266,25 @@ impl<'c> Compiler<'c> {
         }
     }
 
-    fn reset_if_empty(&mut self, thread: u32, gone: Block) -> Result<(), CompileError> {
+    fn reset_if_empty(&mut self, thread: u32, gone: ReplayBlock) -> Result<(), CompileError> {
         if gone.crosses
             || !self.is_scoped(gone.group)
             || self.scopes.get(&scope(gone.group, thread)).is_some_and(|live| *live > 0)
         {
             return Ok(());
         }
-        self.push(thread, Step::new(Do::Reset, 0, false, gone.group))
+        self.push(thread, Step::new(StepKind::Reset, 0, false, gone.group))
     }
 
     fn is_scoped(&self, group: u32) -> bool {
-        self.purpose.scoped.get(group as usize).is_some_and(|scoped| *scoped)
+        self.options.scoped.get(group as usize).is_some_and(|scoped| *scoped)
     }
 
     fn take_slot(&mut self, thread: u32, shared: bool) -> Result<u32, CompileError> {
         let next = if shared {
-            // With several threads, a slot is reused only after all threads have left the epoch of its free.
-            let at_once = self.sequence.lanes.len() > 1;
+            // With several threads, a slot is reused only after all threads have left the epoch of
+            // its free.
+            let at_once = self.sequence.chains.len() > 1;
             let epoch = self.sequence.arrivals.len() as u32;
             if let Some(&(freed, slot)) = self.freed.front()
                 && (!at_once || freed + 2 <= epoch)
@@ -292,7 +294,7 @@ impl<'c> Compiler<'c> {
             }
             &mut self.sequence.shared_slots
         } else {
-            if let Some(slot) = self.tracks[thread as usize].free.pop() {
+            if let Some(slot) = self.thread_states[thread as usize].free.pop() {
                 return Ok(slot);
             }
             &mut self.sequence.threads[thread as usize].slots
@@ -332,21 +334,21 @@ impl<'c> Compiler<'c> {
     }
 
     fn push(&mut self, thread: u32, step: Step) -> Result<(), CompileError> {
-        let track = &mut self.tracks[thread as usize];
-        track.steps.push(step.0);
+        let state = &mut self.thread_states[thread as usize];
+        state.steps.push(step.0);
         self.sequence.steps += 1;
-        if track.steps.len() == PIECE {
-            self.out.steps(track, &mut self.sequence.threads[thread as usize])?;
+        if state.steps.len() == PIECE_STEPS {
+            self.out.steps(state, &mut self.sequence.threads[thread as usize])?;
         }
-        if self.purpose.turns {
+        if self.options.turns {
             match self.turns.last_mut() {
                 Some(turn) if *turn >> 32 == u64::from(thread) && *turn as u32 != u32::MAX => {
                     *turn += 1;
                 }
                 _ => self.turns.push(u64::from(thread) << 32 | 1),
             }
-            if self.turns.len() > PIECE {
-                // The last one may still grow.
+            if self.turns.len() > PIECE_STEPS {
+                // The last turn may still grow.
                 let last = self.turns.pop();
                 self.out.words(&mut self.turns, &mut self.sequence.turns)?;
                 self.turns.extend(last);
@@ -357,23 +359,23 @@ impl<'c> Compiler<'c> {
 
     /// Ends a thread.
     fn ended(&mut self, thread: u32) -> Result<(), CompileError> {
-        self.settle(thread)?;
-        let track = &mut self.tracks[thread as usize];
+        self.free_unresized(thread)?;
+        let state = &mut self.thread_states[thread as usize];
         let about = &mut self.sequence.threads[thread as usize];
-        about.leaves = track.live > 0;
-        self.current[about.lane as usize] += 1;
-        self.out.steps(track, about)?;
-        track.steps = Vec::new();
-        track.free = Vec::new();
+        about.leaves = state.live > 0;
+        self.current[about.chain as usize] += 1;
+        self.out.steps(state, about)?;
+        state.steps = Vec::new();
+        state.free = Vec::new();
         Ok(())
     }
 
     fn next_epoch(&mut self) -> Result<(), CompileError> {
         let epoch = self.sequence.arrivals.len() as u32;
         let mut arrivals = 0;
-        for lane in 0..self.current.len() {
-            if let Some(&thread) = self.sequence.lanes[lane].get(self.current[lane]) {
-                self.push(thread, Step::new(Do::Epoch, 0, false, epoch))?;
+        for chain in 0..self.current.len() {
+            if let Some(&thread) = self.sequence.chains[chain].get(self.current[chain]) {
+                self.push(thread, Step::new(StepKind::Epoch, 0, false, epoch))?;
                 arrivals += 1;
             }
         }
@@ -382,21 +384,22 @@ impl<'c> Compiler<'c> {
     }
 
     fn finish(mut self) -> Result<Sequence, CompileError> {
-        let mut words: Vec<u64> = Vec::with_capacity(2 * self.list.len().min(PIECE));
-        for shapes in self.list.chunks(PIECE) {
+        let mut words: Vec<u64> = Vec::with_capacity(2 * self.list.len().min(PIECE_STEPS));
+        for shapes in self.list.chunks(PIECE_STEPS) {
             words.extend(shapes.iter().flat_map(|shape| shape.to_words()));
             let offset = self.out.at;
             self.out.words(&mut words, &mut Vec::new())?;
             self.sequence.shapes.push(Piece { offset, count: shapes.len() as u32 });
         }
         self.out.words(&mut self.turns, &mut self.sequence.turns)?;
-        debug_assert!(self.tracks.iter().all(|track| track.steps.is_empty()));
+        debug_assert!(self.thread_states.iter().all(|state| state.steps.is_empty()));
         Ok(self.sequence)
     }
 }
 
-/// A block's alignment as a power of two. A type of `size` bytes needs no more than 8, but for those of vectors; its malloc
-/// gives more than that to nobody who wants less, so asking for it would cost the allocators that can do better.
+/// A block's alignment as a power of two. Without a request, that is the one that a type of `size`
+/// bytes may need, up to 8. Malloc aligns to 16, but hardly any type needs that, and asking for it
+/// would cost the allocators that can do with less.
 fn alignment(size: u64, flags: Flags) -> u8 {
     let asked = flags.alignment().trailing_zeros();
     let pages = if flags.origin() == Origin::Pages { 12 } else { 0 };
@@ -408,14 +411,14 @@ fn scope(group: u32, thread: u32) -> u64 {
     u64::from(group) << 32 | u64::from(thread)
 }
 
-struct Output<'o> {
+struct StepWriter<'o> {
     file: &'o mut File,
     at: u64,
 }
 
-impl Output<'_> {
-    fn steps(&mut self, track: &mut Track, thread: &mut Thread) -> io::Result<()> {
-        self.words(&mut track.steps, &mut thread.steps)
+impl StepWriter<'_> {
+    fn steps(&mut self, state: &mut ThreadState, thread: &mut ThreadSteps) -> io::Result<()> {
+        self.words(&mut state.steps, &mut thread.steps)
     }
 
     /// Writes the words, and clears them.

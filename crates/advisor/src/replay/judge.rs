@@ -1,11 +1,11 @@
 //! Judges the advice by the rounds of the replay.
 
-use super::rounds::Standing;
+use super::rounds::Comparison;
 use crate::analyse::findings::{BetterMalloc, Category, Group, Outcome, Program, Together};
-use crate::analyse::words;
+use crate::analyse::formatting;
 
-/// Where the program's CPU time is unknown: a malloc saves as much as all plans if it takes longer than
-/// they do by at most this share of glibc's time.
+/// Where the program's CPU time is unknown: a malloc saves as much as all plans if it takes longer
+/// than they do by at most this share of glibc's time.
 const AS_MUCH: f64 = 0.01;
 /// The most peak memory, over glibc's ...
 pub const MOST_MEMORY: f64 = 1.5;
@@ -16,61 +16,61 @@ const LEAST_GAIN: f64 = 0.01;
 
 /// A malloc that serves everything.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Rival {
+pub struct ComparedMalloc {
     pub name: String,
-    pub standing: Standing,
+    pub comparison: Comparison,
 }
 
-fn is_small(standing: &Standing) -> bool {
-    standing.peaks.is_none_or(|(own, glibc)| {
+fn is_small(comparison: &Comparison) -> bool {
+    comparison.peaks.is_none_or(|(own, glibc)| {
         own as f64 <= MOST_MEMORY * glibc as f64 || own <= glibc + FREE_MEMORY
     })
 }
 
-/// What a row saves against glibc, as a share of the program's CPU time, at most 1. `None` if that time
-/// is unknown.
-pub fn gain(standing: &Standing, program: &Program) -> Option<f64> {
+/// What a row saves against glibc, as a share of the program's CPU time, at most 1. `None` if that
+/// time is unknown.
+pub fn gain(comparison: &Comparison, program: &Program) -> Option<f64> {
     let cpu = program.bare_cpu_ns.or(program.cpu_ns).filter(|cpu| *cpu > 0)?;
-    Some((standing.saved_ns / cpu as f64).min(1.0))
+    Some((comparison.saved_ns / cpu as f64).min(1.0))
 }
 
-fn figures(standing: &Standing) -> String {
-    let memory = match standing.memory {
+fn figures(comparison: &Comparison) -> String {
+    let memory = match comparison.memory {
         Some(memory) => format!("{memory:.2} × its peak memory"),
         None => "an unknown amount of memory".to_owned(),
     };
-    format!("{:.2} × glibc's time ({}) and {memory}", standing.time, rounds(standing))
+    format!("{:.2} × glibc's time ({}) and {memory}", comparison.time, rounds(comparison))
 }
 
-fn rounds(standing: &Standing) -> String {
-    let all = standing.rounds;
+fn rounds(comparison: &Comparison) -> String {
+    let all = comparison.rounds;
     if all < 3 {
         return if all == 1 { "one round".to_owned() } else { format!("{all} rounds") };
     }
-    let apart = standing.apart * 100.0;
-    let (count, word) = if standing.time > 1.0 {
-        (standing.slower, "slower")
+    let deviation = comparison.deviation * 100.0;
+    let (count, word) = if comparison.time > 1.0 {
+        (comparison.slower, "slower")
     } else {
-        (standing.quicker, "faster")
+        (comparison.quicker, "faster")
     };
     let number = if count == all { format!("all {all}") } else { format!("{count} of {all}") };
-    format!("{word} in {number} rounds, ±{apart:.1} %")
+    format!("{word} in {number} rounds, ±{deviation:.1} %")
 }
 
 /// Judges the plan of one group.
-pub fn plan(standing: &Standing, program: &Program) -> Outcome {
-    let gain = gain(standing, program);
-    let figures = figures(standing);
-    let (confirmed, reason) = if !standing.is_quicker() {
-        let slower = if standing.is_slower() {
+pub fn plan(comparison: &Comparison, program: &Program) -> Outcome {
+    let gain = gain(comparison, program);
+    let figures = figures(comparison);
+    let (confirmed, reason) = if !comparison.is_quicker() {
+        let slower = if comparison.is_slower() {
             "it is slower"
-        } else if standing.time < 1.0 - LEAST_GAIN {
+        } else if comparison.time < 1.0 - LEAST_GAIN {
             "the noise hides whether it is faster"
         } else {
             "it is no faster"
         };
         (false, format!("not confirmed, {slower}: in the replay it takes {figures}"))
-    } else if !is_small(standing) {
+    } else if !is_small(comparison) {
         (
             false,
             format!("not confirmed, it needs too much memory: in the replay it takes {figures}"),
@@ -89,16 +89,21 @@ pub fn plan(standing: &Standing, program: &Program) -> Outcome {
         });
         (true, format!("confirmed: in the replay it takes {figures}{saves}"))
     };
-    Outcome { confirmed, reason, time_ratio: Some(standing.time), memory_ratio: standing.memory }
+    Outcome {
+        confirmed,
+        reason,
+        time_ratio: Some(comparison.time),
+        memory_ratio: comparison.memory,
+    }
 }
 
 /// Judges the plan of a candidate for sealing, which need not be faster, but must not be slower.
-pub fn candidate(standing: &Standing) -> Outcome {
-    let figures = figures(standing);
-    let is_slower = standing.is_slower() || standing.time > 1.0 + standing.noise();
+pub fn candidate(comparison: &Comparison) -> Outcome {
+    let figures = figures(comparison);
+    let is_slower = comparison.is_slower() || comparison.time > 1.0 + comparison.noise();
     let (confirmed, reason) = if is_slower {
         (false, format!("not confirmed, it is slower: in the replay it takes {figures}"))
-    } else if !is_small(standing) {
+    } else if !is_small(comparison) {
         (
             false,
             format!("not confirmed, it needs too much memory: in the replay it takes {figures}"),
@@ -106,19 +111,24 @@ pub fn candidate(standing: &Standing) -> Outcome {
     } else {
         (true, format!("it costs no more than malloc: in the replay it takes {figures}"))
     };
-    Outcome { confirmed, reason, time_ratio: Some(standing.time), memory_ratio: standing.memory }
+    Outcome {
+        confirmed,
+        reason,
+        time_ratio: Some(comparison.time),
+        memory_ratio: comparison.memory,
+    }
 }
 
-/// Stores the outcome in a group's verdict, and the measured gain. `ceiling` is what glibc's calls cost
-/// in all.
-pub fn settle(
+/// Stores the outcome in a group's verdict, and the measured gain. `ceiling` is what glibc's calls
+/// cost in all.
+pub fn store_outcome(
     group: &mut Group,
     outcome: Outcome,
-    standing: &Standing,
+    comparison: &Comparison,
     program: &Program,
     ceiling: Option<f64>,
 ) {
-    if let Some(share) = gain(standing, program)
+    if let Some(share) = gain(comparison, program)
         && let Some(gain) = &mut group.verdict.gain
     {
         gain.share = share.max(0.0);
@@ -131,15 +141,15 @@ pub fn settle(
 }
 
 /// Stores the most that a group can save: what was saved with its blocks at no cost.
-pub fn bound(group: &mut Group, ceiling: f64) {
+pub fn store_ceiling(group: &mut Group, ceiling: f64) {
     if let Some(gain) = &mut group.verdict.gain {
         gain.ceiling = ceiling.max(gain.share);
         gain.ceiling_measured = true;
     }
 }
 
-/// Scales the estimated ceilings down so that they and the measured ones sum to at most `all`. Measured
-/// figures stay.
+/// Scales the estimated ceilings down so that they and the measured ones sum to at most `all`.
+/// Measured figures stay.
 pub fn balance(groups: &mut [Group], all: f64) {
     let gains = |measured: bool| {
         let gains = groups.iter().filter_map(|group| group.verdict.gain);
@@ -164,22 +174,22 @@ pub fn balance(groups: &mut [Group], all: f64) {
     }
 }
 
-/// The result of all confirmed plans together. `sum` adds up the gains of the single plans; `ceiling` is
-/// the most that all of them can save.
+/// The result of all confirmed plans together. `sum` adds up the gains of the single plans;
+/// `ceiling` is the most that all of them can save.
 pub fn together(
-    standing: &Standing,
+    comparison: &Comparison,
     groups: &[u32],
     sum: Option<f64>,
     ceiling: Option<f64>,
     program: &Program,
 ) -> Together {
-    let gain = gain(standing, program);
+    let gain = gain(comparison, program);
     let ceiling = ceiling.map(|ceiling| ceiling.max(gain.unwrap_or_default()));
-    let mut reason = format!("together they take {} in the replay", figures(standing));
+    let mut reason = format!("together they take {} in the replay", figures(comparison));
     if let Some(gain) = gain {
         reason += &format!(", which saves {} of the program's CPU time", percent(gain));
         if let Some(ceiling) = ceiling {
-            reason += &format!(", of {} that these blocks cost", words::percent(ceiling));
+            reason += &format!(", of {} that these blocks cost", formatting::percent(ceiling));
         }
     }
     Together {
@@ -187,55 +197,59 @@ pub fn together(
         gain,
         sum,
         ceiling,
-        time_ratio: Some(standing.time),
-        memory_ratio: standing.memory,
+        time_ratio: Some(comparison.time),
+        memory_ratio: comparison.memory,
         reason,
     }
 }
 
 /// A share in the summary's format. A plan that costs more saves nothing.
 fn percent(share: f64) -> String {
-    words::percent(share.max(0.0))
+    formatting::percent(share.max(0.0))
 }
 
 /// The fastest malloc that is faster than glibc, doesn't need too much memory, and saves enough.
-pub fn best(rivals: Vec<Rival>, program: &Program) -> Option<Rival> {
-    rivals
+pub fn best(mallocs: Vec<ComparedMalloc>, program: &Program) -> Option<ComparedMalloc> {
+    mallocs
         .into_iter()
-        .filter(|rival| rival.standing.is_quicker() && is_small(&rival.standing))
-        .filter(|rival| gain(&rival.standing, program).is_none_or(|gain| gain >= LEAST_GAIN))
-        .min_by(|a, b| a.standing.time.total_cmp(&b.standing.time))
+        .filter(|malloc| malloc.comparison.is_quicker() && is_small(&malloc.comparison))
+        .filter(|malloc| gain(&malloc.comparison, program).is_none_or(|gain| gain >= LEAST_GAIN))
+        .min_by(|a, b| a.comparison.time.total_cmp(&b.comparison.time))
 }
 
-/// Whether a malloc saves as much as all confirmed plans together, or so nearly that changing the code
-/// is not worth it: the plans would have to save [`LEAST_GAIN`] more.
-pub fn gives_as_much(rival: &Rival, together: &Together, program: &Program) -> bool {
-    match (gain(&rival.standing, program), together.gain) {
+/// Whether a malloc saves as much as all confirmed plans together, or so nearly that changing the
+/// code is not worth it: the plans would have to save [`LEAST_GAIN`] more.
+pub fn gives_as_much(malloc: &ComparedMalloc, together: &Together, program: &Program) -> bool {
+    match (gain(&malloc.comparison, program), together.gain) {
         (Some(malloc), Some(plans)) => plans - malloc < LEAST_GAIN,
-        _ => together.time_ratio.is_some_and(|time| rival.standing.time <= time + AS_MUCH),
+        _ => together.time_ratio.is_some_and(|time| malloc.comparison.time <= time + AS_MUCH),
     }
 }
 
 /// The best malloc, with its reason.
-pub fn better_malloc(best: &Rival, gives_as_much: bool, program: &Program) -> BetterMalloc {
-    let Rival { name, standing } = best;
-    let gain = gain(standing, program);
-    let mut reason = format!("{name} takes {} in the replay", figures(standing));
+pub fn better_malloc(
+    best: &ComparedMalloc,
+    gives_as_much: bool,
+    program: &Program,
+) -> BetterMalloc {
+    let ComparedMalloc { name, comparison } = best;
+    let gain = gain(comparison, program);
+    let mut reason = format!("{name} takes {} in the replay", figures(comparison));
     if let Some(gain) = gain {
         reason += &format!(", which saves {} of the program's CPU time", percent(gain));
     }
     BetterMalloc {
         name: name.clone(),
         gain,
-        time_ratio: Some(standing.time),
-        memory_ratio: standing.memory,
+        time_ratio: Some(comparison.time),
+        memory_ratio: comparison.memory,
         gives_as_much,
         reason,
     }
 }
 
 /// Marks a group of the confirmed plans as not needing a change, because a malloc saves as much.
-pub fn prefer_malloc(group: &mut Group, better: &BetterMalloc) {
+pub fn mark_as_unnecessary(group: &mut Group, better: &BetterMalloc) {
     group.verdict.category = Category::BetterMalloc;
     let Some(outcome) = &mut group.verdict.replayed else { return };
     outcome.reason += &format!(
@@ -244,8 +258,8 @@ pub fn prefer_malloc(group: &mut Group, better: &BetterMalloc) {
     );
 }
 
-/// Judges the advice to use a better malloc. `ceilings` is the sum of the groups' ceilings; the group
-/// gets its part of what the malloc saves.
+/// Judges the advice to use a better malloc. `ceilings` is the sum of the groups' ceilings; the
+/// group gets its part of what the malloc saves.
 pub fn malloc(group: &mut Group, better: Option<&BetterMalloc>, ceilings: f64) {
     let saved = better.map_or(Some(0.0), |better| better.gain);
     if let (Some(saved), Some(gain)) = (saved, &mut group.verdict.gain) {
@@ -270,7 +284,7 @@ pub fn malloc(group: &mut Group, better: Option<&BetterMalloc>, ceilings: f64) {
 }
 
 /// Stores that a group's advice was not replayed.
-pub fn unproved(group: &mut Group, why: &str) {
+pub fn not_replayed(group: &mut Group, why: &str) {
     let reason = format!("not confirmed, because it was not replayed: {why}");
     group.verdict.replayed =
         Some(Outcome { confirmed: false, reason, time_ratio: None, memory_ratio: None });
@@ -279,23 +293,23 @@ pub fn unproved(group: &mut Group, why: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replay::rounds::by_chance;
+    use crate::replay::rounds::chance_of;
 
-    fn standing(time: f64, apart: f64, peaks: (u64, u64)) -> Standing {
+    fn comparison(time: f64, deviation: f64, peaks: (u64, u64)) -> Comparison {
         let memory = Some(peaks.0 as f64 / peaks.1 as f64);
         // Five rounds, of which the outermost lie twice as far out.
-        let ratios = [-2.0, -1.0, 0.0, 1.0, 2.0].map(|far| time + far * apart);
+        let ratios = [-2.0, -1.0, 0.0, 1.0, 2.0].map(|far| time + far * deviation);
         let count = |is: &dyn Fn(f64) -> bool| ratios.iter().filter(|ratio| is(**ratio)).count();
-        Standing {
+        Comparison {
             time,
-            apart,
+            deviation,
             rounds: 5,
             quicker: count(&|ratio| ratio < 0.99),
             slower: count(&|ratio| ratio > 1.01),
             extremes: (ratios[0], ratios[4]),
             chance: (
-                by_chance(ratios.iter().map(|ratio| ratio / 0.99)),
-                by_chance(ratios.iter().map(|ratio| 1.01 / ratio)),
+                chance_of(ratios.iter().map(|ratio| ratio / 0.99)),
+                chance_of(ratios.iter().map(|ratio| 1.01 / ratio)),
             ),
             memory,
             peaks: Some(peaks),
@@ -313,10 +327,10 @@ mod tests {
     fn a_plan_has_to_beat_the_noise() {
         let program = program(2_000_000_000);
         let even = (10 * MIB, 10 * MIB);
-        assert!(plan(&standing(0.9, 0.01, even), &program).confirmed);
-        let noisy = plan(&standing(0.9, 0.06, even), &program);
+        assert!(plan(&comparison(0.9, 0.01, even), &program).confirmed);
+        let noisy = plan(&comparison(0.9, 0.06, even), &program);
         assert!(!noisy.confirmed && noisy.reason.contains("noise"), "{}", noisy.reason);
-        let slower = plan(&standing(6.0, 0.06, even), &program);
+        let slower = plan(&comparison(6.0, 0.06, even), &program);
         assert!(!slower.confirmed && slower.reason.contains("slower"), "{}", slower.reason);
         assert!(
             slower.reason.contains("6.00 × glibc's time (slower in all 5 rounds"),
@@ -324,7 +338,7 @@ mod tests {
             slower.reason
         );
         // Noise doesn't matter where every round says the same.
-        let clear = plan(&standing(0.5, 0.24, even), &program);
+        let clear = plan(&comparison(0.5, 0.24, even), &program);
         assert!(
             clear.confirmed && clear.reason.contains("faster in all 5 rounds, ±24.0 %"),
             "{}",
@@ -335,66 +349,72 @@ mod tests {
     #[test]
     fn a_plan_may_not_take_half_as_much_memory_again() {
         let program = program(2_000_000_000);
-        let large = plan(&standing(0.5, 0.01, (16 * MIB, 10 * MIB)), &program);
+        let large = plan(&comparison(0.5, 0.01, (16 * MIB, 10 * MIB)), &program);
         assert!(!large.confirmed && large.reason.contains("memory"), "{}", large.reason);
         // A first chunk isn't much.
-        assert!(plan(&standing(0.5, 0.01, (MIB, MIB / 8)), &program).confirmed);
+        assert!(plan(&comparison(0.5, 0.01, (MIB, MIB / 8)), &program).confirmed);
     }
 
     #[test]
     fn a_plan_that_saves_next_to_nothing_of_the_program_is_not_confirmed() {
-        let little = plan(&standing(0.5, 0.01, (MIB, MIB)), &program(500_000_000_000));
+        let little = plan(&comparison(0.5, 0.01, (MIB, MIB)), &program(500_000_000_000));
         assert!(!little.confirmed && little.reason.contains("it saves 0.1 %"), "{}", little.reason);
         // The replay took longer than the program did, perhaps because the machine was busy.
-        assert_eq!(gain(&standing(0.5, 0.01, (MIB, MIB)), &program(1)), Some(1.0));
+        assert_eq!(gain(&comparison(0.5, 0.01, (MIB, MIB)), &program(1)), Some(1.0));
         let unknown = Program::default();
-        assert!(plan(&standing(0.5, 0.01, (MIB, MIB)), &unknown).confirmed);
+        assert!(plan(&comparison(0.5, 0.01, (MIB, MIB)), &unknown).confirmed);
     }
 
     #[test]
     fn a_saving_too_small_to_be_told_is_told_as_in_the_summary() {
-        let little = plan(&standing(0.97, 0.001, (MIB, MIB)), &program(40_000_000_000));
+        let little = plan(&comparison(0.97, 0.001, (MIB, MIB)), &program(40_000_000_000));
         assert!(little.reason.contains("it saves less than 0.1 % of"), "{}", little.reason);
     }
 
     #[test]
     fn the_best_malloc_is_fast_and_small() {
-        let rival = |name: &str, time, own| Rival {
+        let malloc = |name: &str, time, own| ComparedMalloc {
             name: name.to_owned(),
-            standing: standing(time, 0.01, (own, 10 * MIB)),
+            comparison: comparison(time, 0.01, (own, 10 * MIB)),
         };
-        let rivals = vec![
-            rival("large", 0.3, 30 * MIB),
-            rival("good", 0.6, 9 * MIB),
-            rival("slow", 0.99, MIB),
+        let mallocs = vec![
+            malloc("large", 0.3, 30 * MIB),
+            malloc("good", 0.6, 9 * MIB),
+            malloc("slow", 0.99, MIB),
         ];
         let program = program(2_000_000_000);
-        assert_eq!(best(rivals.clone(), &program).unwrap().name, "good");
+        assert_eq!(best(mallocs.clone(), &program).unwrap().name, "good");
         // 0.4 s of a hundred are too little for a change, even for so small a one.
         let long = Program { cpu_ns: Some(100_000_000_000), ..Program::default() };
-        assert_eq!(best(rivals, &long), None);
-        assert_eq!(best(vec![rival("slow", 0.99, MIB)], &program), None);
+        assert_eq!(best(mallocs, &long), None);
+        assert_eq!(best(vec![malloc("slow", 0.99, MIB)], &program), None);
     }
 
     #[test]
     fn a_malloc_gives_as_much_if_it_is_as_fast_as_all_plans_together() {
-        let rival = Rival { name: "good".to_owned(), standing: standing(0.6, 0.01, (MIB, MIB)) };
-        let all = |time| {
-            let standing = standing(time, 0.01, (MIB, MIB));
-            together(&standing, &[0], None, None, &Program::default())
+        let malloc = ComparedMalloc {
+            name: "good".to_owned(),
+            comparison: comparison(0.6, 0.01, (MIB, MIB)),
         };
-        assert!(gives_as_much(&rival, &all(0.595), &Program::default()));
-        assert!(!gives_as_much(&rival, &all(0.4), &Program::default()));
+        let all = |time| {
+            let comparison = comparison(time, 0.01, (MIB, MIB));
+            together(&comparison, &[0], None, None, &Program::default())
+        };
+        assert!(gives_as_much(&malloc, &all(0.595), &Program::default()));
+        assert!(!gives_as_much(&malloc, &all(0.4), &Program::default()));
     }
 
     #[test]
     fn a_change_has_to_be_worth_it_beyond_what_a_malloc_gives() {
-        let rival = Rival { name: "good".to_owned(), standing: standing(0.6, 0.01, (MIB, MIB)) };
+        let malloc = ComparedMalloc {
+            name: "good".to_owned(),
+            comparison: comparison(0.6, 0.01, (MIB, MIB)),
+        };
         // 0.4 s of 0.5: 0.1 s are 1 % of ten seconds, and a tenth of one.
         let as_much = |cpu_ns| {
             let program = program(cpu_ns);
-            let plans = together(&standing(0.5, 0.01, (MIB, MIB)), &[0], None, None, &program);
-            gives_as_much(&rival, &plans, &program)
+            let plans = together(&comparison(0.5, 0.01, (MIB, MIB)), &[0], None, None, &program);
+            gives_as_much(&malloc, &plans, &program)
         };
         assert!(as_much(10_100_000_000));
         assert!(!as_much(1_000_000_000));

@@ -1,53 +1,56 @@
-//! Where a replayed thread gets its blocks from: nowhere, for the harness alone, or from a malloc.
+//! The source of blocks of a replayed thread: a malloc, or no allocator, to measure the replay
+//! alone.
 //!
 //! # Invariants
 //!
-//! 1. A block that `alloc` or `resize` returned is fresh, aligned as its shape's layout asks and at least as long, until it is freed
-//!    or resized; except [`Nothing`]'s, which is never written to but by [`Nothing::touch`].
-//! 2. A block goes back to the memory that it came from, with the shape that it has: the promise of the callers.
+//! 1. A block that `alloc` or `resize` returned overlaps no other block and fits the layout of its
+//!    form, until it is freed or resized. [`NullMemory`]'s blocks do not, and are written only by
+//!    [`NullMemory::touch`].
+//! 2. The callers promise that a block is freed to the memory that it came from, with its own form.
 
 use bench::peers::Global;
 use std::alloc::{Layout, handle_alloc_error};
 use std::marker::PhantomData;
 
-/// What a block is like, as the loop needs it.
+/// The properties of a block that the step loop needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Form {
     pub layout: Layout,
-    /// Where a plan puts it; 0 is malloc.
-    pub way: u32,
+    /// The number of the plan's route that serves it, from 1; 0 for malloc.
+    pub route: u32,
     pub zeroed: bool,
     /// Another thread frees it.
     pub crosses: bool,
 }
 
-/// What fresh bytes are overwritten with.
+/// The value that is written to fresh bytes.
 const WRITTEN: u8 = 0xa7;
 
 /// One thread's memory.
 pub trait Memory {
-    /// A block. Aborts when there is none.
+    /// Allocates a block. Aborts if memory runs out.
     fn alloc(&mut self, form: &Form) -> *mut u8;
 
     /// Frees a block.
     ///
     /// # Safety
-    /// The block came from memory of this row, is live and has this form; if the form doesn't cross, it came from this very thread's.
+    /// The block came from memory of this row, is live and has this form. Unless the form crosses,
+    /// it came from this thread's memory.
     unsafe fn free(&mut self, block: *mut u8, form: &Form);
 
-    /// Gives a block another form; its bytes stay as far as there is room for them.
+    /// Gives a block another form. Its bytes are kept up to the smaller of the two sizes.
     ///
     /// # Safety
     /// As for [`Memory::free`], of the old form.
     unsafe fn resize(&mut self, block: *mut u8, old: &Form, new: &Form) -> *mut u8;
 
-    /// Nothing of the group is live on this thread.
+    /// Called when no block of the group is live on this thread.
     fn reset(&mut self, _group: u32) {}
 
-    /// Writes to the bytes of a block from one place to another.
+    /// Writes to the bytes `from..to` of a block.
     ///
     /// # Safety
-    /// The block came from this memory, is live, and as long as `to`.
+    /// The block came from this memory, is live, and has at least `to` bytes.
     #[inline(always)]
     unsafe fn touch(&mut self, block: *mut u8, from: usize, to: usize) {
         // SAFETY: the bytes are the block's.
@@ -55,14 +58,15 @@ pub trait Memory {
     }
 }
 
-/// A row of the tables: makes each thread's memory.
+/// A row of the table: creates the memory of each thread.
 pub trait Row: Sync {
-    /// A thread's memory.
+    /// The memory of a thread.
     type Memory<'r>: Memory
     where
         Self: 'r;
 
-    /// Does a thread's work with memory of its own. `leaves`: at the end some of its own blocks are live, or the process ends.
+    /// Runs a thread's work with memory of its own. `leaves`: the memory is not freed at the end,
+    /// because some of its blocks are live or the process ends.
     fn within<R>(
         &self,
         thread: usize,
@@ -71,37 +75,38 @@ pub trait Row: Sync {
     ) -> R;
 }
 
-/// `null`: no allocator at all. What a block's owner would write goes to a few pages that are always the same.
+/// `null`: no allocator. What the program would write to its blocks is written to a few scratch
+/// pages.
 #[derive(Debug)]
-pub struct Null;
+pub struct NullRow;
 
-/// Bytes that `null` writes to.
+/// Bytes of the scratch pages.
 const SCRATCH: usize = 16 << 10;
 
-impl Row for Null {
-    type Memory<'r> = Nothing;
+impl Row for NullRow {
+    type Memory<'r> = NullMemory;
 
-    fn within<R>(&self, _: usize, _: bool, work: impl FnOnce(&mut Nothing) -> R) -> R {
-        work(&mut Nothing::new())
+    fn within<R>(&self, _: usize, _: bool, work: impl FnOnce(&mut NullMemory) -> R) -> R {
+        work(&mut NullMemory::new())
     }
 }
 
-/// No memory.
+/// Scratch pages whose address stands for every block.
 #[derive(Debug)]
-pub struct Nothing([u8; SCRATCH]);
+pub struct NullMemory([u8; SCRATCH]);
 
-impl Nothing {
+impl NullMemory {
     pub fn new() -> Self {
         Self([1; SCRATCH])
     }
 
-    /// What stands for every block.
+    /// The address that stands for every block.
     #[inline(always)]
-    pub fn place(&mut self) -> *mut u8 {
+    pub fn scratch(&mut self) -> *mut u8 {
         self.0.as_mut_ptr()
     }
 
-    /// Writes as much as a block's owner would.
+    /// Writes `bytes` bytes.
     #[inline(always)]
     pub fn write(&mut self, bytes: usize) {
         let mut left = bytes;
@@ -113,10 +118,10 @@ impl Nothing {
     }
 }
 
-impl Memory for Nothing {
+impl Memory for NullMemory {
     #[inline(always)]
     fn alloc(&mut self, _: &Form) -> *mut u8 {
-        self.place()
+        self.scratch()
     }
 
     #[inline(always)]
@@ -133,22 +138,22 @@ impl Memory for Nothing {
     }
 }
 
-/// A malloc, by the calls that a program makes which has it as its global allocator.
+/// The row of a malloc, called as by a program that has it as its global allocator.
 #[derive(Debug)]
-pub struct Malloc<G>(PhantomData<fn() -> G>);
+pub struct MallocRow<G>(PhantomData<fn() -> G>);
 
-impl<G> Malloc<G> {
+impl<G> MallocRow<G> {
     pub fn new() -> Self {
         Self(PhantomData)
     }
 }
 
-impl<G: Global> Row for Malloc<G> {
-    type Memory<'r> = Calls<G>;
+impl<G: Global> Row for MallocRow<G> {
+    type Memory<'r> = MallocCalls<G>;
 
-    fn within<R>(&self, _: usize, leaves: bool, work: impl FnOnce(&mut Calls<G>) -> R) -> R {
+    fn within<R>(&self, _: usize, leaves: bool, work: impl FnOnce(&mut MallocCalls<G>) -> R) -> R {
         let entered = G::start();
-        let result = entered.request(|| work(&mut Calls::new()));
+        let result = entered.request(|| work(&mut MallocCalls::new()));
         if leaves {
             std::mem::forget(entered);
         }
@@ -156,17 +161,17 @@ impl<G: Global> Row for Malloc<G> {
     }
 }
 
-/// A malloc's calls.
+/// A thread's memory from a malloc.
 #[derive(Debug)]
-pub struct Calls<G>(PhantomData<fn() -> G>);
+pub struct MallocCalls<G>(PhantomData<fn() -> G>);
 
-impl<G> Calls<G> {
+impl<G> MallocCalls<G> {
     pub fn new() -> Self {
         Self(PhantomData)
     }
 }
 
-impl<G: Global> Memory for Calls<G> {
+impl<G: Global> Memory for MallocCalls<G> {
     #[inline(always)]
     fn alloc(&mut self, form: &Form) -> *mut u8 {
         // SAFETY: no layout has size zero (`Shape::size`).
@@ -191,15 +196,16 @@ impl<G: Global> Memory for Calls<G> {
 
     #[inline(always)]
     unsafe fn resize(&mut self, block: *mut u8, old: &Form, new: &Form) -> *mut u8 {
-        // What `realloc` in C aligns to anyhow: then the alignments of the two may differ.
+        // The alignment of `realloc` in C. Up to this, the two alignments may differ.
         const PLAIN: usize = 16;
         if old.layout.align() > PLAIN || new.layout.align() > PLAIN {
             // SAFETY: the caller's promise.
             return unsafe { by_copy(self, block, old, new) };
         }
         let align = old.layout.align().min(new.layout.align());
-        // SAFETY: both are powers of two, and the smaller of two alignments suits the size that the larger suited; the block is the
-        // caller's, and the size isn't zero. The alignment is one that every block of its size has.
+        // SAFETY: both alignments are powers of two, and a size that is valid with the larger one
+        // is valid with the smaller one. The block is the caller's, and its size isn't zero. Every
+        // block of its size has this alignment.
         let resized = unsafe {
             let layout = Layout::from_size_align_unchecked(old.layout.size(), align);
             (G::CALLS.realloc)(block, layout, new.layout.size())
@@ -211,7 +217,7 @@ impl<G: Global> Memory for Calls<G> {
     }
 }
 
-/// Resizes by a new block.
+/// Resizes by allocating a new block, copying, and freeing the old one.
 ///
 /// # Safety
 /// As for [`Memory::resize`].

@@ -1,30 +1,57 @@
 //! Replays a recording with other allocators, and judges the advice by the result.
 //!
-//! Two more passes over the events prepare this: [survey] finds the blocks that one thread allocates and
-//! another frees, and [compile] writes [steps](sequence) to an unnamed file. A [worker] in a process of
-//! its own performs them with one allocator or [plan], in [rounds]; [judge] gives the verdicts. [check]
-//! verifies that the steps do what was recorded.
+//! Two passes over the events compile the recording to steps, in an unnamed file. A process of its
+//! own performs the steps with one allocator or plan. This is repeated in rounds, which decide the
+//! verdicts.
+//!
+//! The files, lowest first; each imports only from files above it:
+//!
+//! | file | does |
+//! |---|---|
+//! | `number_map` | maps and bit sets by number |
+//! | `event_stream` | reads events on another thread, shows the progress, and can be stopped |
+//! | `thread_scan` | the first pass: which blocks another thread frees, and when each thread ran |
+//! | `thread_chains` | which threads ran one after another, and can share a thread |
+//! | `sequence` | a compiled recording: steps, and the shapes of blocks |
+//! | `compile` | the second pass: writes the steps |
+//! | `memory` | a replayed thread's source of blocks: a malloc, or none |
+//! | `without_groups`, `plan` | malloc without the cost of some groups; this project's allocators for some groups |
+//! | `step_loop` | performs a thread's steps; the state that all threads share |
+//! | `live_bytes` | the curve of live bytes, from a recording |
+//! | `round` | a round of a row: its job, its result, and what its process prepares |
+//! | `check` | performs the steps in the recorded order, and checks every block |
+//! | `worker` | runs a round in a child process |
+//! | `rounds` | runs all rows in interleaved rounds, and compares each row with glibc |
+//! | `options` | the options, and the limits that follow from them |
+//! | `judge`, `rows` | the verdicts; the rows of figures |
+//! | `compiled_recording` | compiles a recording, and replays it |
+//! | `memory_limit` | whether there is enough memory for a plan |
+//! | `try_options` | `--try` |
+//! | `table` | prints the results |
 
-mod blocks;
 mod check;
 mod compile;
+mod compiled_recording;
+mod event_stream;
 mod judge;
-mod lanes;
+mod live_bytes;
 mod memory;
-mod nowhere;
-mod perform;
+mod memory_limit;
+mod number_map;
+mod options;
 mod plan;
-mod room;
+mod round;
 mod rounds;
 mod rows;
 mod sequence;
-mod stage;
-mod survey;
+mod step_loop;
 mod table;
 #[cfg(test)]
 mod tests;
-mod tried;
-mod watch;
+mod thread_chains;
+mod thread_scan;
+mod try_options;
+mod without_groups;
 mod worker;
 
 use crate::analyse::findings::{Category, Note, Program, Replay, Verdict};
@@ -32,36 +59,28 @@ use crate::analyse::{self, Analysis};
 use bench::console::failure::Failure;
 use bench::console::print;
 use bench::console::progress::Progress;
+use compiled_recording::CompiledRecording;
 use plan::Route;
-use rounds::{Entry, Limits};
+use round::{NULL, REST, RowAllocator};
+use rounds::{RoundLimits, RowSpec};
 use rows::Rows;
-use stage::Stage;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tried::Try;
-use worker::{REST, Who};
+use try_options::TryOption;
 
+pub use options::ReplayOptions;
 pub use worker::run as run_round;
 
 /// The most plans that are replayed: those of the groups with the largest gain.
 const MOST_PLANS: usize = 12;
-/// Rounds without `--rounds`: as many as fit in [`TIME`], up to `MOST_ROUNDS`; `WANTED_ROUNDS` if they fit
-/// in three times [`TIME`]; always at least `LEAST_ROUNDS`.
-const MOST_ROUNDS: usize = 15;
-const WANTED_ROUNDS: usize = 5;
-const LEAST_ROUNDS: usize = 3;
-/// The time for all rounds without `--time`.
-const TIME: Duration = Duration::from_secs(60);
-/// The part of the time for the rounds that judge each plan; the rest is for all confirmed plans
+/// The share of the time for the rounds that judge each plan. The rest is for all confirmed plans
 /// together, and for the ceilings.
-const FIRST_PART: f64 = 2.0 / 3.0;
-/// If glibc's calls take a larger share of the program's CPU time in the replay, one of the two figures
-/// is wrong.
+const PLAN_ROUNDS_SHARE: f64 = 2.0 / 3.0;
+/// If glibc's calls take a larger share of the program's CPU time in the replay, one of the two
+/// figures is wrong.
 const MOST_OF_PROGRAM: f64 = 0.9;
 /// The mallocs without `--allocators`.
 const MALLOCS: [&str; 3] = ["jemalloc", "mimalloc", "snmalloc"];
-const NULL: &str = "null";
 
 /// `allot replay`.
 #[derive(Debug, clap::Args)]
@@ -69,14 +88,15 @@ pub struct ReplayArguments {
     /// A recording made by `allot record`
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Replay everything also with these mallocs; by default those of jemalloc, mimalloc and snmalloc
-    /// that are built in
+    /// Replay everything also with these mallocs; by default those of jemalloc, mimalloc and
+    /// snmalloc that are built in
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     allocators: Option<Vec<String>>,
     /// Number of rounds; by default 3 to 15, as many as fit in --time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Time limit for all rounds together; at least one round runs. By default 60, and up to 180 if five rounds need it
+    /// Time limit for all rounds together; at least one round runs. By default 60, and up to 180 if
+    /// five rounds need it
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     time: Option<u32>,
     /// Print figures and verdicts as one JSON object
@@ -86,14 +106,15 @@ pub struct ReplayArguments {
     /// live blocks may overlap; exit code 1 if that fails
     #[arg(long)]
     check: bool,
-    /// Replay this process of the recording, numbered from 0; by default the one with the most events
+    /// Replay this process of the recording, numbered from 0; by default the one with the most
+    /// events
     #[arg(long, value_name = "N")]
     process: Option<usize>,
     /// Replay a group with this allocator instead of the advised one. GROUP is a number in
     /// `allot analyse --json`, or all; ALLOCATOR is arena, arena-without-reset, reap, free-list,
     /// pool or slab
     #[arg(long = "try", value_name = "GROUP=ALLOCATOR")]
-    tries: Vec<Try>,
+    tries: Vec<TryOption>,
 }
 
 /// For `allot replay --help`.
@@ -134,69 +155,28 @@ Examples:
   allot replay jq.rec --try 0=reap       try another allocator for group 0
   allot replay jq.rec --check            check that the replay does what the program did";
 
-/// Options of a replay.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
-    /// Mallocs besides glibc; `None`: jemalloc, mimalloc and snmalloc, as far as they are built in.
-    pub allocators: Option<Vec<String>>,
-    /// `None`: as many as fit in the time.
-    pub rounds: Option<usize>,
-    /// Compare live bytes with the recording's.
-    pub check: bool,
-    /// Time limit for all rounds; `None`: about a minute, longer for the least number of rounds.
-    pub time: Option<Duration>,
-    /// Show the progress on a terminal.
-    pub progress: bool,
-    /// Once it is set, the running round is ended and no further one begins. The verdicts use the rounds
-    /// done so far; if these are too few, the replay fails with [`Failure::Interrupted`].
-    pub stop: Option<&'static AtomicBool>,
-}
-
-impl Options {
-    fn is_stopped(&self) -> bool {
-        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
-    }
-
-    /// The limits of rounds that may take this part of the time.
-    fn limits(&self, part: f64) -> Limits {
-        let (least, wanted) = match self.time {
-            Some(_) => (1, 1),
-            None => (LEAST_ROUNDS, WANTED_ROUNDS),
-        };
-        let time = self.time.unwrap_or(TIME).mul_f64(part);
-        match (self.rounds, self.time) {
-            (Some(rounds), None) => Limits { most: rounds, least: rounds, wanted: rounds, time },
-            (most, _) => Limits { most: most.unwrap_or(MOST_ROUNDS), least, wanted, time },
-        }
-    }
-}
-
-/// Fails if the replay was stopped.
-fn interrupted(options: &Options) -> Result<(), Failure> {
-    if options.is_stopped() { Err(Failure::Interrupted) } else { Ok(()) }
-}
-
 /// Runs the command.
 pub fn run(arguments: &ReplayArguments) -> Result<(), Failure> {
-    let options = Options {
+    let options = ReplayOptions {
         allocators: arguments.allocators.clone(),
         rounds: arguments.rounds.map(|rounds| rounds as usize),
         check: arguments.check,
         time: arguments.time.map(|seconds| Duration::from_secs(seconds.into())),
         progress: true,
-        ..Options::default()
+        ..ReplayOptions::default()
     };
     mallocs(&options)?;
-    let analysing = analyse::Options {
+    let analysing = analyse::AnalyseOptions {
         process: arguments.process,
         progress: true,
-        // The analysis takes the smallest part of a replay's time; it must not need most of the memory.
+        // The analysis takes the smallest part of a replay's time; it must not need most of the
+        // memory.
         frugal: true,
-        ..analyse::Options::default()
+        ..analyse::AnalyseOptions::default()
     };
     let mut analysis = analyse::analyse(&arguments.file, &analysing)?;
-    for tried in &arguments.tries {
-        tried.apply(&mut analysis.findings)?;
+    for option in &arguments.tries {
+        option.apply(&mut analysis.findings)?;
     }
     replay(&arguments.file, &mut analysis, &options)?;
     let findings = &analysis.findings;
@@ -214,9 +194,14 @@ pub fn run(arguments: &ReplayArguments) -> Result<(), Failure> {
     }
 }
 
-/// Replays the analysed process. Fills in [`Findings::replay`](analyse::findings::Findings::replay), and
-/// the outcome and gain of each advice. If it fails or is stopped too early, the analysis stays as it was.
-pub fn replay(path: &Path, analysis: &mut Analysis, options: &Options) -> Result<(), Failure> {
+/// Replays the analysed process. Fills in
+/// [`Findings::replay`](analyse::findings::Findings::replay), and the outcome and gain of each
+/// advice. If it fails or is stopped too early, the analysis stays as it was.
+pub fn replay(
+    path: &Path,
+    analysis: &mut Analysis,
+    options: &ReplayOptions,
+) -> Result<(), Failure> {
     let mallocs = mallocs(options)?;
     let routes: Vec<Route> = analysis
         .findings
@@ -226,96 +211,108 @@ pub fn replay(path: &Path, analysis: &mut Analysis, options: &Options) -> Result
         .filter_map(Route::of)
         .collect();
     let (planned, left) = routes.split_at(routes.len().min(MOST_PLANS));
-    let mut stage = Stage::new(path, analysis, planned, options)?;
+    let mut recording = CompiledRecording::new(path, analysis, planned, options)?;
 
-    let (room, peak) = (room::available(), stage.sequence.peak_touched);
-    if let Some(why) = room::refuse(peak, room) {
+    let (available, peak) = (memory_limit::available(), recording.sequence.peak_touched);
+    if let Some(why) = memory_limit::refuse(peak, available) {
         return Err(Failure::Failed(format!("{} can't be replayed: {why}", path.display())));
     }
     let refused = |route: &Route| {
-        room::refuse(peak.saturating_add(room::held(route, &analysis.findings)), room)
+        memory_limit::refuse(
+            peak.saturating_add(memory_limit::extra_bytes(route, &analysis.findings)),
+            available,
+        )
     };
-    let mut unproved: Vec<(u32, String)> = left
+    let mut not_replayed: Vec<(u32, String)> = left
         .iter()
         .map(|route| {
             (route.group, format!("only the {MOST_PLANS} groups with the largest gain are"))
         })
         .collect();
-    unproved.extend(planned.iter().filter_map(|route| Some((route.group, refused(route)?))));
+    not_replayed.extend(planned.iter().filter_map(|route| Some((route.group, refused(route)?))));
     let planned: Vec<Route> =
         planned.iter().filter(|route| refused(route).is_none()).copied().collect();
 
-    let entries = entries(&mallocs, &planned);
-    let faithful = stage.check(&entries)?;
-    let first = rounds_of(&stage, entries, options.limits(FIRST_PART), options);
-    let confirmed = first.judge_plans(&mut analysis.findings)?;
-    for (group, why) in &unproved {
-        judge::unproved(&mut analysis.findings.groups[*group as usize], why);
+    let specs = specs(&mallocs, &planned);
+    let faithful = recording.check(&specs)?;
+    let plan_rows = rounds_of(&recording, specs, options.limits(PLAN_ROUNDS_SHARE), options);
+    let confirmed = plan_rows.judge_plans(&mut analysis.findings)?;
+    for (group, why) in &not_replayed {
+        judge::not_replayed(&mut analysis.findings.groups[*group as usize], why);
     }
-    let second = (!confirmed.is_empty() && !options.is_stopped()).then(|| {
-        let limits = options.limits(1.0 - FIRST_PART);
-        let limits = Limits { most: first.glibc().len().min(limits.most), ..limits };
-        rounds_of(&stage, entries_together(&confirmed, &planned), limits, options)
-            .at_the_pace_of(&first)
+    let confirmed_rows = (!confirmed.is_empty() && !options.is_stopped()).then(|| {
+        let limits = options.limits(1.0 - PLAN_ROUNDS_SHARE);
+        let limits = RoundLimits { most: plan_rows.glibc().len().min(limits.most), ..limits };
+        rounds_of(&recording, specs_together(&confirmed, &planned), limits, options)
+            .at_the_pace_of(&plan_rows)
     });
     let findings = &mut analysis.findings;
-    let together = second.as_ref().and_then(|second| first.together(second, &confirmed, findings));
-    let better_malloc = first.judge_mallocs(together.as_ref(), findings);
-    let mut replay = first.summary(second.as_ref(), &findings.program);
+    let together = confirmed_rows
+        .as_ref()
+        .and_then(|confirmed_rows| plan_rows.together(confirmed_rows, &confirmed, findings));
+    let better_malloc = plan_rows.judge_mallocs(together.as_ref(), findings);
+    let mut replay = plan_rows.summary(confirmed_rows.as_ref(), &findings.program);
     (replay.together, replay.better_malloc) = (together, better_malloc);
-    replay.steps = stage.sequence.steps;
-    replay.threads = stage.sequence.lanes.iter().map(Vec::len).sum::<usize>() as u32;
+    replay.steps = recording.sequence.steps;
+    replay.threads = recording.sequence.chains.iter().map(Vec::len).sum::<usize>() as u32;
     replay.faithful = faithful;
     replay.interrupted = options.is_stopped();
-    findings.notes.extend(stage.notes());
+    findings.notes.extend(recording.notes());
     findings.notes.extend(doubts(&findings.program, &replay));
     findings.replay = Some(replay);
     Ok(())
 }
 
 /// The rows that judge each plan.
-fn entries(mallocs: &[String], planned: &[Route]) -> Vec<Entry> {
-    let mut entries =
-        vec![Entry { name: NULL.to_owned(), groups: Vec::new(), who: Who::Null }, malloc(REST)];
-    entries.extend(mallocs.iter().map(|name| malloc(name)));
-    entries.extend(planned.iter().map(|route| Entry {
-        name: format!("{} for group {}", tried::word(route), route.group),
+fn specs(mallocs: &[String], planned: &[Route]) -> Vec<RowSpec> {
+    let mut specs = vec![
+        RowSpec { name: NULL.to_owned(), groups: Vec::new(), allocator: RowAllocator::Null },
+        malloc(REST),
+    ];
+    specs.extend(mallocs.iter().map(|name| malloc(name)));
+    specs.extend(planned.iter().map(|route| RowSpec {
+        name: format!("{} for group {}", try_options::allocator_name(route), route.group),
         groups: vec![route.group],
-        who: Who::Plan(vec![*route]),
+        allocator: RowAllocator::Plan(vec![*route]),
     }));
-    entries
+    specs
 }
 
 /// The rows for the confirmed plans: all of them together, and the ceilings of each and of all.
-fn entries_together(confirmed: &[u32], planned: &[Route]) -> Vec<Entry> {
-    let without = |groups: &[u32]| Entry {
+fn specs_together(confirmed: &[u32], planned: &[Route]) -> Vec<RowSpec> {
+    let without = |groups: &[u32]| RowSpec {
         name: match groups {
             [one] => format!("without group {one}"),
             _ => "without all of them".to_owned(),
         },
         groups: groups.to_vec(),
-        who: Who::Without(groups.to_vec()),
+        allocator: RowAllocator::Without(groups.to_vec()),
     };
-    let mut entries = vec![malloc(REST)];
+    let mut specs = vec![malloc(REST)];
     if confirmed.len() > 1 {
         let routes: Vec<Route> =
             planned.iter().filter(|route| confirmed.contains(&route.group)).copied().collect();
-        entries.push(Entry {
+        specs.push(RowSpec {
             name: "all that was confirmed".to_owned(),
             groups: confirmed.to_vec(),
-            who: Who::Plan(routes),
+            allocator: RowAllocator::Plan(routes),
         });
-        entries.push(without(confirmed));
+        specs.push(without(confirmed));
     }
-    entries.extend(confirmed.iter().map(|group| without(&[*group])));
-    entries
+    specs.extend(confirmed.iter().map(|group| without(&[*group])));
+    specs
 }
 
-fn rounds_of(stage: &Stage, entries: Vec<Entry>, limits: Limits, options: &Options) -> Rows {
-    let progress = Progress::shown_if(options.progress, limits.most * entries.len());
+fn rounds_of(
+    recording: &CompiledRecording,
+    specs: Vec<RowSpec>,
+    limits: RoundLimits,
+    options: &ReplayOptions,
+) -> Rows {
+    let progress = Progress::shown_if(options.progress, limits.most * specs.len());
     let stopped = || options.is_stopped();
-    let found = rounds::run(&entries, limits, &progress, &stopped, |entry| stage.round(entry));
-    Rows::new(entries, found)
+    let found = rounds::run(&specs, limits, &progress, &stopped, |spec| recording.round(spec));
+    Rows::new(specs, found)
 }
 
 /// Warnings about the figures.
@@ -350,12 +347,16 @@ fn wants_plan(verdict: &Verdict) -> bool {
     matches!(verdict.category, Category::Transient | Category::Shared | Category::ReadOnlyShared)
 }
 
-fn malloc(name: &str) -> Entry {
-    Entry { name: name.to_owned(), groups: Vec::new(), who: Who::Malloc(name.to_owned()) }
+fn malloc(name: &str) -> RowSpec {
+    RowSpec {
+        name: name.to_owned(),
+        groups: Vec::new(),
+        allocator: RowAllocator::Malloc(name.to_owned()),
+    }
 }
 
 /// The wanted mallocs besides glibc.
-fn mallocs(options: &Options) -> Result<Vec<String>, Failure> {
+fn mallocs(options: &ReplayOptions) -> Result<Vec<String>, Failure> {
     let known =
         || bench::peers::known().iter().filter(|about| about.global).map(|about| about.name);
     let Some(asked) = &options.allocators else {

@@ -1,15 +1,17 @@
-//! A plan: which group's blocks our allocators take, and malloc takes the rest.
+//! A plan: this project's allocators serve the blocks of some groups, and malloc serves the rest.
 //!
-//! Each thread has an arena, a reap or a free list of its own for each group, and one pool for all that are to have one; a slab is
-//! one for all threads. Blocks that another thread frees go to malloc, but for those of pools and slabs; so do
-//! blocks of another size than the one that a free list or a slab is for.
+//! Each thread has an arena, a reap or a free list of its own for each group, and one pool for all
+//! groups that are to have a pool. All threads share a slab. Malloc serves blocks that another
+//! thread frees, except those of pools and slabs, and blocks whose size is not that of their free
+//! list or slab.
 //!
 //! # Invariant
 //!
-//! A form's `way` says where its blocks are, now and when they are freed: [`Planned`] has the same ways in the same places on every
-//! thread. Only pools and slabs are the way of a form that crosses.
+//! A form's `route` says which memory its blocks are in, from allocation to free: [`PlanMemory`]
+//! has the same memories at the same indexes on every thread. The route of a form that crosses is a
+//! pool or a slab.
 
-use super::memory::{Calls, Form, Memory, Row, by_copy};
+use super::memory::{Form, MallocCalls, Memory, Row, by_copy};
 use super::sequence::{NO_GROUP, Shape};
 use crate::analyse::findings::{Allocator, Group};
 use allotment::{Arena, LocalPool, PoolRef, RawFreeList, RawSlab, RawSlabHandle, Reap};
@@ -18,22 +20,22 @@ use serde::{Deserialize, Serialize};
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-/// Where a group's blocks go.
+/// The allocator for a group's blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     pub group: u32,
     pub allocator: Allocator,
     /// An arena that is never reset.
     pub without_reset: bool,
-    /// The most frequent size: what a free list or a slab has objects of.
+    /// The most frequent size, which a free list or a slab serves.
     pub size: u64,
 }
 
 impl Route {
-    /// What a group's verdict asks for; `None` where that is malloc.
+    /// The route that a group's verdict advises; `None` if that is malloc.
     pub fn of(group: &Group) -> Option<Self> {
         let verdict = &group.verdict;
-        // What is sealed lies in an arena that is never reset.
+        // A sealed object is replayed as an arena that is never reset.
         let (allocator, without_reset) = match verdict.allocator {
             Allocator::None => return None,
             Allocator::Sealed => (Allocator::Arena, true),
@@ -47,7 +49,7 @@ impl Route {
         })
     }
 
-    /// Whether it wants to be told when nothing of its group is live.
+    /// Whether it needs [`Memory::reset`] when no block of its group is live.
     pub fn is_scoped(&self) -> bool {
         match self.allocator {
             Allocator::Arena => !self.without_reset,
@@ -56,7 +58,7 @@ impl Route {
         }
     }
 
-    /// It has objects of one size alone, which is that.
+    /// The layout of its objects, if all have the same one.
     fn fixed(&self) -> Option<Layout> {
         let fixed = matches!(self.allocator, Allocator::FreeList | Allocator::Slab);
         let size = usize::try_from(self.size.max(1)).ok()?;
@@ -76,36 +78,37 @@ impl Route {
     }
 }
 
-/// The forms of a sequence's shapes, each with its way. `None`: a shape that no malloc has.
-pub fn forms(shapes: &[Shape], way: impl Fn(&Shape, Layout) -> u32) -> Option<Vec<Form>> {
+/// The forms of a sequence's shapes, each with its route. `None` if a shape is larger than the
+/// address space.
+pub fn forms(shapes: &[Shape], route: impl Fn(&Shape, Layout) -> u32) -> Option<Vec<Form>> {
     let form = |shape: &Shape| {
         let size = usize::try_from(shape.size).ok()?;
         let layout = Layout::from_size_align(size, 1 << shape.align_log2).ok()?;
-        let way = if shape.group == NO_GROUP { 0 } else { way(shape, layout) };
-        Some(Form { layout, way, zeroed: shape.zeroed, crosses: shape.crosses })
+        let route = if shape.group == NO_GROUP { 0 } else { route(shape, layout) };
+        Some(Form { layout, route, zeroed: shape.zeroed, crosses: shape.crosses })
     };
     shapes.iter().map(form).collect()
 }
 
-/// A shape's way under a plan.
-pub fn way(routes: &[Route], shape: &Shape, layout: Layout) -> u32 {
-    let Some(way) = routes.iter().position(|route| route.takes(shape, layout)) else { return 0 };
-    // One pool for all.
+/// The number of the route for a shape, from 1; 0 for malloc.
+pub fn route(routes: &[Route], shape: &Shape, layout: Layout) -> u32 {
+    let Some(route) = routes.iter().position(|route| route.takes(shape, layout)) else { return 0 };
+    // All groups share a pool.
     let pool = |route: &Route| route.allocator == Allocator::Pool;
-    let way = if pool(&routes[way]) { routes.iter().position(pool) } else { Some(way) };
-    way.map_or(0, |way| way as u32 + 1)
+    let route = if pool(&routes[route]) { routes.iter().position(pool) } else { Some(route) };
+    route.map_or(0, |route| route as u32 + 1)
 }
 
 /// A plan as a row.
 #[derive(Debug)]
-pub struct Plan<G> {
+pub struct PlanRow<G> {
     routes: Vec<Route>,
-    /// By route.
+    /// For each route: its slab.
     slabs: Vec<Option<RawSlab>>,
-    malloc: super::memory::Malloc<G>,
+    malloc: super::memory::MallocRow<G>,
 }
 
-impl<G> Plan<G> {
+impl<G> PlanRow<G> {
     pub fn new(routes: Vec<Route>) -> Self {
         let slab = |route: &Route| match route.allocator {
             Allocator::Slab => route.fixed().map(RawSlab::new),
@@ -114,25 +117,25 @@ impl<G> Plan<G> {
         Self {
             slabs: routes.iter().map(slab).collect(),
             routes,
-            malloc: super::memory::Malloc::new(),
+            malloc: super::memory::MallocRow::new(),
         }
     }
 }
 
-impl<G: Global> Row for Plan<G> {
-    type Memory<'r> = Planned<'r, G>;
+impl<G: Global> Row for PlanRow<G> {
+    type Memory<'r> = PlanMemory<'r, G>;
 
     fn within<R>(
         &self,
         thread: usize,
         leaves: bool,
-        work: impl FnOnce(&mut Planned<'_, G>) -> R,
+        work: impl FnOnce(&mut PlanMemory<'_, G>) -> R,
     ) -> R {
         self.malloc.within(thread, leaves, |calls| {
-            let mut planned = Planned {
-                malloc: std::mem::replace(calls, Calls::new()),
-                ways: self.routes.iter().zip(&self.slabs).map(Way::new).collect(),
-                way_of: self.routes.iter().map(|route| route.group).collect(),
+            let mut planned = PlanMemory {
+                malloc: std::mem::replace(calls, MallocCalls::new()),
+                memories: self.routes.iter().zip(&self.slabs).map(GroupMemory::new).collect(),
+                group_of: self.routes.iter().map(|route| route.group).collect(),
             };
             let result = work(&mut planned);
             if leaves {
@@ -146,20 +149,20 @@ impl<G: Global> Row for Plan<G> {
 /// A group's memory on one thread.
 #[allow(
     clippy::large_enum_variant,
-    reason = "there are a few, and each is used without another step to it"
+    reason = "there are only a few, and a box would slow each access"
 )]
 #[derive(Debug)]
-enum Way<'r> {
+enum GroupMemory<'r> {
     Arena(Arena, bool),
     Reap(Reap),
     List(RawFreeList),
     Pool(LocalPool),
     Slab(RawSlabHandle<'r>),
-    /// A route that takes nothing.
+    /// The route serves no block.
     Nothing,
 }
 
-impl<'r> Way<'r> {
+impl<'r> GroupMemory<'r> {
     fn new((route, slab): (&Route, &'r Option<RawSlab>)) -> Self {
         match (route.allocator, slab) {
             (Allocator::Arena | Allocator::Sealed, _) => {
@@ -178,29 +181,30 @@ impl<'r> Way<'r> {
 
 /// One thread's memory under a plan.
 #[derive(Debug)]
-pub struct Planned<'r, G> {
-    malloc: Calls<G>,
-    ways: Vec<Way<'r>>,
-    /// By way: its group.
-    way_of: Vec<u32>,
+pub struct PlanMemory<'r, G> {
+    malloc: MallocCalls<G>,
+    memories: Vec<GroupMemory<'r>>,
+    /// For each memory: its group.
+    group_of: Vec<u32>,
 }
 
-impl<G: Global> Memory for Planned<'_, G> {
+impl<G: Global> Memory for PlanMemory<'_, G> {
     #[inline(always)]
     fn alloc(&mut self, form: &Form) -> *mut u8 {
-        if form.way == 0 {
+        if form.route == 0 {
             return self.malloc.alloc(form);
         }
-        let block = match &self.ways[form.way as usize - 1] {
-            Way::Arena(arena, _) => arena.alloc_layout(form.layout),
-            Way::Reap(reap) => reap.alloc_layout(form.layout),
-            Way::List(list) => list.alloc(),
-            Way::Pool(pool) => pool.alloc_layout(form.layout),
-            Way::Slab(slab) => slab.alloc(),
-            Way::Nothing => return self.malloc.alloc(form),
+        let block = match &self.memories[form.route as usize - 1] {
+            GroupMemory::Arena(arena, _) => arena.alloc_layout(form.layout),
+            GroupMemory::Reap(reap) => reap.alloc_layout(form.layout),
+            GroupMemory::List(list) => list.alloc(),
+            GroupMemory::Pool(pool) => pool.alloc_layout(form.layout),
+            GroupMemory::Slab(slab) => slab.alloc(),
+            GroupMemory::Nothing => return self.malloc.alloc(form),
         };
         if form.zeroed {
-            // SAFETY: a fresh block of this layout: a list's and a slab's is that of their forms (`Route::takes`).
+            // SAFETY: a fresh block of this layout. A free list's or slab's layout is that of its
+            // forms (`Route::takes`).
             unsafe { block.write_bytes(0, form.layout.size()) };
         }
         block.as_ptr()
@@ -208,60 +212,64 @@ impl<G: Global> Memory for Planned<'_, G> {
 
     #[inline(always)]
     unsafe fn free(&mut self, block: *mut u8, form: &Form) {
-        let Some(way) = form.way.checked_sub(1) else {
+        let Some(route) = form.route.checked_sub(1) else {
             // SAFETY: a block of malloc's: the caller's promise, and the invariant.
             return unsafe { self.malloc.free(block, form) };
         };
-        // SAFETY: no live block is null. Each comes from this way of this thread (the caller's promise, and the invariant), or of another
-        // thread where that may be; it is live and has this layout.
+        // SAFETY: no live block is null. It comes from this memory of this thread, or of another
+        // one if the form crosses (the caller's promise, and the invariant). It is live and has
+        // this layout.
         unsafe {
-            let place = NonNull::new_unchecked(block);
-            match &self.ways[way as usize] {
-                // Who has an arena frees nothing by itself.
-                Way::Arena(..) => {}
-                Way::Reap(reap) => reap.free_layout(place, form.layout),
-                Way::List(list) => list.free(place),
-                Way::Pool(_) if form.crosses => PoolRef::free_anywhere(place, form.layout),
-                Way::Pool(pool) => pool.free_layout(place, form.layout),
-                Way::Slab(slab) => slab.free(place),
-                Way::Nothing => self.malloc.free(block, form),
+            let start = NonNull::new_unchecked(block);
+            match &self.memories[route as usize] {
+                // An arena frees no single block.
+                GroupMemory::Arena(..) => {}
+                GroupMemory::Reap(reap) => reap.free_layout(start, form.layout),
+                GroupMemory::List(list) => list.free(start),
+                GroupMemory::Pool(_) if form.crosses => PoolRef::free_anywhere(start, form.layout),
+                GroupMemory::Pool(pool) => pool.free_layout(start, form.layout),
+                GroupMemory::Slab(slab) => slab.free(start),
+                GroupMemory::Nothing => self.malloc.free(block, form),
             }
         }
     }
 
     #[inline(always)]
     unsafe fn resize(&mut self, block: *mut u8, old: &Form, new: &Form) -> *mut u8 {
-        if old.way != new.way || old.layout.align() != new.layout.align() && old.way != 0 {
+        if old.route != new.route || old.layout.align() != new.layout.align() && old.route != 0 {
             // SAFETY: the caller's promise.
             return unsafe { by_copy(self, block, old, new) };
         }
-        let Some(way) = old.way.checked_sub(1) else {
+        let Some(route) = old.route.checked_sub(1) else {
             // SAFETY: the caller's promise, and the invariant.
             return unsafe { self.malloc.resize(block, old, new) };
         };
-        // SAFETY: as in `free`; the new size suits the alignment, for a layout has both.
+        // SAFETY: as in `free`. The new size is valid with the alignment, because the new layout
+        // has both.
         unsafe {
-            let place = NonNull::new_unchecked(block);
+            let start = NonNull::new_unchecked(block);
             let size = new.layout.size();
-            match &self.ways[way as usize] {
-                Way::Arena(arena, _) if size > old.layout.size() => {
-                    arena.grow(place, old.layout, new.layout).as_ptr()
+            match &self.memories[route as usize] {
+                GroupMemory::Arena(arena, _) if size > old.layout.size() => {
+                    arena.grow(start, old.layout, new.layout).as_ptr()
                 }
-                Way::Reap(reap) => reap.resize(place, old.layout, size).as_ptr(),
-                Way::Pool(pool) if !old.crosses => pool.resize(place, old.layout, size).as_ptr(),
-                Way::Pool(_) => by_copy(self, block, old, new),
-                Way::Nothing => self.malloc.resize(block, old, new),
-                // Smaller, or of the only size that there is.
-                Way::Arena(..) | Way::List(_) | Way::Slab(_) => block,
+                GroupMemory::Reap(reap) => reap.resize(start, old.layout, size).as_ptr(),
+                GroupMemory::Pool(pool) if !old.crosses => {
+                    pool.resize(start, old.layout, size).as_ptr()
+                }
+                GroupMemory::Pool(_) => by_copy(self, block, old, new),
+                GroupMemory::Nothing => self.malloc.resize(block, old, new),
+                // The block shrinks, or its size is the only one of this memory.
+                GroupMemory::Arena(..) | GroupMemory::List(_) | GroupMemory::Slab(_) => block,
             }
         }
     }
 
     fn reset(&mut self, group: u32) {
-        let Some(way) = self.way_of.iter().position(|of| *of == group) else { return };
-        match &mut self.ways[way] {
-            Way::Arena(arena, true) => arena.reset(),
-            Way::Reap(reap) => reap.reset(),
+        let Some(route) = self.group_of.iter().position(|of| *of == group) else { return };
+        match &mut self.memories[route] {
+            GroupMemory::Arena(arena, true) => arena.reset(),
+            GroupMemory::Reap(reap) => reap.reset(),
             _ => {}
         }
     }

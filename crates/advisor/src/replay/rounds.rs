@@ -1,7 +1,7 @@
-//! Runs the rounds: every row once, each in a fresh process, then every row again, so that a drift of the
-//! machine affects all rows alike.
+//! Runs the rounds: every row once, each in a fresh process, then every row again, so that a drift
+//! of the machine affects all rows alike.
 
-use super::worker::{Job, REST, Round, Who};
+use super::round::{REST, Round, RoundJob, RowAllocator};
 use bench::console::progress::Progress;
 use bench::console::statistics::{median, ratio};
 use bench::runner::child_process::{self, ChildFailure};
@@ -9,69 +9,69 @@ use std::time::{Duration, Instant};
 
 /// A row to run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct RowSpec {
     pub name: String,
     /// The groups whose advice it follows.
     pub groups: Vec<u32>,
-    pub who: Who,
+    pub allocator: RowAllocator,
 }
 
 /// Limits of the number of rounds.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct RoundLimits {
     /// The most rounds, and the fewest.
     pub most: usize,
     pub least: usize,
-    /// This many rounds, if they end within [`PATIENCE`] times `time`.
+    /// This many rounds, if they end within [`TIME_FACTOR_FOR_WANTED`] times `time`.
     pub wanted: usize,
     /// The time within which more rounds have to end.
     pub time: Duration,
 }
 
 /// The multiple of its time that a replay may take for the wanted rounds.
-const PATIENCE: u32 = 3;
+const TIME_FACTOR_FOR_WANTED: u32 = 3;
 
-impl Limits {
+impl RoundLimits {
     /// The number of rounds if one round takes this long.
     fn rounds(&self, one: Duration) -> usize {
         let fit = |time: Duration| (time.as_nanos() / one.as_nanos().max(1)) as usize;
-        let wanted = self.wanted.min(fit(self.time * PATIENCE));
+        let wanted = self.wanted.min(fit(self.time * TIME_FACTOR_FOR_WANTED));
         fit(self.time).max(wanted).max(self.least).min(self.most)
     }
 }
 
 /// The result of a row: its rounds, or why it failed.
-pub type Found = Result<Vec<Round>, String>;
+pub type RowRounds = Result<Vec<Round>, String>;
 
 /// The time limit of a round; one that takes longer hangs.
 const LONGEST_ROUND: Duration = Duration::from_secs(1800);
-/// A plan that took more than this multiple of glibc's time in a round has no chance. It isn't run again,
-/// because it would take most of the time.
-const HOPELESS: u64 = 3;
+/// A plan that took more than this multiple of glibc's time in a round is not run again, because it
+/// can't be confirmed and would take most of the time.
+const MOST_TIMES_SLOWER: u64 = 3;
 
 /// Runs all rounds, or until `stopped`. A row that fails once is not run again, and has no figures.
 pub fn run(
-    entries: &[Entry],
-    limits: Limits,
+    specs: &[RowSpec],
+    limits: RoundLimits,
     progress: &Progress,
     stopped: &dyn Fn() -> bool,
-    mut one: impl FnMut(&Entry) -> Result<Round, String>,
-) -> Vec<Found> {
-    let mut found: Vec<Found> = entries.iter().map(|_| Ok(Vec::new())).collect();
+    mut run_one: impl FnMut(&RowSpec) -> Result<Round, String>,
+) -> Vec<RowRounds> {
+    let mut found: Vec<RowRounds> = specs.iter().map(|_| Ok(Vec::new())).collect();
     let mut longest = Duration::ZERO;
     let mut goal = limits.most;
     let mut round = 0;
     while round < goal {
         let began = Instant::now();
-        for at in 0..entries.len() {
-            let entry = &entries[at];
-            if found[at].is_err() || is_hopeless(entries, &found, at) {
+        for at in 0..specs.len() {
+            let spec = &specs[at];
+            if found[at].is_err() || is_too_slow(specs, &found, at) {
                 progress.step();
                 continue;
             }
             let of = if round > 0 { format!(" of {goal}") } else { String::new() };
-            progress.say(&format!("round {}{of}: {}", round + 1, entry.name));
-            let done = one(entry);
+            progress.say(&format!("round {}{of}: {}", round + 1, spec.name));
+            let done = run_one(spec);
             if stopped() {
                 return found;
             }
@@ -79,7 +79,7 @@ pub fn run(
                 (Ok(round), Ok(rounds)) => rounds.push(round),
                 (Ok(_), Err(_)) => {}
                 (Err(why), row) => {
-                    progress.warn(&format!("{}: {why}", entry.name));
+                    progress.warn(&format!("{}: {why}", spec.name));
                     *row = Err(why);
                 }
             }
@@ -88,27 +88,31 @@ pub fn run(
         round += 1;
         longest = longest.max(began.elapsed());
         let next = limits.rounds(longest).clamp(round, goal);
-        progress.fewer((goal - next) * entries.len());
+        progress.fewer((goal - next) * specs.len());
         goal = next;
     }
     found
 }
 
 /// Whether a plan's last round was so slow that it isn't run again.
-fn is_hopeless(entries: &[Entry], found: &[Found], at: usize) -> bool {
-    let base = entries.iter().zip(found).find(|(entry, _)| entry.name == REST);
-    let (Who::Plan(_), Ok(own), Some((_, Ok(base)))) = (&entries[at].who, &found[at], base) else {
+fn is_too_slow(specs: &[RowSpec], found: &[RowRounds], at: usize) -> bool {
+    let base = specs.iter().zip(found).find(|(spec, _)| spec.name == REST);
+    let (RowAllocator::Plan(_), Ok(own), Some((_, Ok(base)))) =
+        (&specs[at].allocator, &found[at], base)
+    else {
         return false;
     };
     let both = own.last().zip(own.len().checked_sub(1).and_then(|last| base.get(last)));
-    both.is_some_and(|(own, base)| own.time_ns > HOPELESS * base.time_ns.max(1))
+    both.is_some_and(|(own, base)| own.time_ns > MOST_TIMES_SLOWER * base.time_ns.max(1))
 }
 
 /// Runs a job in a child process, and ends it once `stopped`.
-pub fn in_child(job: &Job, stopped: &dyn Fn() -> bool) -> Result<Round, String> {
+pub fn in_child(job: &RoundJob, stopped: &dyn Fn() -> bool) -> Result<Round, String> {
     let input = serde_json::to_vec(job).map_err(|error| error.to_string())?;
-    let environment = match &job.who {
-        Who::Malloc(name) => bench::peers::about(name).map_or(&[][..], |about| about.environment),
+    let environment = match &job.allocator {
+        RowAllocator::Malloc(name) => {
+            bench::peers::about(name).map_or(&[][..], |about| about.environment)
+        }
         _ => &[],
     };
     let arguments = ["replay-round".to_owned()];
@@ -123,35 +127,36 @@ pub fn in_child(job: &Job, stopped: &dyn Fn() -> bool) -> Result<Round, String> 
 
 const KILLED: i32 = nix::sys::signal::Signal::SIGKILL as i32;
 
-/// The distance between fewer rounds than this is unknown; it is assumed to be `UNKNOWN_APART`.
-const ENOUGH: usize = 3;
-const UNKNOWN_APART: f64 = 0.1;
+/// The distance between fewer rounds than this is unknown; it is assumed to be `ASSUMED_DEVIATION`.
+const FEWEST_FOR_DEVIATION: usize = 3;
+const ASSUMED_DEVIATION: f64 = 0.1;
 
-/// The least difference between two rows in a round, as a share of glibc's time, for one to be quicker.
+/// The least difference between two rows in a round, as a share of glibc's time, for one to be
+/// quicker.
 const LEAST_DIFFERENCE: f64 = 0.01;
-/// With fewer rounds than this, the test can't decide: even all of four agree by chance once in 16 times.
-/// (All of five agree once in 32 times.) Then ...
+/// The fewest rounds for which the test can decide: four rounds agree by chance once in 16 times,
+/// five once in 32 times.
 const TESTED: usize = 5;
-/// ... all rounds have to differ by more than this, and by more than the noise.
+/// With fewer rounds, all of them have to differ by more than this, and by more than the noise.
 const UNTESTED: f64 = 0.05;
 /// The highest probability that chance alone explains the result, for a row to be quicker.
-const BY_CHANCE: f64 = 0.05;
+const MOST_CHANCE: f64 = 0.05;
 
 /// A row compared with glibc.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Standing {
+pub struct Comparison {
     /// Time divided by glibc's: the median of the rounds' ratios.
     pub time: f64,
     /// The median distance of a round's ratio from `time`.
-    pub apart: f64,
-    /// The number of rounds that both have; in how many of these the row was quicker, and slower, by more
-    /// than 1 %; and the least and the largest ratio.
+    pub deviation: f64,
+    /// The number of rounds that both have; in how many of these the row was quicker, and slower,
+    /// by more than 1 %; and the least and the largest ratio.
     pub rounds: usize,
     pub quicker: usize,
     pub slower: usize,
     pub extremes: (f64, f64),
-    /// The probabilities that chance alone makes it look this much quicker, and this much slower, by more
-    /// than 1 % each.
+    /// The probabilities that chance alone makes it look this much quicker, and this much slower,
+    /// by more than 1 % each.
     pub chance: (f64, f64),
     /// Peak memory divided by glibc's.
     pub memory: Option<f64>,
@@ -161,7 +166,7 @@ pub struct Standing {
     pub saved_ns: f64,
 }
 
-impl Standing {
+impl Comparison {
     pub fn of(row: &[Round], glibc: &[Round]) -> Option<Self> {
         let times = |rounds: &[Round]| -> Vec<Option<f64>> {
             rounds.iter().map(|round| Some(round.time_ns.max(1) as f64)).collect()
@@ -171,21 +176,24 @@ impl Standing {
         let pairs = || {
             row.iter().zip(glibc).map(|(a, b)| (a.time_ns.max(1) as f64, b.time_ns.max(1) as f64))
         };
-        let apart = median(pairs().map(|(own, base)| (own / base - time).abs()))?;
-        let apart =
-            if own.len().min(base.len()) < ENOUGH { apart.max(UNKNOWN_APART) } else { apart };
+        let deviation = median(pairs().map(|(own, base)| (own / base - time).abs()))?;
+        let deviation = if own.len().min(base.len()) < FEWEST_FOR_DEVIATION {
+            deviation.max(ASSUMED_DEVIATION)
+        } else {
+            deviation
+        };
         let peaks = peak(row).zip(peak(glibc));
         let ratios = || pairs().map(|(own, base)| own / base);
         Some(Self {
             time,
-            apart,
+            deviation,
             rounds: pairs().count(),
             quicker: ratios().filter(|ratio| *ratio < 1.0 - LEAST_DIFFERENCE).count(),
             slower: ratios().filter(|ratio| *ratio > 1.0 + LEAST_DIFFERENCE).count(),
             extremes: (ratios().fold(f64::MAX, f64::min), ratios().fold(0.0, f64::max)),
             chance: (
-                by_chance(ratios().map(|ratio| ratio / (1.0 - LEAST_DIFFERENCE))),
-                by_chance(ratios().map(|ratio| (1.0 + LEAST_DIFFERENCE) / ratio)),
+                chance_of(ratios().map(|ratio| ratio / (1.0 - LEAST_DIFFERENCE))),
+                chance_of(ratios().map(|ratio| (1.0 + LEAST_DIFFERENCE) / ratio)),
             ),
             memory: peaks.map(|(own, base)| own as f64 / base.max(1) as f64),
             peaks,
@@ -195,7 +203,7 @@ impl Standing {
 
     /// Twice the typical distance of a round from the median.
     pub fn noise(&self) -> f64 {
-        (2.0 * self.apart).max(LEAST_DIFFERENCE)
+        (2.0 * self.deviation).max(LEAST_DIFFERENCE)
     }
 
     /// What all rounds have to differ by, if they are too few for the test.
@@ -203,12 +211,12 @@ impl Standing {
         (self.rounds < TESTED).then(|| self.noise().max(UNTESTED))
     }
 
-    /// Whether it is quicker than glibc by more than 1 %. The test uses only the ratios within the rounds, so
-    /// a disturbance that slows both has no effect, and neither has a single outlier.
+    /// Whether it is quicker than glibc by more than 1 %. The test uses only the ratios within the
+    /// rounds, so a disturbance that slows both has no effect, and neither has a single outlier.
     pub fn is_quicker(&self) -> bool {
         match self.untested() {
             Some(least) => self.extremes.1 < 1.0 - least,
-            None => self.chance.0 <= BY_CHANCE,
+            None => self.chance.0 <= MOST_CHANCE,
         }
     }
 
@@ -216,14 +224,15 @@ impl Standing {
     pub fn is_slower(&self) -> bool {
         match self.untested() {
             Some(least) => self.extremes.0 > 1.0 + least,
-            None => self.chance.1 <= BY_CHANCE,
+            None => self.chance.1 <= MOST_CHANCE,
         }
     }
 }
 
-/// The probability that ratios lie at least this far below 1 if each were as likely to be its inverse:
-/// Wilcoxon's signed-rank test, computed exactly. The ranks are those of the ratios' logarithms.
-pub fn by_chance(ratios: impl Iterator<Item = f64>) -> f64 {
+/// The probability that ratios lie at least this far below 1 if each were as likely to be its
+/// inverse: Wilcoxon's signed-rank test, computed exactly. The ranks are those of the ratios'
+/// logarithms.
+pub fn chance_of(ratios: impl Iterator<Item = f64>) -> f64 {
     let mut logs: Vec<f64> = ratios.map(f64::ln).collect();
     logs.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
     let above = logs.iter().enumerate().filter(|(_, log)| **log >= 0.0);
@@ -248,18 +257,26 @@ pub fn peak(rounds: &[Round]) -> Option<u64> {
 /// The median distance of a row's rounds from their median, as a share of it.
 pub fn spread(rounds: &[Round]) -> Option<f64> {
     let middle = median(rounds.iter().map(|round| round.time_ns as f64))?;
-    let apart = rounds.iter().map(|round| (round.time_ns as f64 / middle.max(1.0) - 1.0).abs());
-    let apart = median(apart)?;
-    Some(if rounds.len() < ENOUGH { apart.max(UNKNOWN_APART) } else { apart })
+    let deviation = rounds.iter().map(|round| (round.time_ns as f64 / middle.max(1.0) - 1.0).abs());
+    let deviation = median(deviation)?;
+    Some(if rounds.len() < FEWEST_FOR_DEVIATION {
+        deviation.max(ASSUMED_DEVIATION)
+    } else {
+        deviation
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn entries() -> Vec<Entry> {
+    fn specs() -> Vec<RowSpec> {
         ["a", "b"]
-            .map(|name| Entry { name: name.to_owned(), groups: Vec::new(), who: Who::Null })
+            .map(|name| RowSpec {
+                name: name.to_owned(),
+                groups: Vec::new(),
+                allocator: RowAllocator::Null,
+            })
             .to_vec()
     }
 
@@ -267,16 +284,16 @@ mod tests {
         Round { time_ns, peak_resident: Some(time_ns), ..Round::default() }
     }
 
-    fn so_many(most: usize) -> Limits {
-        Limits { most, least: most, wanted: most, time: Duration::ZERO }
+    fn exactly(most: usize) -> RoundLimits {
+        RoundLimits { most, least: most, wanted: most, time: Duration::ZERO }
     }
 
     #[test]
     fn rounds_are_interleaved_and_a_row_that_failed_is_not_run_again() {
         let mut diary = Vec::new();
-        let found = run(&entries(), so_many(3), &Progress::new(6), &|| false, |entry| {
-            diary.push(entry.name.clone());
-            if entry.name == "b" && diary.len() > 2 { Err("gone".to_owned()) } else { Ok(timed(1)) }
+        let found = run(&specs(), exactly(3), &Progress::new(6), &|| false, |spec| {
+            diary.push(spec.name.clone());
+            if spec.name == "b" && diary.len() > 2 { Err("gone".to_owned()) } else { Ok(timed(1)) }
         });
         assert_eq!(diary, ["a", "b", "a", "b", "a"]);
         assert_eq!(found[0].as_ref().unwrap().len(), 3);
@@ -286,11 +303,11 @@ mod tests {
     #[test]
     fn there_are_as_many_rounds_as_there_is_time_for() {
         let limits =
-            |time| Limits { most: 15, least: 3, wanted: 5, time: Duration::from_secs(time) };
+            |time| RoundLimits { most: 15, least: 3, wanted: 5, time: Duration::from_secs(time) };
         let one = Duration::from_secs(1);
         assert_eq!(limits(60).rounds(one), 15);
         assert_eq!(limits(8).rounds(one), 8);
-        // For those that are wanted there is more time, but not any time.
+        // The wanted rounds may take more time, but not any time.
         assert_eq!(limits(2).rounds(one), 5);
         assert_eq!(limits(1).rounds(one), 3);
         assert_eq!(limits(0).rounds(one), 3);
@@ -298,19 +315,19 @@ mod tests {
 
     #[test]
     fn without_time_there_are_no_more_rounds_than_the_least() {
-        let limits = Limits { most: 9, least: 2, wanted: 5, time: Duration::ZERO };
-        let found = run(&entries(), limits, &Progress::new(18), &|| false, |_| Ok(timed(1)));
+        let limits = RoundLimits { most: 9, least: 2, wanted: 5, time: Duration::ZERO };
+        let found = run(&specs(), limits, &Progress::new(18), &|| false, |_| Ok(timed(1)));
         assert_eq!(found[0].as_ref().unwrap().len(), 2);
     }
 
     #[test]
     fn a_plan_without_a_chance_is_run_once() {
-        let mut entries = entries();
-        entries[0].name = REST.to_owned();
-        entries[1].who = Who::Plan(Vec::new());
+        let mut specs = specs();
+        specs[0].name = REST.to_owned();
+        specs[1].allocator = RowAllocator::Plan(Vec::new());
         for (own, rounds) in [(3_001, 1), (3_000, 4)] {
-            let found = run(&entries, so_many(4), &Progress::new(8), &|| false, |entry| {
-                Ok(timed(if entry.name == REST { 1_000 } else { own }))
+            let found = run(&specs, exactly(4), &Progress::new(8), &|| false, |spec| {
+                Ok(timed(if spec.name == REST { 1_000 } else { own }))
             });
             assert_eq!(found[1].as_ref().unwrap().len(), rounds);
             assert_eq!(found[0].as_ref().unwrap().len(), 4);
@@ -318,24 +335,25 @@ mod tests {
     }
 
     #[test]
-    fn whoever_stops_keeps_the_rounds_that_are_done() {
+    fn a_stopped_replay_keeps_the_rounds_that_are_done() {
         let asked = std::cell::Cell::new(0);
         let stopped = || asked.replace(asked.get() + 1) == 4;
-        let found = run(&entries(), so_many(9), &Progress::new(18), &stopped, |_| Ok(timed(1)));
-        // The fifth, which was ended, says nothing: not that it failed either.
+        let found = run(&specs(), exactly(9), &Progress::new(18), &stopped, |_| Ok(timed(1)));
+        // The fifth was ended, and counts neither as a round nor as a failure.
         assert_eq!(found[0].as_ref().unwrap().len(), 2);
         assert_eq!(found[1].as_ref().unwrap().len(), 2);
     }
 
     #[test]
     fn chance_is_counted_right() {
-        let of = |ratios: &[f64]| by_chance(ratios.iter().copied());
+        let of = |ratios: &[f64]| chance_of(ratios.iter().copied());
         assert_eq!(of(&[0.5, 0.6, 0.7, 0.8, 0.9]), 1.0 / 32.0);
         // One against it, of the lowest rank: two ways of 32 are no worse; of the highest: ten.
         assert_eq!(of(&[0.5, 0.6, 0.7, 0.8, 1.1]), 2.0 / 32.0);
         assert_eq!(of(&[0.9, 0.8, 0.7, 0.6, 3.0]), 10.0 / 32.0);
         assert_eq!(of(&[2.0, 3.0]), 1.0);
-        // A quarter of glibc's time in eleven rounds, and four in which something else ran meanwhile.
+        // A quarter of glibc's time in eleven rounds, and four in which something else ran
+        // meanwhile.
         let mut rounds = vec![0.26; 11];
         rounds.extend([1.1, 1.3, 1.6, 2.0]);
         assert!(of(&rounds) < 0.01, "{}", of(&rounds));
@@ -344,7 +362,7 @@ mod tests {
     }
 
     /// Numbers from 0 to 1, always the same.
-    fn dice() -> impl FnMut() -> f64 {
+    fn random() -> impl FnMut() -> f64 {
         let mut state = 1_u64;
         move || {
             state = state
@@ -354,25 +372,26 @@ mod tests {
         }
     }
 
-    /// The share of simulated replays in which a plan that takes so much of glibc's time is held to be quicker, and slower. The
-    /// machine drifts by half from round to round; each row is up to `noise` longer; in one of ten something else takes as long again.
+    /// The shares of simulated replays in which a plan that takes `time` times glibc's time is
+    /// judged quicker, and slower. The machine drifts by up to half from round to round, each row
+    /// takes up to `noise` longer, and one in ten takes twice as long.
     fn judged(time: f64, noise: f64, rounds: usize) -> (f64, f64) {
         const TRIALS: usize = 4_000;
-        let mut dice = dice();
+        let mut random = random();
         let (mut quicker, mut slower) = (0, 0);
         for _ in 0..TRIALS {
             let (mut own, mut glibc) = (Vec::new(), Vec::new());
             for _ in 0..rounds {
-                let drift = 1.0 + dice() / 2.0;
+                let drift = 1.0 + random() / 2.0;
                 for (row, of) in [(&mut own, time), (&mut glibc, 1.0)] {
-                    let outlier = if dice() < 0.1 { 2.0 } else { 1.0 };
-                    let ns = 1e6 * of * drift * (1.0 + noise * dice()) * outlier;
+                    let outlier = if random() < 0.1 { 2.0 } else { 1.0 };
+                    let ns = 1e6 * of * drift * (1.0 + noise * random()) * outlier;
                     row.push(timed(ns as u64));
                 }
             }
-            let standing = Standing::of(&own, &glibc).unwrap();
-            quicker += usize::from(standing.is_quicker());
-            slower += usize::from(standing.is_slower());
+            let comparison = Comparison::of(&own, &glibc).unwrap();
+            quicker += usize::from(comparison.is_quicker());
+            slower += usize::from(comparison.is_slower());
         }
         (quicker as f64 / TRIALS as f64, slower as f64 / TRIALS as f64)
     }
@@ -382,7 +401,7 @@ mod tests {
         for rounds in [1, 2, 3, 4, 5, 6, 8, 11, 15] {
             for noise in [0.02, 0.1, 0.3, 1.0] {
                 let (quicker, slower) = judged(1.0, noise, rounds);
-                // Of one and two rounds there is nothing to see but that: what is half as long again as the other.
+                // One or two rounds decide only by a large difference.
                 let most = if rounds < 3 { 0.3 } else { 0.05 };
                 assert!(quicker <= most, "{rounds} rounds, ±{noise}: {quicker}");
                 assert!(slower <= most, "{rounds} rounds, ±{noise}: {slower}");
@@ -406,23 +425,23 @@ mod tests {
         let pairs = ratios.iter().zip(&glibc);
         let own: Vec<Round> =
             pairs.map(|(r, base)| timed((r * base.time_ns as f64) as u64)).collect();
-        let standing = Standing::of(&own, &glibc).unwrap();
-        assert!(standing.apart > 0.28 && standing.is_quicker(), "{standing:?}");
-        assert!(!Standing::of(&own[..4], &glibc).unwrap().is_quicker());
+        let comparison = Comparison::of(&own, &glibc).unwrap();
+        assert!(comparison.deviation > 0.28 && comparison.is_quicker(), "{comparison:?}");
+        assert!(!Comparison::of(&own[..4], &glibc).unwrap().is_quicker());
     }
 
     #[test]
     fn a_standing_is_of_rounds_side_by_side() {
         let row = [timed(50), timed(110), timed(52)];
         let glibc = [timed(100), timed(200), timed(100)];
-        let standing = Standing::of(&row, &glibc).unwrap();
-        assert_eq!(standing.time, 0.52);
-        assert!((standing.apart - 0.02).abs() < 1e-9);
-        assert_eq!(standing.memory, Some(0.52));
-        assert_eq!(standing.saved_ns, 50.0);
-        assert_eq!(Standing::of(&[], &glibc), None);
-        // One round says nothing of the noise.
-        assert_eq!(spread(&row[..1]), Some(UNKNOWN_APART));
-        assert_eq!(Standing::of(&row[..1], &glibc[..1]).unwrap().apart, 0.1);
+        let comparison = Comparison::of(&row, &glibc).unwrap();
+        assert_eq!(comparison.time, 0.52);
+        assert!((comparison.deviation - 0.02).abs() < 1e-9);
+        assert_eq!(comparison.memory, Some(0.52));
+        assert_eq!(comparison.saved_ns, 50.0);
+        assert_eq!(Comparison::of(&[], &glibc), None);
+        // One round does not show the noise.
+        assert_eq!(spread(&row[..1]), Some(ASSUMED_DEVIATION));
+        assert_eq!(Comparison::of(&row[..1], &glibc[..1]).unwrap().deviation, 0.1);
     }
 }

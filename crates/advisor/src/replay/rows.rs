@@ -1,13 +1,12 @@
-//! Turns rounds into verdicts on each plan, on all confirmed plans together and on the mallocs, and into
-//! the rows that are shown.
+//! Turns rounds into verdicts on each plan, on all confirmed plans together and on the mallocs, and
+//! into the rows that are shown.
 //!
-//! The first rounds judge each plan by itself. The confirmed plans then run together in rounds of their
-//! own, beside the rows that measure the ceilings of their groups.
+//! The rows of the plans judge each plan by itself. The confirmed plans then run together in rounds
+//! of their own, beside the rows that measure the ceilings of their groups.
 
-use super::NULL;
-use super::judge::{self, Rival};
-use super::rounds::{self, Entry, Found, Standing};
-use super::worker::{REST, Round, Who};
+use super::judge::{self, ComparedMalloc};
+use super::round::{NULL, REST, Round, RowAllocator};
+use super::rounds::{self, Comparison, RowRounds, RowSpec};
 use crate::analyse::findings::{
     BetterMalloc, Category, Findings, Program, Replay, ReplayFailure, ReplayRow, Together,
 };
@@ -16,15 +15,15 @@ use bench::console::statistics::{median, median_whole};
 
 /// Rows of the same rounds.
 #[derive(Debug)]
-pub struct Rows(Vec<(Entry, Found)>);
+pub struct Rows(Vec<(RowSpec, RowRounds)>);
 
 impl Rows {
-    pub fn new(entries: Vec<Entry>, found: Vec<Found>) -> Self {
-        Self(entries.into_iter().zip(found).collect())
+    pub fn new(specs: Vec<RowSpec>, found: Vec<RowRounds>) -> Self {
+        Self(specs.into_iter().zip(found).collect())
     }
 
-    /// Scales the times to the pace of other rounds, because the machine's speed may have changed. Ratios
-    /// stay the same.
+    /// Scales the times to the pace of other rounds, because the machine's speed may have changed.
+    /// Ratios stay the same.
     pub fn at_the_pace_of(mut self, others: &Rows) -> Self {
         let time = |rows: &Rows| median(rows.glibc().iter().map(|round| round.time_ns as f64));
         if let Some((theirs, own)) = time(others).zip(time(&self).filter(|own| *own > 0.0)) {
@@ -38,31 +37,31 @@ impl Rows {
 
     /// The rounds of glibc, with which all others are compared.
     pub fn glibc(&self) -> &[Round] {
-        let base = self.0.iter().find(|(entry, _)| entry.name == REST);
+        let base = self.0.iter().find(|(spec, _)| spec.name == REST);
         base.and_then(|(_, found)| found.as_deref().ok()).unwrap_or_default()
     }
 
-    fn standing(&self, found: &Found) -> Option<Standing> {
-        Standing::of(found.as_ref().ok()?, self.glibc())
+    fn comparison(&self, found: &RowRounds) -> Option<Comparison> {
+        Comparison::of(found.as_ref().ok()?, self.glibc())
     }
 
-    fn standing_of(&self, is: impl Fn(&Entry) -> bool) -> Option<Standing> {
-        let (_, found) = self.0.iter().find(|(entry, _)| is(entry))?;
-        self.standing(found)
+    fn comparison_of(&self, is: impl Fn(&RowSpec) -> bool) -> Option<Comparison> {
+        let (_, found) = self.0.iter().find(|(spec, _)| is(spec))?;
+        self.comparison(found)
     }
 
-    /// What glibc's calls take in all, as a share of the program's CPU time: the saving of the row `null`,
-    /// or of the best row if noise makes that more.
+    /// What glibc's calls take in all, as a share of the program's CPU time: the saving of the row
+    /// `null`, or of the best row if noise makes that more.
     fn ceiling(&self, program: &Program) -> Option<f64> {
-        self.standing_of(|entry| entry.name == NULL)?;
+        self.comparison_of(|spec| spec.name == NULL)?;
         let gains =
-            self.0.iter().filter_map(|(_, found)| judge::gain(&self.standing(found)?, program));
+            self.0.iter().filter_map(|(_, found)| judge::gain(&self.comparison(found)?, program));
         gains.reduce(f64::max).map(|most| most.max(0.0))
     }
 
     /// Judges each plan by itself. Returns the groups whose advice is confirmed.
     pub fn judge_plans(&self, findings: &mut Findings) -> Result<Vec<u32>, Failure> {
-        match self.0.iter().find(|(entry, _)| entry.name == REST) {
+        match self.0.iter().find(|(spec, _)| spec.name == REST) {
             Some((_, Ok(rounds))) if rounds.is_empty() => return Err(Failure::Interrupted),
             Some((_, Err(why))) => {
                 return Err(Failure::Failed(format!(
@@ -73,72 +72,79 @@ impl Rows {
         }
         let ceiling = self.ceiling(&findings.program);
         let mut confirmed = Vec::new();
-        for (entry, found) in &self.0 {
-            let [group] = entry.groups[..] else { continue };
+        for (spec, found) in &self.0 {
+            let [group] = spec.groups[..] else { continue };
             let group = &mut findings.groups[group as usize];
-            match (self.standing(found), found) {
-                (Some(standing), _) => {
+            match (self.comparison(found), found) {
+                (Some(comparison), _) => {
                     let outcome = if group.verdict.candidate {
-                        judge::candidate(&standing)
+                        judge::candidate(&comparison)
                     } else {
-                        judge::plan(&standing, &findings.program)
+                        judge::plan(&comparison, &findings.program)
                     };
                     if outcome.confirmed && !group.verdict.candidate {
                         confirmed.push(group.id);
                     }
-                    judge::settle(group, outcome, &standing, &findings.program, ceiling);
+                    judge::store_outcome(group, outcome, &comparison, &findings.program, ceiling);
                 }
-                (None, Err(why)) => judge::unproved(group, why),
+                (None, Err(why)) => judge::not_replayed(group, why),
                 (None, Ok(_)) => {
-                    judge::unproved(group, "the replay was interrupted before its first round")
+                    judge::not_replayed(group, "the replay was interrupted before its first round")
                 }
             }
         }
         Ok(confirmed)
     }
 
-    /// Judges all confirmed plans together, and sets the ceilings. `second` has the rounds for that.
+    /// Judges all confirmed plans together, and sets the ceilings. `confirmed_rows` has the rounds
+    /// for that.
     pub fn together(
         &self,
-        second: &Rows,
+        confirmed_rows: &Rows,
         confirmed: &[u32],
         findings: &mut Findings,
     ) -> Option<Together> {
         let program = findings.program.clone();
         let all = self.ceiling(&program);
         let without = |groups: &[u32]| {
-            let is = |entry: &Entry| matches!(&entry.who, Who::Without(own) if own == groups);
-            let ceiling = judge::gain(&second.standing_of(is)?, &program)?;
-            // The machine may have been slower in the second rounds.
+            let is = |spec: &RowSpec| matches!(&spec.allocator, RowAllocator::Without(own) if own == groups);
+            let ceiling = judge::gain(&confirmed_rows.comparison_of(is)?, &program)?;
+            // The machine may have been slower in these rounds.
             Some(all.map_or(ceiling, |all| ceiling.min(all)))
         };
         for &group in confirmed {
             if let Some(ceiling) = without(&[group]) {
-                judge::bound(&mut findings.groups[group as usize], ceiling);
+                judge::store_ceiling(&mut findings.groups[group as usize], ceiling);
             }
         }
-        let is_plan =
-            |entry: &Entry| matches!(entry.who, Who::Plan(_)) && entry.groups == confirmed;
+        let is_plan = |spec: &RowSpec| {
+            matches!(spec.allocator, RowAllocator::Plan(_)) && spec.groups == confirmed
+        };
         // A single plan has its own rounds.
-        let standing = if confirmed.len() > 1 {
-            second.standing_of(is_plan)?
+        let comparison = if confirmed.len() > 1 {
+            confirmed_rows.comparison_of(is_plan)?
         } else {
-            self.standing_of(is_plan)?
+            self.comparison_of(is_plan)?
         };
         if let Some(all) = all {
             judge::balance(&mut findings.groups, all);
         }
         let gains = confirmed.iter().map(|group| findings.groups[*group as usize].verdict.gain);
         let sum: Option<f64> = gains.map(|gain| gain.map(|gain| gain.share)).sum();
-        Some(judge::together(&standing, confirmed, sum, without(confirmed), &program))
+        Some(judge::together(&comparison, confirmed, sum, without(confirmed), &program))
     }
 
-    fn rivals(&self) -> Vec<Rival> {
+    fn mallocs(&self) -> Vec<ComparedMalloc> {
         self.0
             .iter()
-            .filter(|(entry, _)| matches!(&entry.who, Who::Malloc(name) if name != REST))
-            .filter_map(|(entry, found)| {
-                Some(Rival { name: entry.name.clone(), standing: self.standing(found)? })
+            .filter(
+                |(spec, _)| matches!(&spec.allocator, RowAllocator::Malloc(name) if name != REST),
+            )
+            .filter_map(|(spec, found)| {
+                Some(ComparedMalloc {
+                    name: spec.name.clone(),
+                    comparison: self.comparison(found)?,
+                })
             })
             .collect()
     }
@@ -149,7 +155,7 @@ impl Rows {
         together: Option<&Together>,
         findings: &mut Findings,
     ) -> Option<BetterMalloc> {
-        let best = judge::best(self.rivals(), &findings.program);
+        let best = judge::best(self.mallocs(), &findings.program);
         let better = best.as_ref().map(|best| {
             let as_much =
                 together.is_some_and(|all| judge::gives_as_much(best, all, &findings.program));
@@ -159,7 +165,7 @@ impl Rows {
             && better.gives_as_much
         {
             for group in &together.groups {
-                judge::prefer_malloc(&mut findings.groups[*group as usize], better);
+                judge::mark_as_unnecessary(&mut findings.groups[*group as usize], better);
             }
         }
         let ceilings = findings.groups.iter().filter_map(|group| group.verdict.gain);
@@ -174,7 +180,7 @@ impl Rows {
     }
 
     /// The rows of figures; those of all confirmed plans together come last.
-    pub fn summary(&self, second: Option<&Rows>, program: &Program) -> Replay {
+    pub fn summary(&self, confirmed_rows: Option<&Rows>, program: &Program) -> Replay {
         let spreads = self.0.iter().filter_map(|(_, found)| rounds::spread(found.as_deref().ok()?));
         let mut replay = Replay {
             rounds: self.glibc().len() as u32,
@@ -183,8 +189,8 @@ impl Rows {
             ..Replay::default()
         };
         self.show(&mut replay, program);
-        if let Some(second) = second {
-            second.show_plans(&mut replay, program);
+        if let Some(confirmed_rows) = confirmed_rows {
+            confirmed_rows.show_plans(&mut replay, program);
         }
         let most = replay.rows.iter().filter_map(|row| row.gain).reduce(f64::max);
         replay.ceiling = replay.ceiling.map(|ceiling| ceiling.max(most.unwrap_or(ceiling)));
@@ -192,21 +198,21 @@ impl Rows {
     }
 
     fn show(&self, replay: &mut Replay, program: &Program) {
-        for (entry, found) in &self.0 {
-            self.show_one(entry, found, replay, program);
+        for (spec, found) in &self.0 {
+            self.show_one(spec, found, replay, program);
         }
     }
 
     fn show_plans(&self, replay: &mut Replay, program: &Program) {
-        for (entry, found) in &self.0 {
-            if matches!(entry.who, Who::Plan(_)) {
-                self.show_one(entry, found, replay, program);
+        for (spec, found) in &self.0 {
+            if matches!(spec.allocator, RowAllocator::Plan(_)) {
+                self.show_one(spec, found, replay, program);
             }
         }
     }
 
-    fn show_one(&self, entry: &Entry, found: &Found, replay: &mut Replay, program: &Program) {
-        let name = entry.name.clone();
+    fn show_one(&self, spec: &RowSpec, found: &RowRounds, replay: &mut Replay, program: &Program) {
+        let name = spec.name.clone();
         let rounds = match found {
             // Interrupted before its first round.
             Ok(rounds) if rounds.is_empty() => return,
@@ -216,20 +222,20 @@ impl Rows {
                 return;
             }
         };
-        let standing = self.standing(found);
+        let comparison = self.comparison(found);
         let times = || rounds.iter().map(|round| round.time_ns);
         replay.rows.push(ReplayRow {
             name,
-            groups: entry.groups.clone(),
+            groups: spec.groups.clone(),
             time_ns: median_whole(rounds, |round| Some(round.time_ns)).unwrap_or_default(),
             least_ns: times().min().unwrap_or_default(),
             most_ns: times().max().unwrap_or_default(),
             wall_ns: median_whole(rounds, |round| Some(round.wall_ns)).unwrap_or_default(),
             peak_resident: rounds::peak(rounds),
             minor_faults: median_whole(rounds, |round| round.minor_faults),
-            time_ratio: standing.map(|standing| standing.time),
-            memory_ratio: standing.and_then(|standing| standing.memory),
-            gain: standing.and_then(|standing| judge::gain(&standing, program)),
+            time_ratio: comparison.map(|comparison| comparison.time),
+            memory_ratio: comparison.and_then(|comparison| comparison.memory),
+            gain: comparison.and_then(|comparison| judge::gain(&comparison, program)),
         });
     }
 }
@@ -240,7 +246,7 @@ mod tests {
     use crate::analyse::findings::{Gain, Group};
     use crate::replay::plan::Route;
 
-    fn rounds(time_ms: u64, peak: u64) -> Found {
+    fn rounds(time_ms: u64, peak: u64) -> RowRounds {
         let round = |extra| Round {
             time_ns: (time_ms + extra) * 1_000_000,
             peak_resident: Some(peak << 20),
@@ -249,25 +255,25 @@ mod tests {
         Ok(vec![round(0), round(0), round(1)])
     }
 
-    fn entry(name: &str, groups: &[u32], who: Who) -> Entry {
-        Entry { name: name.to_owned(), groups: groups.to_vec(), who }
+    fn entry(name: &str, groups: &[u32], allocator: RowAllocator) -> RowSpec {
+        RowSpec { name: name.to_owned(), groups: groups.to_vec(), allocator }
     }
 
-    fn rows(all: Vec<(Entry, Found)>) -> Rows {
-        let (entries, found) = all.into_iter().unzip();
-        Rows::new(entries, found)
+    fn rows(all: Vec<(RowSpec, RowRounds)>) -> Rows {
+        let (specs, found) = all.into_iter().unzip();
+        Rows::new(specs, found)
     }
 
-    fn malloc(name: &str) -> Entry {
-        entry(name, &[], Who::Malloc(name.to_owned()))
+    fn malloc(name: &str) -> RowSpec {
+        entry(name, &[], RowAllocator::Malloc(name.to_owned()))
     }
 
-    fn plan(group: u32) -> Entry {
-        entry(&format!("plan {group}"), &[group], Who::Plan(Vec::<Route>::new()))
+    fn plan(group: u32) -> RowSpec {
+        entry(&format!("plan {group}"), &[group], RowAllocator::Plan(Vec::<Route>::new()))
     }
 
-    fn without(groups: &[u32]) -> Entry {
-        entry("without", groups, Who::Without(groups.to_vec()))
+    fn without(groups: &[u32]) -> RowSpec {
+        entry("without", groups, RowAllocator::Without(groups.to_vec()))
     }
 
     /// A program of two seconds with three groups, of which each is estimated to gain 5 of 20 %.
@@ -302,7 +308,7 @@ mod tests {
 
     fn first(jemalloc: u64) -> Rows {
         rows(vec![
-            (entry(NULL, &[], Who::Null), rounds(100, 1)),
+            (entry(NULL, &[], RowAllocator::Null), rounds(100, 1)),
             (malloc(REST), rounds(700, 100)),
             (malloc("jemalloc"), rounds(jemalloc, 90)),
             (plan(0), rounds(400, 100)),
@@ -314,7 +320,7 @@ mod tests {
     fn second() -> Rows {
         rows(vec![
             (malloc(REST), rounds(700, 100)),
-            (entry("all", &[0, 1], Who::Plan(Vec::new())), rounds(320, 100)),
+            (entry("all", &[0, 1], RowAllocator::Plan(Vec::new())), rounds(320, 100)),
             (without(&[0, 1]), rounds(260, 100)),
             (without(&[0]), rounds(360, 100)),
             (without(&[1]), rounds(560, 100)),
@@ -328,24 +334,25 @@ mod tests {
     #[test]
     fn measured_gains_and_ceilings_replace_the_estimates() {
         let mut findings = findings();
-        let first = first(690);
-        let confirmed = first.judge_plans(&mut findings).unwrap();
+        let plan_rows = first(690);
+        let confirmed = plan_rows.judge_plans(&mut findings).unwrap();
         assert_eq!(confirmed, [0, 1]);
-        let together = first.together(&second(), &confirmed, &mut findings).unwrap();
+        let together = plan_rows.together(&second(), &confirmed, &mut findings).unwrap();
         let gain = |group: usize| findings.groups[group].verdict.gain.unwrap();
         // 300 ms of two seconds, of 340 that the group costs.
         assert!(near(Some(gain(0).share), 0.15) && near(Some(gain(0).ceiling), 0.17));
         assert!(gain(0).measured && gain(0).ceiling_measured);
         assert!(near(Some(gain(1).share), 0.05) && near(Some(gain(1).ceiling), 0.07));
-        // The third was slower: it gains nothing, and nobody looked for its ceiling.
+        // The third was slower: it gains nothing, and its ceiling was not measured.
         assert_eq!(gain(2).share, 0.0);
         assert!(gain(2).measured && !gain(2).ceiling_measured);
         assert!(near(together.gain, 0.19) && near(together.sum, 0.2));
         assert!(near(together.ceiling, 0.22));
-        // The whole is 30 %, of which the two have 24 %: the third's estimate of 20 % can't be right.
+        // The whole is 30 %, of which the two have 24 %: the third's estimate of 20 % can't be
+        // right.
         assert!(near(Some(gain(2).ceiling), 0.06));
         assert!(together.reason.contains("saves 19 %"), "{}", together.reason);
-        let replay = first.summary(Some(&second()), &findings.program);
+        let replay = plan_rows.summary(Some(&second()), &findings.program);
         assert!(near(replay.ceiling, 0.3));
         let names: Vec<&str> = replay.rows.iter().map(|row| &*row.name).collect();
         assert_eq!(names, [NULL, REST, "jemalloc", "plan 0", "plan 1", "plan 2", "all"]);
@@ -356,29 +363,29 @@ mod tests {
     fn rounds_of_a_slower_hour_save_no_more() {
         let slow = rows(vec![
             (malloc(REST), rounds(1400, 200)),
-            (entry("all", &[0, 1], Who::Plan(Vec::new())), rounds(640, 200)),
+            (entry("all", &[0, 1], RowAllocator::Plan(Vec::new())), rounds(640, 200)),
             (without(&[0, 1]), rounds(520, 200)),
         ]);
         let mut findings = findings();
-        let first = first(690);
-        let confirmed = first.judge_plans(&mut findings).unwrap();
-        let slow = slow.at_the_pace_of(&first);
-        let together = first.together(&slow, &confirmed, &mut findings).unwrap();
+        let plan_rows = first(690);
+        let confirmed = plan_rows.judge_plans(&mut findings).unwrap();
+        let slow = slow.at_the_pace_of(&plan_rows);
+        let together = plan_rows.together(&slow, &confirmed, &mut findings).unwrap();
         assert!(near(together.gain, 0.19) && near(together.ceiling, 0.22), "{together:?}");
         assert!(near(together.time_ratio, 320.0 / 700.0));
         // Without glibc's rounds there is nothing to go by.
         let none = rows(vec![(malloc(REST), Ok(Vec::new())), (plan(0), rounds(400, 100))]);
-        assert_eq!(none.at_the_pace_of(&first).0[1].1, rounds(400, 100));
+        assert_eq!(none.at_the_pace_of(&plan_rows).0[1].1, rounds(400, 100));
     }
 
     #[test]
     fn a_malloc_that_gives_as_much_makes_the_change_unnecessary() {
         for (jemalloc, as_much) in [(350, false), (325, true)] {
             let mut findings = findings();
-            let first = first(jemalloc);
-            let confirmed = first.judge_plans(&mut findings).unwrap();
-            let together = first.together(&second(), &confirmed, &mut findings);
-            let better = first.judge_mallocs(together.as_ref(), &mut findings).unwrap();
+            let plan_rows = first(jemalloc);
+            let confirmed = plan_rows.judge_plans(&mut findings).unwrap();
+            let together = plan_rows.together(&second(), &confirmed, &mut findings);
+            let better = plan_rows.judge_mallocs(together.as_ref(), &mut findings).unwrap();
             assert_eq!((&*better.name, better.gives_as_much), ("jemalloc", as_much));
             assert!(better.gain.unwrap() > 0.17, "{better:?}");
             let category = findings.groups[0].verdict.category;
@@ -395,16 +402,18 @@ mod tests {
     fn no_part_is_more_than_the_whole() {
         let mut findings = findings();
         findings.groups.truncate(2);
-        let first = rows(vec![
-            (entry(NULL, &[], Who::Null), rounds(300, 1)),
+        let plan_rows = rows(vec![
+            (entry(NULL, &[], RowAllocator::Null), rounds(300, 1)),
             (malloc(REST), rounds(700, 100)),
             (plan(0), rounds(400, 100)),
         ]);
-        // In the second rounds the machine was slower: without the group there is more to save than there was in all.
-        let second = rows(vec![(malloc(REST), rounds(1400, 100)), (without(&[0]), rounds(700, 9))]);
-        let confirmed = first.judge_plans(&mut findings).unwrap();
-        let together = first.together(&second, &confirmed, &mut findings).unwrap();
-        let replay = first.summary(Some(&second), &findings.program);
+        // In the rounds of the confirmed plans the machine was slower: without the group there is
+        // more to save than there was in all.
+        let confirmed_rows =
+            rows(vec![(malloc(REST), rounds(1400, 100)), (without(&[0]), rounds(700, 9))]);
+        let confirmed = plan_rows.judge_plans(&mut findings).unwrap();
+        let together = plan_rows.together(&confirmed_rows, &confirmed, &mut findings).unwrap();
+        let replay = plan_rows.summary(Some(&confirmed_rows), &findings.program);
         assert!(near(replay.ceiling, 0.2) && near(together.ceiling, 0.2), "{together:?}");
         let ceilings = findings.groups.iter().map(|group| group.verdict.gain.unwrap().ceiling);
         assert!(near(Some(ceilings.sum()), 0.2), "{:?}", findings.groups);
@@ -413,7 +422,7 @@ mod tests {
         assert!(gain.share <= gain.ceiling, "{gain:?}");
         // A plan that saved more than no allocator at all shows that the whole is more than that.
         let odd = rows(vec![
-            (entry(NULL, &[], Who::Null), rounds(450, 1)),
+            (entry(NULL, &[], RowAllocator::Null), rounds(450, 1)),
             (malloc(REST), rounds(700, 100)),
             (plan(0), rounds(400, 100)),
         ]);
@@ -424,9 +433,10 @@ mod tests {
     fn of_one_that_holds_its_own_rounds_say_what_all_together_gain() {
         let mut findings = findings();
         findings.groups.truncate(1);
-        let first = rows(vec![(malloc(REST), rounds(700, 100)), (plan(0), rounds(400, 100))]);
-        let second = rows(vec![(malloc(REST), rounds(900, 100)), (without(&[0]), rounds(500, 9))]);
-        let together = first.together(&second, &[0], &mut findings).unwrap();
+        let plan_rows = rows(vec![(malloc(REST), rounds(700, 100)), (plan(0), rounds(400, 100))]);
+        let confirmed_rows =
+            rows(vec![(malloc(REST), rounds(900, 100)), (without(&[0]), rounds(500, 9))]);
+        let together = plan_rows.together(&confirmed_rows, &[0], &mut findings).unwrap();
         assert!(near(together.gain, 0.15) && near(together.ceiling, 0.2), "{together:?}");
     }
 

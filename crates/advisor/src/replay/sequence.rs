@@ -1,72 +1,78 @@
-//! What a recording is compiled to: for each thread a list of steps, eight bytes each, in a file that every round's child reads
-//! piece by piece.
+//! A compiled recording: for each thread a list of steps of eight bytes, in a file that the child
+//! process of every round reads piece by piece.
 //!
-//! A step names a *slot*, where the block's address is kept while it is live, and a *shape*, what the block is like. Slots are
-//! used again, so that there are no more of them than blocks that are live at once. A block that its own thread frees has
-//! a slot of that thread; one that *crosses* to another thread has a slot that all threads share, and whoever frees it waits
-//! there for its allocation.
+//! A step names a *slot*, which keeps the block's address while the block is live, and a *shape*,
+//! the properties of the block. Slots are reused, so there are at most as many as blocks were live
+//! at once. A block that its own thread frees has a slot of that thread. A block that *crosses* is
+//! freed by another thread; it has a slot that all threads share, at which the free waits for the
+//! allocation.
 //!
-//! Where threads ran at the same time, the recording is cut into *epochs* of equally many events. A thread that comes to an
-//! epoch waits for those that haven't come to the one before: so no two threads are further apart than two epochs,
-//! memory is held by all of them as it was, and a shared slot that is used again two epochs later is used by nobody else.
+//! A *chain* is a list of threads that ran one after another.
+//!
+//! If threads ran at the same time, the recording is divided into *epochs* of equally many events.
+//! A thread that enters an epoch waits until all others have entered the previous one. So two
+//! threads are never more than two epochs apart, memory use resembles the program's, and a shared
+//! slot can be reused two epochs after it was emptied, because no other thread uses it then.
 
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// The most slots of one thread, and of all threads together for what crosses: blocks live at once.
+/// The most slots of a thread, and the most shared slots.
 pub const MOST_SLOTS: usize = 1 << 28;
-/// Blocks are written to up to here, so that memory that a program set aside and never used does not become real.
+/// The most bytes that are written of each block, so that large blocks that the program may never
+/// have used do not become resident.
 pub const MOST_TOUCHED: usize = 64 << 20;
 /// Bytes of a step in the file and in memory.
 pub const STEP_BYTES: usize = 8;
 
-/// No group that a plan is for.
+/// The group of blocks that no plan serves.
 pub const NO_GROUP: u32 = u32::MAX;
 
 /// What a step does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
-    /// Allocates a block of a shape, and keeps it in a slot.
+pub enum StepKind {
+    /// Allocates a block of a shape, and stores it in a slot.
     Allocate,
-    /// Frees the block in a slot, which has this shape.
+    /// Frees the block in a slot; the block has this shape.
     Free,
-    /// The block in a slot, of this shape, is to be resized: always with the next step.
+    /// Begins to resize the block in a slot, which has this shape. The next step is a `ResizeTo`.
     ResizeFrom,
-    /// What it becomes, and where it is kept from now on.
+    /// Resizes the block to this shape, and stores it in this slot.
     ResizeTo,
-    /// Of a group that its shape field names nothing is live on this thread.
+    /// No block of the group in the shape field is live on this thread.
     Reset,
-    /// The thread comes to the epoch in the shape field.
+    /// Enters the epoch in the shape field.
     Epoch,
 }
 
-/// One step. Three bits say what, one whether the slot is shared, 28 the slot, and 32 the shape.
+/// One step: its kind (3 bits), whether the slot is shared (1 bit), the slot (28 bits), the shape
+/// (32 bits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step(pub u64);
 
 impl Step {
     #[inline]
-    pub const fn new(what: What, slot: u32, shared: bool, shape: u32) -> Self {
+    pub const fn new(what: StepKind, slot: u32, shared: bool, shape: u32) -> Self {
         Self(what as u64 | (shared as u64) << 3 | (slot as u64) << 4 | (shape as u64) << 32)
     }
 
-    /// A step of a [`Window`].
+    /// A step of a [`StepBuffer`].
     #[inline(always)]
     pub const fn of(bytes: [u8; STEP_BYTES]) -> Self {
         Self(u64::from_le_bytes(bytes))
     }
 
     #[inline(always)]
-    pub const fn what(self) -> What {
+    pub const fn what(self) -> StepKind {
         match self.0 & 7 {
-            0 => What::Allocate,
-            1 => What::Free,
-            2 => What::ResizeFrom,
-            3 => What::ResizeTo,
-            4 => What::Reset,
-            _ => What::Epoch,
+            0 => StepKind::Allocate,
+            1 => StepKind::Free,
+            2 => StepKind::ResizeFrom,
+            3 => StepKind::ResizeTo,
+            4 => StepKind::Reset,
+            _ => StepKind::Epoch,
         }
     }
 
@@ -86,23 +92,23 @@ impl Step {
     }
 }
 
-/// What a block is like.
+/// The properties of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape {
-    /// Bytes that were asked for, at least 1: malloc gives a block for nothing too.
+    /// The requested bytes, at least 1.
     pub size: u64,
-    /// The group of its site, where a plan may have a place for it; else [`NO_GROUP`].
+    /// The group of its site if a plan may serve it, otherwise [`NO_GROUP`].
     pub group: u32,
     /// Its alignment, as a power of two.
     pub align_log2: u8,
-    /// `calloc` made it.
+    /// It was allocated by `calloc`.
     pub zeroed: bool,
     /// Another thread frees it.
     pub crosses: bool,
 }
 
 impl Shape {
-    /// As it is in the file.
+    /// Its form in the file.
     pub fn to_words(self) -> [u64; 2] {
         let flags =
             u64::from(self.align_log2) | u64::from(self.zeroed) << 6 | u64::from(self.crosses) << 7;
@@ -127,61 +133,64 @@ pub struct Piece {
     pub count: u32,
 }
 
-/// One thread's part.
+/// The steps of one thread.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Thread {
-    /// Threads of one lane run after each other.
-    pub lane: u32,
-    /// How many slots it needs of its own.
+pub struct ThreadSteps {
+    /// The chain that the thread belongs to.
+    pub chain: u32,
+    /// The number of its own slots.
     pub slots: u32,
-    /// At its end, something of its own is live.
+    /// Some of its own blocks are live when it ends.
     pub leaves: bool,
-    /// Its steps.
+    /// Where its steps are in the file.
     pub steps: Vec<Piece>,
 }
 
-/// What could not be compiled as it was recorded.
+/// Events that could not be compiled as they were recorded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
     /// Frees of blocks from before the recording.
     pub unknown_frees: u64,
-    /// Blocks that another one took the place of, although nobody was seen to free them: they are freed there.
+    /// Blocks whose address was allocated again without a recorded free. The replay frees them
+    /// there.
     pub lost_frees: u64,
 }
 
 /// A compiled recording.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sequence {
-    pub threads: Vec<Thread>,
-    /// The lanes: threads that ran after each other, in their order. The first thread is the first of lane 0.
-    pub lanes: Vec<Vec<u32>>,
+    pub threads: Vec<ThreadSteps>,
+    /// The chains, each with its threads in order. The program's first thread is the first one of
+    /// chain 0.
+    pub chains: Vec<Vec<u32>>,
     pub shared_slots: u32,
-    /// For each epoch, how many lanes come to it.
+    /// For each epoch: the number of chains that enter it.
     pub arrivals: Vec<u32>,
     pub shapes: Vec<Piece>,
-    /// In which order the threads did their steps: runs of `thread << 32 | steps`. Only where it was asked for.
+    /// The recorded order of the steps of all threads: `thread << 32 | steps`. Empty unless
+    /// requested.
     pub turns: Vec<Piece>,
     /// Steps of all threads.
     pub steps: u64,
     pub allocations: u64,
-    /// The most bytes that were live at once of those that are written to.
+    /// The peak of live bytes, counting only those that the replay writes.
     pub peak_touched: u64,
     pub skipped: Skipped,
 }
 
-/// Room for one piece of steps, resident from the beginning.
+/// A buffer for one piece of steps, resident from the beginning.
 #[derive(Debug)]
-pub struct Window(Vec<u8>);
+pub struct StepBuffer(Vec<u8>);
 
-impl Window {
-    /// Room for the largest of these.
+impl StepBuffer {
+    /// A buffer for the largest of these pieces.
     pub fn of<'p>(pieces: impl Iterator<Item = &'p Piece>) -> Self {
         let most = pieces.map(|piece| piece.count as usize).max().unwrap_or_default();
         // Not zero, so that the pages are written to.
         Self(vec![1; most * STEP_BYTES])
     }
 
-    /// Reads a piece: its steps as they are in the file, for [`Step::of`].
+    /// Reads a piece. Its steps are in the form that [`Step::of`] takes.
     pub fn read(&mut self, file: &File, piece: &Piece) -> io::Result<&[[u8; STEP_BYTES]]> {
         let part = &mut self.0[..piece.count as usize * STEP_BYTES];
         file.read_exact_at(part, piece.offset)?;
@@ -222,10 +231,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_keeps_all_that_it_is_given() {
-        for what in
-            [What::Allocate, What::Free, What::ResizeFrom, What::ResizeTo, What::Reset, What::Epoch]
-        {
+    fn a_step_has_the_fields_that_it_was_made_of() {
+        for what in [
+            StepKind::Allocate,
+            StepKind::Free,
+            StepKind::ResizeFrom,
+            StepKind::ResizeTo,
+            StepKind::Reset,
+            StepKind::Epoch,
+        ] {
             for (slot, shared, shape) in [(0, false, u32::MAX), (MOST_SLOTS as u32 - 1, true, 0)] {
                 let step = Step::new(what, slot, shared, shape);
                 assert_eq!(step.what(), what);
@@ -236,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_keeps_all_that_it_is_given() {
+    fn a_shape_is_read_as_it_was_written() {
         for shape in [
             Shape { size: 1, group: NO_GROUP, align_log2: 0, zeroed: false, crosses: true },
             Shape { size: 1 << 47, group: 3, align_log2: 21, zeroed: true, crosses: false },

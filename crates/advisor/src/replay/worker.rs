@@ -1,324 +1,212 @@
-//! One round of one row, in a process of its own.
+//! Runs one round of one row, in a process of its own.
 
-use super::check::{self, Curve};
-use super::memory::{Form, Malloc, Null, Row};
-use super::nowhere::Without;
-use super::perform::{Common, perform, thread_time};
-use super::plan::{self, Plan, Route};
-use super::sequence::{Piece, STEP_BYTES, Sequence, Window, read_shapes, read_words};
+use super::check;
+use super::memory::{MallocRow, NullRow, Row};
+use super::plan::{PlanRow, Route};
+use super::round::{
+    AbortIfPanicking, PreparedReplay, REST, ReplayThread, Round, RoundJob, RowAllocator,
+};
+use super::sequence::StepBuffer;
+use super::step_loop::{SharedState, perform, thread_time};
+use super::without_groups::WithoutGroups;
 use bench::console::failure::Failure;
 use bench::console::print;
 use bench::peers::{About, Global, Service, Visitor};
 use bench::runner::child_process;
 use bench::runner::resources;
-use serde::{Deserialize, Serialize};
-use std::fs::File;
 use std::io::{self, Read};
-use std::path::PathBuf;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Up to this many recorded threads get a thread each. With more, the threads of a lane share one.
-pub const MOST_THREADS: usize = 4096;
 /// Stack size of a replayed thread, which only calls allocators.
 const STACK: usize = 512 << 10;
-/// The malloc that serves what a plan doesn't.
-pub const REST: &str = if cfg!(target_env = "gnu") { "glibc" } else { "libc" };
-
-/// The allocator of a row.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Who {
-    /// None: the replay itself alone.
-    Null,
-    /// A malloc for everything.
-    Malloc(String),
-    /// Our allocators for some groups, glibc for the rest.
-    Plan(Vec<Route>),
-    /// glibc, and no allocator for the blocks of some groups.
-    Without(Vec<u32>),
-}
-
-/// The job of a child process.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Job {
-    pub file: PathBuf,
-    pub sequence: Sequence,
-    pub who: Who,
-    /// Perform the steps in the recorded order of all threads, and check every block.
-    pub check: bool,
-}
-
-/// The result of a round.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Round {
-    /// CPU time of all threads, without the time in which they waited for each other.
-    pub time_ns: u64,
-    /// From the first step to the last.
-    pub wall_ns: u64,
-    /// Without what the replay itself holds.
-    pub peak_resident: Option<u64>,
-    pub minor_faults: Option<u64>,
-    /// The curve of live bytes, with `check`.
-    pub curve: Option<Curve>,
-}
 
 /// `allot replay-round`, which `allot replay` starts: reads its job, prints a round.
 pub fn run() -> Result<(), Failure> {
     child_process::end_with_parent();
-    // If memory runs out, the kernel should end this process and no other. An error here is harmless.
+    // If memory runs out, the kernel should end this process and no other. An error here is
+    // harmless.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
     let mut text = Vec::new();
     io::stdin().read_to_end(&mut text).map_err(|error| failed(&error))?;
-    let job: Job = serde_json::from_slice(&text).map_err(|error| failed(&error))?;
-    // Freeing a large block makes glibc change its thresholds; it should begin as in a fresh program.
+    let job: RoundJob = serde_json::from_slice(&text).map_err(|error| failed(&error))?;
+    // Freeing a large block makes glibc change its thresholds; it should begin as in a fresh
+    // program.
     std::mem::forget(text);
-    let prepared = Prepared::new(job).map_err(|error| failed(&error))?;
-    let round = match prepared.who.clone() {
-        Who::Null => prepared.replay(&Null),
-        Who::Malloc(name) => bench::peers::with(&name, ForMalloc(&prepared))
+    let prepared = PreparedReplay::new(job).map_err(|error| failed(&error))?;
+    let round = match prepared.allocator.clone() {
+        RowAllocator::Null => replay(&prepared, &NullRow),
+        RowAllocator::Malloc(name) => bench::peers::with(&name, MallocVisitor(&prepared))
             .map_err(|error| Failure::Usage(error.to_string()))?,
-        Who::Plan(routes) => bench::peers::with(REST, ForPlan(&prepared, routes))
+        RowAllocator::Plan(routes) => bench::peers::with(REST, PlanVisitor(&prepared, routes))
             .map_err(|error| Failure::Usage(error.to_string()))?,
-        Who::Without(_) => bench::peers::with(REST, ForRest(&prepared))
+        RowAllocator::Without(_) => bench::peers::with(REST, WithoutVisitor(&prepared))
             .map_err(|error| Failure::Usage(error.to_string()))?,
     };
     let text = serde_json::to_string(&round).map_err(|error| failed(&error))?;
     print::line(text)
 }
 
-struct ForMalloc<'p>(&'p Prepared);
+struct MallocVisitor<'p>(&'p PreparedReplay);
 
-impl Visitor for ForMalloc<'_> {
+impl Visitor for MallocVisitor<'_> {
     type Output = Round;
 
     const SERVICE: Service = Service::Global;
 
     fn global<G: Global>(self, _: &'static About) -> Round {
-        self.0.replay(&Malloc::<G>::new())
+        replay(self.0, &MallocRow::<G>::new())
     }
 }
 
-struct ForPlan<'p>(&'p Prepared, Vec<Route>);
+struct PlanVisitor<'p>(&'p PreparedReplay, Vec<Route>);
 
-impl Visitor for ForPlan<'_> {
+impl Visitor for PlanVisitor<'_> {
     type Output = Round;
 
     const SERVICE: Service = Service::Global;
 
     fn global<G: Global>(self, _: &'static About) -> Round {
-        self.0.replay(&Plan::<G>::new(self.1))
+        replay(self.0, &PlanRow::<G>::new(self.1))
     }
 }
 
-struct ForRest<'p>(&'p Prepared);
+struct WithoutVisitor<'p>(&'p PreparedReplay);
 
-impl Visitor for ForRest<'_> {
+impl Visitor for WithoutVisitor<'_> {
     type Output = Round;
 
     const SERVICE: Service = Service::Global;
 
     fn global<G: Global>(self, _: &'static About) -> Round {
-        self.0.replay(&Without::<G>::new())
+        replay(self.0, &WithoutGroups::<G>::new())
     }
 }
 
-/// What the measured part needs. The steps are read from their file piece by piece, so a long recording
-/// takes no more memory than a short one.
-#[derive(Debug)]
-pub struct Prepared {
-    pub sequence: Sequence,
-    pub who: Who,
-    pub forms: Vec<Form>,
-    pub turns: Vec<u64>,
-    file: File,
-    check: bool,
+/// Performs one round.
+pub fn replay<R: Row>(prepared: &PreparedReplay, row: &R) -> Round {
+    if prepared.check {
+        return Round { curve: Some(check::in_order(prepared, row)), ..Round::default() };
+    }
+    timed(prepared, row)
 }
 
-/// Recorded threads that run after each other on one system thread, and how many of their lane ran before.
-#[derive(Debug)]
-pub struct Crew {
-    lane: usize,
-    before: usize,
-    pub threads: Vec<u32>,
-}
-
-impl Prepared {
-    pub fn new(job: Job) -> io::Result<Self> {
-        let file = File::open(&job.file)?;
-        let shapes = read_shapes(&file, &job.sequence.shapes)?;
-        let forms = match &job.who {
-            Who::Null | Who::Malloc(_) => plan::forms(&shapes, |_, _| 0),
-            Who::Plan(routes) => {
-                plan::forms(&shapes, |shape, layout| plan::way(routes, shape, layout))
-            }
-            Who::Without(groups) => {
-                plan::forms(&shapes, |shape, _| u32::from(groups.contains(&shape.group)))
-            }
-        };
-        let forms = forms.ok_or_else(|| {
-            io::Error::other("the recording has a block that is larger than the address space")
-        })?;
-        std::mem::forget(shapes);
-        let turns = read_words(&file, &job.sequence.turns)?;
-        let Job { sequence, who, check, .. } = job;
-        Ok(Self { sequence, who, forms, turns, file, check })
+fn timed<R: Row>(prepared: &PreparedReplay, row: &R) -> Round {
+    let shared = prepared.shared();
+    let replay_threads = prepared.replay_threads();
+    let Some((first, others)) = replay_threads.split_first() else { return Round::default() };
+    if others.is_empty() {
+        // No other thread is started: some mallocs are faster in a process with one thread.
+        let mut buffers = buffers(prepared, first);
+        let baseline = Baseline::now();
+        let time = run_thread(prepared, first, true, &mut buffers, &shared, row);
+        return baseline.round(time);
     }
-
-    /// The steps of a piece. Ends the process if they can't be read: other threads may wait for them.
-    pub fn read<'w>(&self, window: &'w mut Window, piece: &Piece) -> &'w [[u8; STEP_BYTES]] {
-        window.read(&self.file, piece).unwrap_or_else(|error| {
-            eprintln!("allot: can't read the steps of the replay: {error}");
-            std::process::exit(1);
-        })
-    }
-
-    pub fn replay<R: Row>(&self, row: &R) -> Round {
-        if self.check {
-            return Round { curve: Some(check::in_order(self, row)), ..Round::default() };
-        }
-        self.timed(row)
-    }
-
-    pub fn common(&self) -> Common {
-        let sequence = &self.sequence;
-        Common::new(sequence.shared_slots as usize, sequence.arrivals.clone(), sequence.lanes.len())
-    }
-
-    pub fn crews(&self) -> Vec<Crew> {
-        let lanes = self.sequence.lanes.iter().enumerate();
-        if self.sequence.threads.len() > MOST_THREADS {
-            let crew = |(lane, threads): (usize, &Vec<u32>)| Crew {
-                lane,
-                before: 0,
-                threads: threads.clone(),
+    let barrier = Barrier::new(replay_threads.len());
+    thread::scope(|scope| {
+        let mut running = Vec::with_capacity(others.len());
+        for replay_thread in others {
+            let (shared, barrier) = (&shared, &barrier);
+            let work = move || {
+                let guard = AbortIfPanicking;
+                let mut buffers = buffers(prepared, replay_thread);
+                barrier.wait(); // ready
+                barrier.wait(); // begin
+                let time = run_thread(prepared, replay_thread, false, &mut buffers, shared, row);
+                std::mem::forget((guard, buffers));
+                time
             };
-            return lanes.map(crew).collect();
-        }
-        lanes
-            .flat_map(|(lane, threads)| {
-                let crew = move |(before, thread): (usize, &u32)| Crew {
-                    lane,
-                    before,
-                    threads: vec![*thread],
-                };
-                threads.iter().enumerate().map(crew)
-            })
-            .collect()
-    }
-
-    fn timed<R: Row>(&self, row: &R) -> Round {
-        let common = self.common();
-        let crews = self.crews();
-        let Some((first, others)) = crews.split_first() else { return Round::default() };
-        if others.is_empty() {
-            // No other thread is started: some mallocs are faster in a process with one thread.
-            let mut room = self.room(first);
-            let before = Before::now();
-            let time = self.crew(first, true, &mut room, &common, row);
-            return before.round(time);
-        }
-        let barrier = Barrier::new(crews.len());
-        thread::scope(|scope| {
-            let mut running = Vec::with_capacity(others.len());
-            for crew in others {
-                let (common, barrier) = (&common, &barrier);
-                let work = move || {
-                    let guard = AbortIfPanicking;
-                    let mut room = self.room(crew);
-                    barrier.wait(); // ready
-                    barrier.wait(); // begun
-                    let time = self.crew(crew, false, &mut room, common, row);
-                    std::mem::forget((guard, room));
-                    time
-                };
-                match thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work) {
-                    Ok(thread) => running.push(thread),
-                    Err(error) => {
-                        // The other threads would wait for it and never return.
-                        eprintln!(
-                            "allot: can't start thread {} of the replay: {error}; raise `ulimit -u` or the memory limit",
-                            running.len() + 2
-                        );
-                        std::process::exit(1);
-                    }
+            match thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work) {
+                Ok(thread) => running.push(thread),
+                Err(error) => {
+                    // The other threads would wait for it and never return.
+                    eprintln!(
+                        "allot: can't start thread {} of the replay: {error}; raise `ulimit -u` or the memory limit",
+                        running.len() + 2
+                    );
+                    std::process::exit(1);
                 }
             }
-            let mut room = self.room(first);
-            barrier.wait();
-            let before = Before::now();
-            barrier.wait();
-            let mut time = self.crew(first, true, &mut room, &common, row);
-            for thread in running {
-                time += thread.join().unwrap_or_default();
-            }
-            before.round(time)
-        })
-    }
-
-    /// A crew's own memory, resident before the first step.
-    fn room(&self, crew: &Crew) -> Room {
-        let threads = || crew.threads.iter().map(|thread| &self.sequence.threads[*thread as usize]);
-        let slots = threads().map(|thread| thread.slots).max().unwrap_or_default() as usize;
-        Room {
-            // Not null, so that the pages are written to.
-            slots: vec![std::ptr::dangling_mut(); slots],
-            window: Window::of(threads().flat_map(|thread| &thread.steps)),
         }
-    }
-
-    /// Performs a crew's steps, one recorded thread after the other.
-    fn crew<R: Row>(
-        &self,
-        crew: &Crew,
-        lasts: bool,
-        room: &mut Room,
-        common: &Common,
-        row: &R,
-    ) -> Duration {
-        let mut time = Duration::ZERO;
-        common.wait_for_turn(crew.lane, crew.before);
-        for &thread in &crew.threads {
-            let about = &self.sequence.threads[thread as usize];
-            let began = thread_time();
-            let apart = row.within(thread as usize, lasts || about.leaves, |memory| {
-                // Without the time for reading and waiting.
-                let mut apart = Duration::ZERO;
-                let mut resizing = None;
-                for piece in &about.steps {
-                    let reading = thread_time();
-                    let steps = self.read(&mut room.window, piece);
-                    apart += thread_time().saturating_sub(reading);
-                    let (forms, slots) = (&self.forms, &mut room.slots);
-                    // SAFETY: this thread's steps of this sequence, piece after piece, with its forms and as many slots as it needs.
-                    apart += unsafe { perform(steps, forms, slots, common, &mut resizing, memory) };
-                }
-                apart
-            });
-            time += (thread_time() - began).saturating_sub(apart);
-            common.end_turn(crew.lane);
+        let mut buffers = buffers(prepared, first);
+        barrier.wait();
+        let baseline = Baseline::now();
+        barrier.wait();
+        let mut time = run_thread(prepared, first, true, &mut buffers, &shared, row);
+        for thread in running {
+            time += thread.join().unwrap_or_default();
         }
-        time
+        baseline.round(time)
+    })
+}
+
+/// Allocates a thread's buffers, resident before its first step.
+fn buffers(prepared: &PreparedReplay, replay_thread: &ReplayThread) -> ThreadBuffers {
+    let threads =
+        || replay_thread.threads.iter().map(|thread| &prepared.sequence.threads[*thread as usize]);
+    let slots = threads().map(|thread| thread.slots).max().unwrap_or_default() as usize;
+    ThreadBuffers {
+        // Not null, so that the pages are written to.
+        slots: vec![std::ptr::dangling_mut(); slots],
+        step_buffer: StepBuffer::of(threads().flat_map(|thread| &thread.steps)),
     }
 }
 
-/// A crew's own memory.
+/// Performs the steps of a thread, one recorded thread after another. Returns their CPU time
+/// without reading and waiting.
+fn run_thread<R: Row>(
+    prepared: &PreparedReplay,
+    replay_thread: &ReplayThread,
+    lasts: bool,
+    buffers: &mut ThreadBuffers,
+    shared: &SharedState,
+    row: &R,
+) -> Duration {
+    let mut time = Duration::ZERO;
+    shared.wait_for_turn(replay_thread.chain, replay_thread.before);
+    for &thread in &replay_thread.threads {
+        let about = &prepared.sequence.threads[thread as usize];
+        let began = thread_time();
+        let not_counted = row.within(thread as usize, lasts || about.leaves, |memory| {
+            // The CPU time of reading and waiting.
+            let mut not_counted = Duration::ZERO;
+            let mut resizing = None;
+            for piece in &about.steps {
+                let reading = thread_time();
+                let steps = prepared.read(&mut buffers.step_buffer, piece);
+                not_counted += thread_time().saturating_sub(reading);
+                let (forms, slots) = (&prepared.forms, &mut buffers.slots);
+                // SAFETY: all pieces of this thread's steps of this sequence, in order, with its
+                // forms and slots.
+                not_counted +=
+                    unsafe { perform(steps, forms, slots, shared, &mut resizing, memory) };
+            }
+            not_counted
+        });
+        time += (thread_time() - began).saturating_sub(not_counted);
+        shared.end_turn(replay_thread.chain);
+    }
+    time
+}
+
+/// The memory that the replay itself needs for a thread.
 #[derive(Debug)]
-struct Room {
-    /// The addresses of its own blocks.
+struct ThreadBuffers {
+    /// The blocks in the thread's own slots.
     slots: Vec<*mut u8>,
-    window: Window,
+    step_buffer: StepBuffer,
 }
 
 /// What the process held before the measured part.
-struct Before {
+struct Baseline {
     resident: Option<u64>,
     faults: Option<u64>,
     began: Instant,
 }
 
-impl Before {
+impl Baseline {
     fn now() -> Self {
         resources::map_programs();
         let resident = resources::resident();
@@ -338,17 +226,6 @@ impl Before {
             peak_resident: net(resources::peak_resident(), self.resident),
             minor_faults: net(faults, self.faults),
             curve: None,
-        }
-    }
-}
-
-/// Ends the process if a thread panics; otherwise the other threads would wait for it and never return.
-pub struct AbortIfPanicking;
-
-impl Drop for AbortIfPanicking {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            std::process::abort();
         }
     }
 }

@@ -1,7 +1,8 @@
-//! The findings in a compact form for the page: each name and frame once, sites as columns, the flame
-//! graph as a list.
+//! The findings in a compact form for the page: each name and frame once, sites as columns, the
+//! flame graph as a list.
 //!
-//! The stacks of ten thousand sites repeat the same names, and a C++ name can have 5,000 characters.
+//! The stacks of ten thousand sites repeat the same names, and a C++ name can have 5,000
+//! characters.
 
 use crate::analyse::findings::{Findings, Flame, Frame};
 use serde_json::{Map, Value, json};
@@ -12,8 +13,8 @@ const DIGITS: usize = 4;
 
 /// All findings as one value.
 pub fn data(findings: &Findings) -> serde_json::Result<Value> {
-    let mut names = Names::default();
-    let mut frames = Frames::default();
+    let mut names = NameTable::default();
+    let mut frames = FrameTable::default();
     let sites = findings
         .sites
         .iter()
@@ -62,12 +63,12 @@ fn without_frames(mut value: Value, frames: Vec<usize>) -> serde_json::Result<Va
 
 /// Strings, each once.
 #[derive(Default)]
-struct Names {
+struct NameTable {
     list: Vec<String>,
     numbers: HashMap<String, usize>,
 }
 
-impl Names {
+impl NameTable {
     fn number(&mut self, name: &str) -> usize {
         if let Some(number) = self.numbers.get(name) {
             return *number;
@@ -79,19 +80,20 @@ impl Names {
     }
 }
 
-/// Frames, each once: function, file or null, line or null, module, whether inlined, whether a wrapper.
+/// Frames, each once: function, file or null, line or null, module, whether inlined, whether a
+/// wrapper.
 #[derive(Default)]
-struct Frames {
+struct FrameTable {
     rows: Vec<Value>,
     numbers: HashMap<Frame, usize>,
 }
 
-impl Frames {
-    fn list(&mut self, frames: &[Frame], names: &mut Names) -> Vec<usize> {
+impl FrameTable {
+    fn list(&mut self, frames: &[Frame], names: &mut NameTable) -> Vec<usize> {
         frames.iter().map(|frame| self.number(frame, names)).collect()
     }
 
-    fn number(&mut self, frame: &Frame, names: &mut Names) -> usize {
+    fn number(&mut self, frame: &Frame, names: &mut NameTable) -> usize {
         if let Some(number) = self.numbers.get(frame) {
             return *number;
         }
@@ -127,7 +129,7 @@ fn columns(objects: Vec<Value>) -> Value {
 }
 
 /// The tree as lists of depths, names, counts and bytes; each function stands before its callees.
-fn flame(root: &Flame, names: &mut Names) -> Value {
+fn flame(root: &Flame, names: &mut NameTable) -> Value {
     let (mut depths, mut named, mut counts, mut bytes) = (vec![], vec![], vec![], vec![]);
     let mut left = vec![(0, root)];
     while let Some((depth, node)) = left.pop() {
@@ -176,7 +178,7 @@ mod tests {
             inlined: true,
             wrapper: false,
         };
-        let (mut names, mut frames) = (Names::default(), Frames::default());
+        let (mut names, mut frames) = (NameTable::default(), FrameTable::default());
         assert_eq!(
             frames.list(&[frame("main"), frame("other"), frame("main")], &mut names),
             [0, 1, 0]
@@ -190,7 +192,7 @@ mod tests {
         let leaf = |name: &str| Flame { name: name.to_owned(), count: 1, ..Flame::default() };
         let mut root = Flame { children: vec![leaf("a"), leaf("c")], ..leaf("root") };
         root.children[0].children.push(leaf("b"));
-        let mut names = Names::default();
+        let mut names = NameTable::default();
         let listed = flame(&root, &mut names);
         assert_eq!(listed["depth"], json!([0, 1, 2, 1]));
         assert_eq!(names.list, ["root", "a", "b", "c"]);

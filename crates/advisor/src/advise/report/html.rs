@@ -44,8 +44,8 @@ pub fn page(findings: &Findings) -> serde_json::Result<String> {
     Ok(page)
 }
 
-/// Escapes JSON so that it can't end its script element: `<` only occurs in strings. Also escapes the
-/// two separators that older browsers read as the end of a line.
+/// Escapes JSON so that it can't end its script element: `<` only occurs in strings. Also escapes
+/// the two separators that older browsers read as the end of a line.
 fn in_script(json: &str) -> String {
     json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }

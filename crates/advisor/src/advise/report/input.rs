@@ -6,8 +6,8 @@ use serde::Deserialize;
 use std::io::Read;
 use std::path::Path;
 
-/// The deepest nesting of brackets: two for each function of a stack of at most 512 frames, with the
-/// functions inlined in each.
+/// The deepest nesting of brackets: two for each function of a stack of at most 512 frames, with
+/// the functions inlined in each.
 const DEEPEST: usize = 16_384;
 /// Bytes of stack; enough for that depth, even without optimisation.
 const STACK: usize = 256 << 20;
@@ -25,7 +25,8 @@ pub fn read(path: &Path) -> Result<Findings, Failure> {
     parse(text).map_err(failed)
 }
 
-/// Parses findings, in a thread with a large stack: the flame graph is as deep as the deepest stack.
+/// Parses findings, in a thread with a large stack: the flame graph is as deep as the deepest
+/// stack.
 pub fn parse(text: String) -> Result<Findings, String> {
     let depth = depth(&text);
     if depth > DEEPEST {

@@ -1,7 +1,8 @@
 //! The report: one HTML page that needs no other file.
 //!
-//! [`data`] makes the findings small; [`html`] puts them into the page, whose script draws everything.
-//! A program's function names may contain anything, so the script inserts them only as text.
+//! [`data`] makes the findings small; [`html`] puts them into the page, whose script draws
+//! everything. A program's function names may contain anything, so the script inserts them only as
+//! text.
 
 mod data;
 mod html;

@@ -1,13 +1,13 @@
-//! The answer in one sentence, and its evidence: the advised changes with their results in the replay,
-//! other mallocs, system calls and locks.
+//! The answer in one sentence, and its evidence: the advised changes with their results in the
+//! replay, other mallocs, system calls and locks.
 
 use super::{about, capital, found, full_stop, paragraph, replayed_share};
-use crate::advise::words::{counted, one_line};
+use crate::advise::terminal_text::{counted, one_line};
 use crate::analyse::findings::{
     Allocator, BetterMalloc, Category, Findings, Gain, Group, ReplayRow,
 };
+use crate::analyse::formatting;
 use crate::analyse::table::{advice, name as name_of};
-use crate::analyse::words;
 use bench::console::print::{NOTE, WIDTH, styled, wrapped};
 use bench::console::table::{Emphasis, Line, figure, render};
 
@@ -41,8 +41,8 @@ fn share(group: &Group) -> f64 {
     group.verdict.gain.map_or(0.0, |gain| gain.share)
 }
 
-/// The groups with an advised change, in this order: confirmed; candidates; those that another malloc
-/// serves as well or that were not replayed; not confirmed. Within each, by gain.
+/// The groups with an advised change, in this order: confirmed; candidates; those that another
+/// malloc serves as well or that were not replayed; not confirmed. Within each, by gain.
 pub fn ranked(findings: &Findings) -> Vec<&Group> {
     let rank = |group: &Group| match &group.verdict.replayed {
         _ if is_confirmed(group) => u8::from(group.verdict.candidate),
@@ -128,7 +128,7 @@ fn leave(findings: &Findings) -> String {
     match replayed_share(findings).or(findings.program.allocator_share) {
         Some(share) if share < 2.0 * LEAST_GAIN => format!(
             "allocating and freeing takes {} of its CPU time, too little for any allocator to matter.",
-            words::percent(share)
+            formatting::percent(share)
         ),
         Some(_) => match findings.groups.first() {
             Some(group) => format!(
@@ -172,13 +172,13 @@ fn table(findings: &Findings, ranked: &[&Group], name: usize) -> String {
                 .verdict
                 .gain
                 .as_ref()
-                .map_or_else(|| "-".to_owned(), |gain| words::percent(share(gain)));
+                .map_or_else(|| "-".to_owned(), |gain| formatting::percent(share(gain)));
             if text.starts_with("less") { "<0.1 %".to_owned() } else { text }
         };
         let cells = vec![
             one_line(&group.title, name),
             advice(group),
-            words::count(group.behaviour.count),
+            formatting::count(group.behaviour.count),
             if group.verdict.candidate { "-".to_owned() } else { gain(|gain| gain.share) },
             gain(|gain| gain.ceiling),
             figure(outcome.and_then(|outcome| outcome.time_ratio)),
@@ -199,8 +199,8 @@ fn table(findings: &Findings, ranked: &[&Group], name: usize) -> String {
     text
 }
 
-/// Peak memory of a group's plan, minus glibc's. A ratio would say nothing where glibc's peak is a few
-/// pages.
+/// Peak memory of a group's plan, minus glibc's. A ratio would say nothing where glibc's peak is a
+/// few pages.
 fn memory(findings: &Findings, group: u32) -> String {
     let peak = |is: &dyn Fn(&&ReplayRow) -> bool| {
         findings.replay.as_ref()?.rows.iter().find(is)?.peak_resident
@@ -248,7 +248,7 @@ pub fn code(group: &Group, findings: &Findings) -> String {
 pub fn malloc_line(malloc: &BetterMalloc, findings: &Findings) -> String {
     let mut text = malloc.name.clone();
     text += &malloc.gain.map_or_else(String::new, |gain| {
-        format!(" saves {} of the program's CPU time; it", words::percent(gain))
+        format!(" saves {} of the program's CPU time; it", formatting::percent(gain))
     });
     text += " takes";
     text +=
@@ -302,7 +302,7 @@ pub fn system(findings: &Findings) -> Vec<String> {
             }
             (None, Some(calls)) => format!(
                 "Nothing to gain from its {} system calls or from locks.",
-                words::count(calls)
+                formatting::count(calls)
             ),
             (None, None) => "Nothing to gain from system calls or locks.".to_owned(),
         };

@@ -1,11 +1,12 @@
-//! The summary on one screen: the [answer] first, then the evidence for it, then what puts it in doubt.
+//! The summary on one screen: the [answer] first, then the evidence for it, then what puts it in
+//! doubt.
 
 mod answer;
 
-use super::processes::Others;
-use super::words::one_line;
+use super::other_processes::OtherProcesses;
+use super::terminal_text::one_line;
 use crate::analyse::findings::Findings;
-use crate::analyse::words;
+use crate::analyse::formatting;
 use answer::{
     COLUMNS, code, is_confirmed, malloc_line, ranked, rows, system, verdict, why, withdrawn,
 };
@@ -20,29 +21,29 @@ const SHORT_NS: u64 = 20_000_000;
 
 /// What the summary shows besides the findings.
 #[derive(Debug, Default)]
-pub struct Facts {
+pub struct SummaryFacts {
     /// The report's file, or the error that prevented it. `None`: no report was wanted.
     pub report: Option<Result<String, String>>,
     /// The recording's file, if it is kept.
     pub recording: Option<String>,
-    pub others: Others,
+    pub others: OtherProcesses,
 }
 
 /// Lines that belong together. Where the screen is full, parts with the greatest `dispensable` are
 /// left out first; parts with 0 stay. An empty line separates chapters.
-struct Part {
+struct SummaryPart {
     lines: Vec<String>,
     chapter: u8,
     dispensable: u8,
 }
 
 /// The whole text, at most [`LINES`] lines of at most [`WIDTH`] characters.
-pub fn summary(findings: &Findings, facts: &Facts) -> String {
+pub fn summary(findings: &Findings, facts: &SummaryFacts) -> String {
     let mut parts = Vec::new();
     let mut part = |chapter: u8, dispensable: u8, text: String| {
         if !text.is_empty() {
             let lines = text.lines().map(str::to_owned).collect();
-            parts.push(Part { lines, chapter, dispensable });
+            parts.push(SummaryPart { lines, chapter, dispensable });
         }
     };
     let replay = findings.replay.as_ref();
@@ -90,7 +91,7 @@ pub fn summary(findings: &Findings, facts: &Facts) -> String {
 }
 
 /// Joins the parts, without the most dispensable ones until the rest fits on the screen.
-fn fitted(mut parts: Vec<Part>) -> String {
+fn fitted(mut parts: Vec<SummaryPart>) -> String {
     loop {
         let mut chapters: Vec<u8> = parts.iter().map(|part| part.chapter).collect();
         chapters.dedup();
@@ -133,17 +134,20 @@ fn head(findings: &Findings) -> String {
             None => format!("Ended with exit code {exit} after"),
         },
     };
-    text += &format!(" {}", words::time(program.wall_ns));
+    text += &format!(" {}", formatting::time(program.wall_ns));
     if let Some(ns) = program.bare_cpu_ns {
         text += &if program.bare_measured {
-            format!(" with {} of CPU time, measured without the recorder", words::time(ns))
+            format!(" with {} of CPU time, measured without the recorder", formatting::time(ns))
         } else {
-            format!(" with about {} of CPU time, the recorder's share taken off", words::time(ns))
+            format!(
+                " with about {} of CPU time, the recorder's share taken off",
+                formatting::time(ns)
+            )
         };
     }
     text += &match program.threads {
         0 | 1 => ".".to_owned(),
-        threads => format!("; {} threads allocate.", words::count(threads.into())),
+        threads => format!("; {} threads allocate.", formatting::count(threads.into())),
     };
     if program.allocations == 0 {
         return wrapped(&text);
@@ -162,9 +166,9 @@ fn head(findings: &Findings) -> String {
     };
     let spent = format!(
         "{} allocations of {} in all; live memory peaked at {}.{share}",
-        words::count(program.allocations),
-        words::bytes(program.bytes),
-        words::bytes(program.peak_live_bytes),
+        formatting::count(program.allocations),
+        formatting::bytes(program.bytes),
+        formatting::bytes(program.peak_live_bytes),
     );
     format!("{}\n{}", wrapped(&text), wrapped(&spent))
 }
@@ -180,7 +184,7 @@ fn replayed_share(findings: &Findings) -> Option<f64> {
 
 /// `about 3.1 %`, `less than 0.1 %`.
 fn about(share: f64) -> String {
-    let text = words::percent(share);
+    let text = formatting::percent(share);
     if text.starts_with("less") { text } else { format!("about {text}") }
 }
 
@@ -212,7 +216,7 @@ fn doubts(findings: &Findings) -> Vec<String> {
     if bare < SHORT_NS {
         doubts.push(format!(
             "It took {} of CPU time, which is mostly its start. Give it more work to get reliable figures.",
-            words::time(bare)
+            formatting::time(bare)
         ));
     } else if !program.bare_measured && program.cpu_ns.is_some_and(|cpu| cpu > 2 * bare) {
         doubts.push(
@@ -223,7 +227,7 @@ fn doubts(findings: &Findings) -> Vec<String> {
     doubts
 }
 
-fn files(facts: &Facts) -> String {
+fn files(facts: &SummaryFacts) -> String {
     let mut text = match &facts.report {
         Some(Ok(report)) => format!("Report: {report} (open it in a browser)."),
         Some(Err(why)) => {

@@ -16,7 +16,8 @@ pub struct LockSite {
     pub longest_ns: u64,
     /// The number of different locks.
     pub locks: u32,
-    /// The waiting time as a share of the time of all threads, each from its first event to its last.
+    /// The waiting time as a share of the time of all threads, each from its first event to its
+    /// last.
     #[serde(default)]
     pub share: Option<f64>,
     /// What to do, if a change is worth it.
@@ -27,7 +28,8 @@ pub struct LockSite {
 /// What the kernel counted, for all processes of the recording together.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct System {
-    /// Calls by name, if they could be counted, the most frequent first, without the recorder's own.
+    /// Calls by name, if they could be counted, the most frequent first, without the recorder's
+    /// own.
     pub calls: Vec<SystemCalls>,
     /// Why they were not counted, and what to do about it.
     #[serde(default)]
@@ -62,7 +64,7 @@ pub struct System {
     /// What calls cost on the machine of the recording.
     #[serde(default)]
     pub costs: Option<trace_format::container::CallCosts>,
-    /// What sidestepping calls would save, the largest saving first; only what is worth a change.
+    /// What avoiding calls would save, the largest saving first; only what is worth a change.
     pub advice: Vec<SystemAdvice>,
 }
 
@@ -89,7 +91,7 @@ pub struct SystemCalls {
     pub cost_ns: Option<u64>,
 }
 
-/// What sidestepping system calls would save.
+/// What avoiding system calls would save.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SystemAdvice {
     /// `reads`, `writes`, `memory`, `waits`, `clock`, `seeks`, `yields`.

@@ -1,8 +1,8 @@
 //! The findings on a program: the model that analysis, replay and report share.
 //!
-//! This is plain data. `allot analyse --json` prints it, the replay fills in [`Findings::replay`] and each
-//! verdict's [`Verdict::replayed`], and the report shows it. Times are in nanoseconds, memory is in bytes,
-//! and a share is a number from 0 to 1. What is unknown is `None`, never 0.
+//! This is plain data. `allot analyse --json` prints it, the replay fills in [`Findings::replay`]
+//! and each verdict's [`Verdict::replayed`], and the report shows it. Times are in nanoseconds,
+//! memory is in bytes, and a share is a number from 0 to 1. What is unknown is `None`, never 0.
 
 mod kernel;
 
@@ -25,8 +25,8 @@ pub struct Findings {
     pub timeline: Vec<Point>,
     /// The places that allocate, the most frequent first; [`Site::id`] is the index.
     pub sites: Vec<Site>,
-    /// Groups of sites that one change would serve, the largest gain first; [`Group::id`] is the index. Each
-    /// site is in one group.
+    /// Groups of sites that one change would serve, the largest gain first; [`Group::id`] is the
+    /// index. Each site is in one group.
     pub groups: Vec<Group>,
     /// Allocations by function, outermost callers at the root.
     pub flame: Flame,
@@ -52,9 +52,11 @@ pub struct Program {
     /// The number of this process in the recording, and the number of processes.
     pub process: u32,
     pub processes: u32,
-    /// The exit code, or `signal N`; `None` where the recording was cut off, or this isn't the first process.
+    /// The exit code, or `signal N`; `None` where the recording was cut off, or this isn't the
+    /// first process.
     pub exit: Option<String>,
-    /// CPU time of the program under the recorder, user and system, with the children it waited for.
+    /// CPU time of the program under the recorder, user and system, with the children it waited
+    /// for.
     pub cpu_ns: Option<u64>,
     /// The same without the recorder's share: measured with `--against-bare`, otherwise estimated.
     pub bare_cpu_ns: Option<u64>,
@@ -88,15 +90,16 @@ pub struct Program {
     /// Whether that share comes from measured calls of this run, not from constants.
     #[serde(default)]
     pub allocator_measured: bool,
-    /// The average time in this run of an allocation, of a free, and of the recorder at each of them. `None`
-    /// if too few were measured.
+    /// The average time in this run of an allocation, of a free, and of the recorder at each of
+    /// them. `None` if too few were measured.
     #[serde(default)]
     pub allocation_ns: Option<f64>,
     #[serde(default)]
     pub free_ns: Option<f64>,
     #[serde(default)]
     pub recorder_ns: Option<f64>,
-    /// Frees in the last run of frees before the end. They say nothing about when a block was last used.
+    /// Frees in the last run of frees before the end. They say nothing about when a block was last
+    /// used.
     pub freed_at_exit: u64,
     /// Bytes of the recording per event, compressed and raw.
     pub trace_bytes_per_event: f64,
@@ -179,16 +182,16 @@ pub struct Behaviour {
     /// Blocks live at the end, and blocks freed in the last run of frees before it.
     pub never_freed: u64,
     pub freed_at_exit: u64,
-    /// Runs of frees without an allocation of the site or group in between, without the run at exit: the share
-    /// of the frees in runs of at least 16, and the mean length of a free's run.
+    /// Runs of frees without an allocation of the site or group in between, without the run at
+    /// exit: the share of the frees in runs of at least 16, and the mean length of a free's run.
     pub burst_share: f64,
     pub mean_burst: f64,
     /// How often the number of live blocks returned to zero, without the exit.
     pub returns_to_zero: u64,
     /// Allocations between two such returns, for an average block.
     pub phase_objects: f64,
-    /// Bytes that an arena would hold if it were reset at each return to zero, divided by live bytes: the mean
-    /// over the program's allocations, and the ratio of the peaks.
+    /// Bytes that an arena would hold if it were reset at each return to zero, divided by live
+    /// bytes: the mean over the program's allocations, and the ratio of the peaks.
     pub drag: f64,
     pub peak_drag: f64,
     /// The most bytes that such an arena would hold.
@@ -205,7 +208,8 @@ pub struct Site {
     pub id: u32,
     /// The innermost function that isn't a wrapper, and its caller if callers are told apart.
     pub title: String,
-    /// The frames that all its stacks have in common, the innermost first; those of wrappers are marked.
+    /// The frames that all its stacks have in common, the innermost first; those of wrappers are
+    /// marked.
     pub frames: Vec<Frame>,
     /// The number of different stacks.
     pub stacks: u32,
@@ -323,7 +327,8 @@ pub struct Outcome {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Replay {
     pub rounds: u32,
-    /// First `null`, the replay without an allocator; then mallocs that serve everything; then plans.
+    /// First `null`, the replay without an allocator; then mallocs that serve everything; then
+    /// plans.
     pub rows: Vec<ReplayRow>,
     /// Rows that failed, and why.
     pub failed: Vec<ReplayFailure>,
@@ -332,7 +337,8 @@ pub struct Replay {
     /// The number of replayed allocations and frees, and of the threads that performed them.
     pub steps: u64,
     pub threads: u32,
-    /// With `--check`: whether live bytes equalled the recording's after every step, and no blocks overlapped.
+    /// With `--check`: whether live bytes equalled the recording's after every step, and no blocks
+    /// overlapped.
     pub faithful: Option<bool>,
     /// All confirmed changes in one plan; `None` if there is none.
     #[serde(default)]
@@ -340,8 +346,8 @@ pub struct Replay {
     /// The malloc that saves the most without changing the code; `None` if none does.
     #[serde(default)]
     pub better_malloc: Option<BetterMalloc>,
-    /// What glibc's calls take in the replay in all, as a share of the program's CPU time. No allocator can
-    /// save more.
+    /// What glibc's calls take in the replay in all, as a share of the program's CPU time. No
+    /// allocator can save more.
     #[serde(default)]
     pub ceiling: Option<f64>,
     /// It was interrupted, so there are fewer rounds than planned.
@@ -353,8 +359,8 @@ pub struct Replay {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Together {
     pub groups: Vec<u32>,
-    /// Shares of the program's CPU time: what the plan saves; the sum of what each group's plan saves by
-    /// itself; and what these groups' blocks cost in all.
+    /// Shares of the program's CPU time: what the plan saves; the sum of what each group's plan
+    /// saves by itself; and what these groups' blocks cost in all.
     pub gain: Option<f64>,
     pub sum: Option<f64>,
     pub ceiling: Option<f64>,
@@ -387,7 +393,8 @@ pub struct ReplayRow {
     pub name: String,
     /// The groups whose advice it follows; none for a malloc that serves everything.
     pub groups: Vec<u32>,
-    /// CPU time of the replay with this allocator, without waiting for other threads: median, least and most.
+    /// CPU time of the replay with this allocator, without waiting for other threads: median, least
+    /// and most.
     pub time_ns: u64,
     pub least_ns: u64,
     pub most_ns: u64,
@@ -396,10 +403,12 @@ pub struct ReplayRow {
     /// Without what the replay itself holds.
     pub peak_resident: Option<u64>,
     pub minor_faults: Option<u64>,
-    /// Time and peak memory divided by glibc's: the median of the rounds' ratios, and the ratio of the medians.
+    /// Time and peak memory divided by glibc's: the median of the rounds' ratios, and the ratio of
+    /// the medians.
     pub time_ratio: Option<f64>,
     pub memory_ratio: Option<f64>,
-    /// What it saves against glibc, as a share of the program's CPU time; negative if it costs more.
+    /// What it saves against glibc, as a share of the program's CPU time; negative if it costs
+    /// more.
     #[serde(default)]
     pub gain: Option<f64>,
 }
@@ -418,8 +427,8 @@ pub struct Flame {
     /// Allocations and bytes, those of its children included.
     pub count: u64,
     pub bytes: u64,
-    /// Only at the root: functions with a smaller share of both the allocations and the bytes are left out;
-    /// their figures are part of their callers'.
+    /// Only at the root: functions with a smaller share of both the allocations and the bytes are
+    /// left out; their figures are part of their callers'.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_share: Option<f64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -1,7 +1,11 @@
-//! The kernel's ways in for counting: maps and programs that run in it, and its list of trace points.
+//! The kernel's interfaces for counting: eBPF maps and programs, and trace points.
 //!
-//! Invariants: each structure has the layout that the kernel's headers give it, unused parts being zero; every pointer in one is to
-//! memory that lives through the call, as long as the length beside it says; numbers of files are owned at once.
+//! Invariants:
+//!
+//! - Each structure has the layout of the kernel's headers, and its unused parts are zero.
+//! - Every pointer in a structure is to memory that outlives the call, and has the length beside
+//!   it.
+//! - Every descriptor that the kernel returns is owned at once.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -9,7 +13,7 @@ use std::io::{self, Read};
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// An instruction of a program in the kernel.
+/// An eBPF instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Instruction {
@@ -20,10 +24,10 @@ pub struct Instruction {
     pub value: i32,
 }
 
-/// What a map is.
+/// The kind of a map.
 #[derive(Debug, Clone, Copy)]
 #[repr(u32)]
-pub enum Kind {
+pub enum MapKind {
     Hash = 1,
     ArrayOfEachProcessor = 6,
 }
@@ -76,7 +80,7 @@ struct ProgramAttributes {
 ///
 /// The attributes are those of the command, and fulfil the invariants.
 unsafe fn bpf<T>(command: i64, attributes: &T) -> io::Result<i64> {
-    // SAFETY: as the caller promised.
+    // SAFETY: the caller's promise.
     let result = unsafe {
         libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<T>())
     };
@@ -88,24 +92,24 @@ fn checked(result: i64) -> io::Result<i64> {
 }
 
 fn owned(number: i64) -> OwnedFd {
-    // SAFETY: the kernel has just made it for us.
+    // SAFETY: the kernel has just returned it to this process.
     unsafe { OwnedFd::from_raw_fd(number as RawFd) }
 }
 
 const NAME: [u8; 16] = *b"allot_record\0\0\0\0";
 
-/// What a map may have as its key: any of its bits are one.
-pub trait Key: Copy + Default {}
+/// A type of keys. Every bit pattern is valid.
+pub trait MapKey: Copy + Default {}
 
-impl Key for u32 {}
-impl Key for u64 {}
+impl MapKey for u32 {}
+impl MapKey for u64 {}
 
 /// A map whose values are `N` times `u64`.
 #[derive(Debug)]
-pub struct Map<K, const N: usize>(OwnedFd, PhantomData<K>);
+pub struct KernelMap<K, const N: usize>(OwnedFd, PhantomData<K>);
 
-impl<K: Key, const N: usize> Map<K, N> {
-    pub fn new(kind: Kind, entries: u32) -> io::Result<Self> {
+impl<K: MapKey, const N: usize> KernelMap<K, N> {
+    pub fn new(kind: MapKind, entries: u32) -> io::Result<Self> {
         let attributes = MapAttributes {
             kind: kind as u32,
             key_size: size_of::<K>() as u32,
@@ -122,7 +126,7 @@ impl<K: Key, const N: usize> Map<K, N> {
         self.0.as_raw_fd()
     }
 
-    /// The values of a key, of which there is one for each of so many processors, or one.
+    /// The `count` values of a key: one, or one for each possible processor.
     fn values(&self, key: K, count: usize) -> io::Result<Vec<[u64; N]>> {
         let mut values = vec![[0; N]; count];
         let attributes = LookupAttributes {
@@ -131,12 +135,12 @@ impl<K: Key, const N: usize> Map<K, N> {
             value: values.as_mut_ptr() as u64,
             ..LookupAttributes::default()
         };
-        // SAFETY: there is room for all values.
+        // SAFETY: `values` has the size of all values.
         unsafe { bpf(MAP_LOOKUP, &attributes)? };
         Ok(values)
     }
 
-    /// The key after one, or the first.
+    /// The key that follows `after`, or the first key.
     fn next_key(&self, after: Option<K>) -> Option<K> {
         let mut next = K::default();
         let attributes = LookupAttributes {
@@ -145,11 +149,11 @@ impl<K: Key, const N: usize> Map<K, N> {
             value: (&raw mut next) as u64,
             ..LookupAttributes::default()
         };
-        // SAFETY: there is room for a key, and any bits are one.
+        // SAFETY: `next` has the size of a key, and every bit pattern is a key.
         unsafe { bpf(MAP_NEXT_KEY, &attributes) }.ok().map(|_| next)
     }
 
-    /// All keys with their values. The map is a [`Kind::Hash`].
+    /// All keys with their values. The map is a [`MapKind::Hash`].
     pub fn entries(&self) -> Vec<(K, [u64; N])> {
         let mut entries = Vec::new();
         let mut key = self.next_key(None);
@@ -162,7 +166,7 @@ impl<K: Key, const N: usize> Map<K, N> {
         entries
     }
 
-    /// The sum of all processors' values. The map is one of [`Kind::ArrayOfEachProcessor`].
+    /// The sum of all processors' values. The map is one of [`MapKind::ArrayOfEachProcessor`].
     pub fn sum(&self, key: K, processors: usize) -> io::Result<[u64; N]> {
         let values = self.values(key, processors)?;
         Ok(values.iter().fold([0; N], |sum, value| {
@@ -171,7 +175,8 @@ impl<K: Key, const N: usize> Map<K, N> {
     }
 }
 
-/// How many processors there can be: as many values has each entry of a map.
+/// The number of possible processors, which is the number of values for each key of a per-processor
+/// map.
 pub fn possible_processors() -> io::Result<usize> {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     let last = list.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<usize>().ok());
@@ -180,11 +185,11 @@ pub fn possible_processors() -> io::Result<usize> {
 
 /// A program that the kernel has checked.
 #[derive(Debug)]
-pub struct Program(OwnedFd);
+pub struct KernelProgram(OwnedFd);
 
-impl Program {
+impl KernelProgram {
     pub fn load(instructions: &[Instruction]) -> io::Result<Self> {
-        // None of the functions that it calls asks for another.
+        // None of the called functions requires another license.
         const LICENSE: &CStr = c"MIT OR Apache-2.0";
         let mut attributes = ProgramAttributes {
             kind: KIND_TRACEPOINT,
@@ -204,7 +209,7 @@ impl Program {
         attributes.log_level = 1;
         attributes.log_size = log.len() as u32;
         attributes.log = log.as_mut_ptr() as u64;
-        // SAFETY: so does the log.
+        // SAFETY: as above; the log lives through the call too.
         let _ = unsafe { bpf(PROGRAM_LOAD, &attributes) };
         let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
         let text = String::from_utf8_lossy(&log[..end]);
@@ -212,7 +217,7 @@ impl Program {
         Err(io::Error::other(format!("the kernel refuses an eBPF program: {error}: {why}")))
     }
 
-    /// Runs it at every passing of a trace point until what is returned is dropped.
+    /// Runs it each time that a trace point is reached, until the returned descriptor is dropped.
     pub fn attach(&self, trace_point: u64) -> io::Result<OwnedFd> {
         const KIND_TRACEPOINT: u32 = 2;
         const DISABLED: u64 = 1;
@@ -240,7 +245,7 @@ impl Program {
             flags: DISABLED,
             ..EventAttributes::default()
         };
-        // SAFETY: the attributes are of the first version, whose size they tell.
+        // SAFETY: the attributes have the layout of their first version, and contain its size.
         let event = checked(unsafe {
             libc::syscall(
                 libc::SYS_perf_event_open,
@@ -258,7 +263,7 @@ impl Program {
     }
 }
 
-/// The kernel's file system of trace points, mounted nowhere.
+/// The kernel's file system of trace points, in a mount without a path.
 #[derive(Debug)]
 pub struct TracePoints(OwnedFd);
 
@@ -273,7 +278,7 @@ impl TracePoints {
     pub fn open() -> io::Result<Self> {
         const CLOSE_ON_EXEC: i64 = 1;
         const CREATE: i64 = 6;
-        // SAFETY: the name ends with a zero; a mount that is nowhere goes with its number.
+        // SAFETY: the name ends with a zero. The mount ends with its descriptor.
         unsafe {
             let system = libc::syscall(libc::SYS_fsopen, c"tracefs".as_ptr(), CLOSE_ON_EXEC);
             let system = owned(checked(system)?);
@@ -312,7 +317,7 @@ impl TracePoints {
 }
 
 impl TracePoint {
-    /// Where a field lies in what is told of a passing.
+    /// The offset of a field in the trace point's data.
     pub fn offset(&self, field: &str) -> io::Result<i16> {
         offset(&self.format, field)
             .ok_or_else(|| io::Error::other(format!("the trace point has no {field}")))

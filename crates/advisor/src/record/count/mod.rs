@@ -1,19 +1,23 @@
 //! Counts the system calls of a program while it is recorded.
 //!
 //! eBPF [programs] run in the kernel at the beginning and the end of each call, and when threads
-//! begin and end. The recorded program is not stopped, and its child processes are counted with it. Where
-//! the kernel doesn't permit this, as a rule without root, there is a [reason](Counter::begin) in words,
-//! and only the figures of `/proc` and `getrusage`.
+//! begin and end. The recorded program is not stopped, and its child processes are counted with it.
+//! Where the kernel doesn't permit this, as a rule without root, there is a
+//! [reason](Counter::begin) in words, and only the figures of `/proc` and `getrusage`.
+//!
+//! The files, lowest first: `kernel` (maps, programs and trace points), `assembler`, `programs`
+//! (the eBPF programs), `open_files` (the names of files), `call_costs` (what a system call costs
+//! here).
 
-mod assemble;
-pub mod costs;
-mod files;
+mod assembler;
+pub mod call_costs;
 mod kernel;
+mod open_files;
 mod programs;
 
-use files::Files;
-use kernel::{Kind, Map, Program, TracePoints};
-use programs::{FAULTS, FUTEX_WAIT, KINDS, MMAP_ANONYMOUS, Maps, THREAD_WORDS, WORDS};
+use kernel::{KernelMap, KernelProgram, MapKind, TracePoints};
+use open_files::OpenFiles;
+use programs::{FAULTS, FUTEX_WAIT, KINDS, KernelMaps, MMAP_ANONYMOUS, THREAD_WORDS, WORDS};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -31,32 +35,32 @@ const NO_OPTION: u64 = 0x616c_6c6f;
 /// Counts the calls of threads.
 #[derive(Debug)]
 pub struct Counter {
-    kinds: Map<u32, WORDS>,
-    files: Files,
+    kinds: KernelMap<u32, WORDS>,
+    files: OpenFiles,
     secret: u64,
     processors: usize,
     /// The counts before the program began.
     before: Vec<[u64; WORDS]>,
     faults: bool,
-    programs: Vec<(Program, OwnedFd)>,
+    programs: Vec<(KernelProgram, OwnedFd)>,
 }
 
-/// What was counted.
+/// The counts.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct CallCounts {
     pub calls: Vec<SystemCall>,
     pub small_transfers: Vec<SmallTransfers>,
     /// `None` if the kernel has no trace points for them.
     pub page_faults: Option<u64>,
 }
 
-/// What makes a thread counted.
+/// The secret number of the call with which a thread enters itself to be counted.
 #[derive(Debug, Clone, Copy)]
-pub struct Entry(u64);
+pub struct CountingEntry(u64);
 
-impl Entry {
-    /// Makes this thread, and those that it starts from here on, counted. It may be called between fork and
-    /// exec.
+impl CountingEntry {
+    /// From here on, this thread and those that it starts are counted. It may be called between
+    /// fork and exec.
     pub fn enter(self) {
         // SAFETY: there is no such option, so the kernel refuses it.
         unsafe { libc::syscall(libc::SYS_prctl, self.0, 0, 0, 0, 0) };
@@ -75,12 +79,12 @@ impl Counter {
 
     fn try_begin() -> io::Result<Self> {
         let points = TracePoints::open()?;
-        // The programs keep it.
-        let threads = Map::<u32, THREAD_WORDS>::new(Kind::Hash, MOST_THREADS)?;
-        let kinds = Map::new(Kind::ArrayOfEachProcessor, KINDS)?;
-        let files = Map::new(Kind::Hash, MOST_FILES)?;
+        // The programs keep this map open.
+        let threads = KernelMap::<u32, THREAD_WORDS>::new(MapKind::Hash, MOST_THREADS)?;
+        let kinds = KernelMap::new(MapKind::ArrayOfEachProcessor, KINDS)?;
+        let files = KernelMap::new(MapKind::Hash, MOST_FILES)?;
         let namespace = std::fs::metadata("/proc/self/ns/pid").ok();
-        let maps = Maps {
+        let maps = KernelMaps {
             threads: threads.number(),
             kinds: kinds.number(),
             files: files.number(),
@@ -89,7 +93,7 @@ impl Counter {
         let secret = RandomState::new().hash_one(0) << 32 | NO_OPTION;
         let mut counter = Self {
             kinds,
-            files: Files::new(files),
+            files: OpenFiles::new(files),
             secret,
             processors: kernel::possible_processors()?,
             before: Vec::new(),
@@ -106,8 +110,8 @@ impl Counter {
         counter.add(&programs::exec(maps, old, new), point.number)?;
         let point = points.find("raw_syscalls/sys_exit")?;
         if counter.add(&programs::leave_call(maps), point.number).is_err() {
-            // Without the process's number, files can't be told apart.
-            let maps = Maps { namespace: None, ..maps };
+            // Without the PID namespace, files can't be counted separately.
+            let maps = KernelMaps { namespace: None, ..maps };
             counter.add(&programs::leave_call(maps), point.number)?;
         }
         let point = points.find("raw_syscalls/sys_enter")?;
@@ -123,15 +127,15 @@ impl Counter {
     }
 
     fn add(&mut self, program: &[kernel::Instruction], trace_point: u64) -> io::Result<()> {
-        let program = Program::load(program)?;
+        let program = KernelProgram::load(program)?;
         let attached = program.attach(trace_point)?;
         self.programs.push((program, attached));
         Ok(())
     }
 
-    /// What the thread to be counted has to do first.
-    pub fn entry(&self) -> Entry {
-        Entry(self.secret)
+    /// The call that the thread to be counted makes first.
+    pub fn entry(&self) -> CountingEntry {
+        CountingEntry(self.secret)
     }
 
     /// Discards the counts so far.
@@ -144,15 +148,16 @@ impl Counter {
         (0..KINDS).map(|kind| self.kinds.sum(kind, self.processors)).collect()
     }
 
-    /// Looks up the names of the program's open files; call it from time to time while the program runs.
-    pub fn look_at_files(&mut self) {
-        self.files.look();
+    /// Looks up the names of the program's open files; call it from time to time while the program
+    /// runs.
+    pub fn update_file_names(&mut self) {
+        self.files.update_names();
     }
 
-    /// What was counted.
-    pub fn counts(&mut self) -> io::Result<Counts> {
+    /// The counts.
+    pub fn counts(&mut self) -> io::Result<CallCounts> {
         let small_transfers = self.files.end();
-        let mut counts = Counts { small_transfers, ..Counts::default() };
+        let mut counts = CallCounts { small_transfers, ..CallCounts::default() };
         for (kind, (now, before)) in self.sums()?.iter().zip(&self.before).enumerate() {
             let word = |word: usize| now[word].wrapping_sub(before[word]);
             let kind = kind as u32;

@@ -24,7 +24,7 @@ function drawKernel() {
             make("span", { class: "gain" }, make("span", { class: "figure" }, advice.gain === null ? words.time(advice.saved_ns) : words.percent(advice.gain)),
                 make("span", { class: "dim" }, advice.gain === null ? " to be saved" : " of the CPU time to be saved")),
             make("p", {}, prose(advice.advice)))))
-        : make("p", { class: "nothing" }, counted || system.read_calls !== null ? "No system call is worth sidestepping." : "The kernel counted nothing that could be judged."),
+        : make("p", { class: "nothing" }, counted || system.read_calls !== null ? "No system call is worth avoiding." : "The kernel counted nothing that could be judged."),
     known.children.length > 0 && known);
     if (system.not_counted) body.append(notice("plain", prose(system.not_counted)));
     if (!counted) {

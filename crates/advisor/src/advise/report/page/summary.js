@@ -22,7 +22,7 @@ function headline() {
     const [call] = data.system.advice, lock = data.locks.find(each => each.advice);
     // What isn't about memory counts where nothing else does.
     const memory = confirmed.length + served.length + untested.length + toProve.length > 0;
-    if (!memory && call) return `${capital(call.title || "sidestep system calls")}${call.gain === null ? "" : `: about ${words.percent(call.gain)} of its CPU time`}. Leave its memory as it is.`;
+    if (!memory && call) return `${capital(call.title || "avoid system calls")}${call.gain === null ? "" : `: about ${words.percent(call.gain)} of its CPU time`}. Leave its memory as it is.`;
     if (!memory && lock) return "Threads wait for each other. Leave its memory as it is.";
     if (program.allocations === 0) return "No allocation of this program could be seen.";
     if (confirmed.length > 0) {
