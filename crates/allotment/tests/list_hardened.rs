@@ -6,8 +6,10 @@ mod support;
 use core::ptr::NonNull;
 
 use allotment::{
-    Arena, File, FreeList, FreeListBuilder, Malloc, RawFreeList, RawSlab, SharedSource,
+    Arena, Budget, ErrorKind, File, FreeList, FreeListBuilder, Malloc, RawFreeList, RawSlab,
+    SharedSource,
 };
+
 use support::child::{self, Child};
 use support::list::{self, free_all, objects_of, stamped, stamped_run};
 use support::misuse::{self, pointer_to, print_address};
@@ -402,4 +404,25 @@ fn correct_programs_are_not_stopped_on_any_source() {
             list::assert_empties(&list);
         }
     }
+}
+
+#[test]
+fn a_run_that_the_budget_refuses_leaves_no_memory_in_the_records() {
+    let test = "a_run_that_the_budget_refuses_leaves_no_memory_in_the_records";
+    if !child::is(test) {
+        Child::new(test, test).succeeds();
+        return;
+    }
+    let mapped_kib = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap()
+    };
+    let budget = Budget::new(64 << 10);
+    let list = RawFreeList::builder(layout(8, 8)).hardened(true).budget(&budget).build();
+    let before = mapped_kib();
+    let error = list.try_alloc_run(20_000_000).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BudgetExceeded);
+    let grown = mapped_kib() - before;
+    assert!(grown < 1 << 10, "{grown} KiB for objects that do not exist");
 }

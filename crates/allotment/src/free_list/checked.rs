@@ -111,13 +111,13 @@ impl ListChecks for Ledger {
                 _ => Err(AllocError::new(ErrorKind::SourceRefused, objects)),
             };
         }
-        // As for an ordinary list: a run that no memory could hold is refused for its size, before
-        // the ledger is asked for its entries.
-        if objects.checked_mul(list.stride()).is_none_or(|bytes| bytes > isize::MAX as usize) {
-            return Err(AllocError::new(ErrorKind::SizeOverflow, objects));
+        // The list refuses first: the ledger's memory is charged to no budget, and is kept.
+        let run = list.take_fresh(objects)?;
+        if let Err(error) = self.reserve(Some(CLASS), objects, objects) {
+            // No other code has seen them: they are fresh again.
+            list.fresh.set(run.as_ptr());
+            return Err(error);
         }
-        self.reserve(Some(CLASS), objects, objects)?;
-        let run = list.take_fresh(objects).inspect_err(|_| self.unreserve(objects))?;
         for index in 0..objects {
             // SAFETY: the run has `objects` objects.
             let block = unsafe { run.add(index * list.stride()) };
