@@ -27,7 +27,8 @@ pub fn change(allocator: Allocator, function: &str, b: &Behaviour) -> Change {
         Allocator::Reap => (
             "let mut reap = allotment::Reap::new();\n\
              let block = reap.alloc_layout(layout); // instead of the global allocator\n\
-             unsafe { reap.free_layout(block, layout) }; // blocks that are freed one by one\n\
+             // SAFETY: `block` came from `alloc_layout` with this layout, and is not used again.\n\
+             unsafe { reap.free_layout(block, layout) }; // for blocks that are freed one by one\n\
              reap.reset(); // frees the rest"
                 .to_owned(),
             "allot_reap *reap = allot_reap_create(NULL);\n\

@@ -1,11 +1,8 @@
 //! Misuse, and the message with which it ends the process.
 
 use core::fmt;
-use core::mem::ManuallyDrop;
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::FromRawFd;
 
+use crate::memory::os;
 use crate::statistics::{printable, record_of};
 
 /// A misuse that a checked allocator detected.
@@ -58,12 +55,8 @@ pub(crate) fn stop(
     };
     let message =
         format!("allotment: {kind} '{name}': {misuse}: {size} bytes at {address:#x}{owner}\n");
-    // Not through `std::io::stderr()`: a thread that prints a checked allocator with `eprintln!`
-    // holds its lock, and waits for the ledger, which the caller may have locked.
-    // SAFETY: the file is never dropped, so standard error is not closed here. If it is closed
-    // already, writing fails.
-    let mut file = ManuallyDrop::new(unsafe { File::from_raw_fd(2) });
-    // Standard error may be closed; a failed write must not become a panic.
-    let _ = file.write_all(message.as_bytes());
+    // A thread that prints a checked allocator with `eprintln!` holds the lock of standard error, and
+    // waits for the ledger, which the caller may have locked.
+    os::write_to_standard_error(message.as_bytes());
     std::process::abort()
 }

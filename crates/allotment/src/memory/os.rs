@@ -413,6 +413,19 @@ fn next_number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
+/// Writes to standard error without the lock of [`std::io::Stderr`]: a thread that holds the lock may
+/// wait for the caller. What can't be written is lost.
+pub fn write_to_standard_error(mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        match rustix::io::write(std::io::stderr(), bytes) {
+            Ok(0) => return,
+            Ok(written) => bytes = &bytes[written..],
+            Err(Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
+}
+
 /// Reserves the blocks of a range of a file, and extends the file, so that no later write can fail
 /// for lack of space. If the filesystem can't reserve, zeros are written instead.
 pub fn reserve_blocks(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<(), AllocError> {
