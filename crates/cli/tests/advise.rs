@@ -381,12 +381,14 @@ fn whoever_closes_the_pipe_gets_a_quiet_end() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
-/// Starts a program in a group of its own, as a terminal does, and waits until it says that it is ready.
+/// Starts a program in a group of its own, as a terminal does, and waits until it says that it is
+/// ready.
 fn until_ready(place: &Place, arguments: &[&str]) -> Child {
     let mut command = place.command(arguments);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    // What a shell runs in the background ignores Ctrl-C, tests too, and what ignores it goes on to while it is recorded.
-    // SAFETY: `signal` may be called between fork and exec, and no handler is set.
+    // What a shell runs in the background ignores Ctrl-C, tests too, and what ignores it goes on to
+    // while it is recorded. SAFETY: `signal` may be called between fork and exec, and no handler is
+    // set.
     unsafe {
         command.pre_exec(|| {
             libc::signal(libc::SIGINT, libc::SIG_DFL);
@@ -425,7 +427,8 @@ fn further_interrupts_end_all_and_leave_nothing_behind() {
     let place = Place::new();
     let mut child = until_ready(&place, &["--", program, "long"]);
     let group = child.id() as i32;
-    // The first ends the program, whichever ends us comes when we are at the analysis or the replay.
+    // The first ends the program, whichever ends us comes when we are at the analysis or the
+    // replay.
     let status = loop {
         interrupt(&child);
         std::thread::sleep(Duration::from_millis(20));

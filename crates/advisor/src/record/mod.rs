@@ -89,7 +89,7 @@ struct RecordSummary<'s> {
     not_seen: Option<&'s str>,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(arguments: &RecordArguments) -> Result<(), Failure> {
     if let Some(file) = &arguments.show {
         return show::show(file, arguments.json);
@@ -130,9 +130,7 @@ pub fn run(arguments: &RecordArguments) -> Result<(), Failure> {
         not_seen: why,
     };
     if arguments.json {
-        let text =
-            serde_json::to_string(&summary).map_err(|error| Failure::Failed(error.to_string()))?;
-        print::line(text)?;
+        print::json(&summary)?;
     } else {
         print::to_errors(format!("allot: {}", in_one_line(&summary)));
     }

@@ -1,7 +1,7 @@
 //! Runs the rounds: every row once, each in a fresh process, then every row again, so that a drift
 //! of the machine affects all rows alike.
 
-use super::round::{REST, Round, RoundJob, RowAllocator};
+use super::round_job::{REST, Round, RoundJob, RowAllocator};
 use bench::console::progress::Progress;
 use bench::console::statistics::{median, ratio};
 use bench::runner::child_process::{self, ChildFailure};
