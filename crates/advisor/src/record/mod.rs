@@ -110,7 +110,13 @@ pub fn run(arguments: &RecordArguments) -> Result<(), Failure> {
     if let Some(Obstacle::Unseen(why) | Obstacle::Partly(why)) = &obstacle {
         print::to_errors(format!("allot: {why}"));
     }
-    let (ended, totals, bytes) = record(output, &path, &arguments.program, ProgramOutput::Shared)?;
+    let (ended, totals, bytes) = record(
+        output,
+        &path,
+        &arguments.program,
+        ProgramOutput::Shared,
+        "choose another file with -o",
+    )?;
     if let Some(why) = &ended.not_counted {
         print::to_errors(format!("allot: system calls were not counted: {why}"));
     }

@@ -165,29 +165,33 @@ impl ProgramOutput {
 }
 
 /// Records a program into a file. Returns how it ended, what was recorded, and the file's size.
+/// `remedy` says what to do if there is no space for the file.
 pub fn record(
     output: &Path,
     program: &Path,
     command: &[OsString],
     standard_output: ProgramOutput,
+    remedy: &str,
 ) -> Result<(ProgramEnd, RecordingTotals, u64), Failure> {
     let cannot = |what: &str, error: &dyn std::fmt::Display| {
-        Failure::Failed(format!("can't {what} {}: {error}", output.display()))
+        Failure::Failed(format!("can't {what} {}: {error}; {remedy}", output.display()))
     };
     if LIBRARY.is_empty() {
         return Err(Failure::Failed(
             "this allot has no recorder: programs can be recorded only on Linux on x86-64 and aarch64".to_owned(),
         ));
     }
-    let file = File::create(output).map_err(|error| cannot("write", &error))?;
+    // The file comes last: if nothing can be recorded, an earlier recording of that name stays.
     let directory =
         RawDirectory::beside(output).map_err(|error| cannot("make a directory beside", &error))?;
     let library_directory = LibraryDirectory::beside(&directory.0)
         .ok_or_else(|| cannot("load the recorder from beside", &UNLOADABLE))?;
     let library = library_directory.path().join(LIBRARY_NAME);
     fs::write(&library, LIBRARY).map_err(|error| cannot("write beside", &error))?;
-    let mut collector =
-        RawFileCollector::new(&directory.0, file).map_err(|error| cannot("write", &error))?;
+    let mut collector = File::create(output)
+        .map_err(TraceError::from)
+        .and_then(|file| RawFileCollector::new(&directory.0, file))
+        .map_err(|error| cannot("write", &error))?;
     let inherited = match standard_output {
         ProgramOutput::Shared => InheritedState::get(),
         ProgramOutput::ToErrors => InheritedState::get().with_standard_output(),

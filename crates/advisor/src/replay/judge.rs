@@ -38,9 +38,10 @@ pub fn gain(comparison: &Comparison, program: &RecordedProgram) -> Option<f64> {
 }
 
 fn figures(comparison: &Comparison) -> String {
-    let memory = match comparison.memory {
-        Some(memory) => format!("{memory:.2} × its peak memory"),
-        None => "an unknown amount of memory".to_owned(),
+    let memory = match (comparison.memory, comparison.peaks) {
+        (Some(memory), _) => format!("{memory:.2} × its peak memory"),
+        (None, Some((own, _))) => format!("{} more peak memory", formatting::bytes(own)),
+        (None, None) => "an unknown amount of memory".to_owned(),
     };
     format!("{:.2} × glibc's time ({}) and {memory}", comparison.time, rounds(comparison))
 }
@@ -360,6 +361,16 @@ mod tests {
         assert!(!large.confirmed && large.reason.contains("memory"), "{}", large.reason);
         // A first chunk isn't much.
         assert!(plan(&comparison(0.5, 0.01, (MIB, MIB / 8)), &program).confirmed);
+    }
+
+    #[test]
+    fn memory_is_told_in_bytes_where_glibc_needs_none() {
+        let program = program(2_000_000_000);
+        let none = Comparison { memory: None, ..comparison(0.5, 0.01, (36 << 10, 0)) };
+        let verdict = plan(&none, &program);
+        assert!(verdict.confirmed, "{}", verdict.reason);
+        assert!(verdict.reason.contains("and 36.0 KiB more peak memory"), "{}", verdict.reason);
+        assert_eq!(verdict.memory_ratio, None);
     }
 
     #[test]

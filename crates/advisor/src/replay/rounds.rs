@@ -158,7 +158,7 @@ pub struct Comparison {
     /// The probabilities that chance alone makes it look this much quicker, and this much slower,
     /// by more than 1 % each.
     pub chance: (f64, f64),
-    /// Peak memory divided by glibc's.
+    /// Peak memory divided by glibc's; `None` if glibc's is 0 or either is unknown.
     pub memory: Option<f64>,
     /// Its peak, and glibc's.
     pub peaks: Option<(u64, u64)>,
@@ -195,7 +195,7 @@ impl Comparison {
                 chance_of(ratios().map(|ratio| ratio / (1.0 - LEAST_DIFFERENCE))),
                 chance_of(ratios().map(|ratio| (1.0 + LEAST_DIFFERENCE) / ratio)),
             ),
-            memory: peaks.map(|(own, base)| own as f64 / base.max(1) as f64),
+            memory: peaks.filter(|peaks| peaks.1 > 0).map(|(own, base)| own as f64 / base as f64),
             peaks,
             saved_ns: median(pairs().map(|(own, base)| base - own))?,
         })

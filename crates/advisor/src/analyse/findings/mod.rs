@@ -318,7 +318,8 @@ pub struct ReplayOutcome {
     pub confirmed: bool,
     /// In words with figures.
     pub reason: String,
-    /// Time and peak memory divided by glibc's; `None` if it could not be replayed.
+    /// Time and peak memory divided by glibc's; `None` if it could not be replayed. The memory is
+    /// also `None` if glibc's is 0.
     pub time_ratio: Option<f64>,
     pub memory_ratio: Option<f64>,
 }
