@@ -130,7 +130,7 @@ pub use free_list::{Copier, FreeList, FreeListBuilder, ListBox, ListRun, ListSlo
 #[cfg(not(loom))]
 pub use memory::{
     file::File,
-    global_recycler::{Recycler, recycler},
+    recycler::{Recycler, recycler},
     source::{Malloc, Mmap, PagedSource, SharedSource, Source},
 };
 #[cfg(not(loom))]
@@ -162,7 +162,7 @@ pub mod layout_for_fuzzing {
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod for_loom {
-    pub use crate::memory::{layout, lifo, recycler};
+    pub use crate::memory::{chunk_cache, index_stack, layout};
     pub use crate::pool::ownership;
     pub use crate::sealed::{fences, hazard_records, publication};
     pub use crate::slab::{

@@ -1,4 +1,4 @@
-//! Models of the recycler (`src/memory/recycler.rs`), explored by loom; `.ci/loom` runs them.
+//! Models of the recycler (`src/memory/chunk_cache.rs`), explored by loom; `.ci/loom` runs them.
 //!
 //! The cache is the one that ships, on a table that the test provides. Loom checks each access to a
 //! chunk, so the model fails if a chunk has two owners at the same time, or an owner after it was
@@ -11,9 +11,9 @@ use core::sync::atomic::AtomicU64 as PlainU64;
 use core::sync::atomic::AtomicUsize as PlainUsize;
 
 use allotment::Release;
+use allotment::for_loom::chunk_cache::{Backing, ChunkCache, Mappings, WarmChunk};
+use allotment::for_loom::index_stack::{IndexStack, Links, NIL};
 use allotment::for_loom::layout::class_size;
-use allotment::for_loom::lifo::{Lifo, Links, NIL};
-use allotment::for_loom::recycler::{Backing, ChunkCache, Mappings, WarmChunk};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -421,7 +421,7 @@ fn switching_off_is_not_undone_by_the_adaptive_lesson_of_another_thread() {
 
 /// The cache in a few lines. The bytes are reserved before the push or after it.
 struct Small {
-    stack: Lifo,
+    stack: IndexStack,
     cached: AtomicUsize,
     table: Table,
     reserves_first: bool,
@@ -451,7 +451,7 @@ impl Small {
 fn give_while_another_takes(reserves_first: bool) {
     explore(3, move || {
         let small = Arc::new(Small {
-            stack: Lifo::new(),
+            stack: IndexStack::new(),
             cached: AtomicUsize::new(0),
             table: Table::new(1),
             reserves_first,
@@ -479,7 +479,7 @@ fn bytes_reserved_after_the_push_let_the_count_fall_below_the_stack() {
 #[should_panic(expected = "Causality violation")]
 fn a_trim_that_unmaps_what_it_has_not_taken_meets_a_user() {
     explore(2, || {
-        let shared = Arc::new((Lifo::new(), Table::new(1)));
+        let shared = Arc::new((IndexStack::new(), Table::new(1)));
         let start = shared.1.map();
         shared.1.set_start(0, start);
         shared.0.push(&shared.1, 0);

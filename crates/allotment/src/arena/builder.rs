@@ -5,7 +5,7 @@ use super::raw::{ArenaChecks, RawArena};
 use super::retain::Retain;
 use super::settings::ArenaSettings;
 use super::typed::Arena;
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 use crate::options::common_options;
 use crate::statistics::{AllocatorKind, Record};
 
@@ -86,7 +86,7 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
     /// If the name is too long, or the hint overflows, or the source or the budget refuses the
     /// first chunk.
     pub fn try_build(self) -> Result<Arena<MIN_ALIGN>, AllocError> {
-        self.build_or::<Report>()
+        self.build_or::<ReturnError>()
     }
 
     fn build_or<F: OnFailure>(self) -> Result<Arena<MIN_ALIGN>, F::Error> {

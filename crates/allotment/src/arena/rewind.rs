@@ -147,7 +147,7 @@ impl RawArena {
             }
         }
         let record = self.record();
-        record.word.set(0);
+        record.position_word.set(0);
         record.live_objects.set(0);
         record.live_bytes.set(0);
         record.wasted_bytes.set(0);

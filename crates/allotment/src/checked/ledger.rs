@@ -36,7 +36,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::misuse::{Misuse, stop};
 use super::mode::CheckMode;
 use crate::error::{AllocError, ErrorKind};
-use crate::memory::{segments, tools};
+use crate::memory::{segment_map, tools};
 use crate::statistics::{AllocatorKind, Record};
 
 /// Fill byte of free memory in hardened mode.
@@ -520,7 +520,7 @@ impl Ledger {
         if registered {
             let owner = core::ptr::from_ref(record).expose_provenance();
             let owner = NonZeroUsize::new(owner).expect("a reference is not null");
-            segments::register(start, size, owner)?;
+            segment_map::register(start, size, owner)?;
         }
         tools::allow(start, header);
         // SAFETY: guaranteed by the caller.
@@ -531,7 +531,7 @@ impl Ledger {
     /// Prepares a chunk that is about to go back to its source.
     pub(crate) fn chunk_released(&self, start: NonNull<u8>, size: usize, registered: bool) {
         if registered {
-            segments::unregister(start, size);
+            segment_map::unregister(start, size);
         }
         tools::allow_defined(start, size);
     }
@@ -610,7 +610,7 @@ impl Ledger {
     }
 
     fn stop(&self, misuse: Misuse, address: usize, size: usize) -> ! {
-        stop(misuse, self.kind.word(), self.name.as_deref(), address, size)
+        stop(misuse, self.kind.as_str(), self.name.as_deref(), address, size)
     }
 }
 

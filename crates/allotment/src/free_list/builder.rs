@@ -9,7 +9,7 @@ use super::chunk_header::ObjectSizes;
 use super::raw::RawFreeList;
 use super::settings::FreeListSettings;
 use super::typed::FreeList;
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 use crate::options::common_options;
 use crate::statistics::{AllocatorKind, Record};
 
@@ -148,7 +148,7 @@ impl FreeListBuilder<RawFreeList> {
     /// If the name is too long, the layout exceeds the address space, or there is no memory for the
     /// statistics record.
     pub fn try_build(self) -> Result<RawFreeList, AllocError> {
-        self.build_raw::<Report>()
+        self.build_raw::<ReturnError>()
     }
 }
 
@@ -167,6 +167,6 @@ impl<T> FreeListBuilder<FreeList<T>> {
     /// # Errors
     /// If the name is too long, or there is no memory for the statistics record.
     pub fn try_build(self) -> Result<FreeList<T>, AllocError> {
-        self.build_raw::<Report>().map(FreeList::from_raw_list)
+        self.build_raw::<ReturnError>().map(FreeList::from_raw_list)
     }
 }

@@ -23,8 +23,8 @@ use super::chunk_header::{KIND, ListChunk};
 use super::raw::RawFreeList;
 use super::schedule::MIN_CHAIN_LENGTH;
 use crate::checked::{Misuse, stop};
-use crate::memory::metadata::Metadata;
 use crate::memory::release::Release;
+use crate::memory::system_array::SystemArray;
 
 /// A chunk in a sweep.
 struct SweptChunk {
@@ -155,11 +155,11 @@ impl RawFreeList {
 
     /// The chunks in the order of their addresses, and a bitmap with one bit for each object; `None`
     /// if malloc refuses.
-    fn prepare_sweep(&self) -> Option<(Metadata<SweptChunk>, Metadata<u64>)> {
+    fn prepare_sweep(&self) -> Option<(SystemArray<SweptChunk>, SystemArray<u64>)> {
         let mut each = self.each_chunk();
         let mut words = 0;
         let (fresh, fresh_end) = (self.fresh.get().addr(), self.fresh_end.get().addr());
-        let mut chunks = Metadata::new(self.chunk_count.get(), |_| {
+        let mut chunks = SystemArray::new(self.chunk_count.get(), |_| {
             let chunk = each.next().expect("as many as were counted");
             let first = chunk.first.addr().get();
             let end = first + chunk.objects * self.sizes.stride;
@@ -177,7 +177,7 @@ impl RawFreeList {
         })
         .ok()?;
         chunks.sort_unstable_by_key(|swept| swept.chunk.first.addr());
-        Some((chunks, Metadata::new(words, |_| 0).ok()?))
+        Some((chunks, SystemArray::new(words, |_| 0).ok()?))
     }
 
     /// Marks each free object. Returns how many there are.

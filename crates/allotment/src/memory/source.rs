@@ -15,16 +15,16 @@ use core::ptr::NonNull;
 use std::alloc::{GlobalAlloc, System};
 use std::sync::Arc;
 
-use super::global_cache::{self, MappingTable, unmap_or_discard};
+use super::chunk_cache::{Backing, RecycleBatch, WarmChunk};
+use super::index_stack::NIL;
 use super::layout::{CACHE_LINE, HUGE_PAGE, SEGMENT_GRANULE, checked_align_up};
-use super::lifo::NIL;
-use super::recycler::{Backing, RecycleBatch, WarmChunk};
+use super::process_cache::{self, MappingTable, unmap_or_discard};
 use super::{os, thread_chunk, tools};
 use crate::error::{AllocError, ErrorKind};
 
 /// A place that memory comes from, in pieces of one page or more. You can implement your own.
 ///
-/// The library asks a source for whole chunks and segments, never for single objects. It calls the
+/// The library asks a source for whole chunks and ranges, never for single objects. It calls the
 /// source from every thread that uses an allocator on it.
 ///
 /// # Safety
@@ -65,7 +65,7 @@ pub unsafe trait Source: Send + Sync {
     }
 
     /// This source as a [`PagedSource`], if it can commit memory page by page. From a paged source,
-    /// a slab reserves a few large segments. From any other source, it acquires and releases each
+    /// a slab reserves a few large ranges. From any other source, it acquires and releases each
     /// page by itself.
     fn paged(&self) -> Option<&dyn PagedSource> {
         None
@@ -402,7 +402,7 @@ impl SharedSource {
             };
             let warm = match own {
                 Some(warm) => Some(warm),
-                None => global_cache::cache().take(backing, size).map(|chunk| (chunk, size)),
+                None => process_cache::cache().take(backing, size).map(|chunk| (chunk, size)),
             };
             if let Some((WarmChunk { start, link }, size)) = warm {
                 return Ok(AcquiredChunk {
@@ -416,7 +416,7 @@ impl SharedSource {
             }
         }
         let start = mmap.map(size, align)?;
-        let link = if recycle { global_cache::cache().link(start, size) } else { NIL };
+        let link = if recycle { process_cache::cache().link(start, size) } else { NIL };
         Ok(AcquiredChunk { start, size, align, link, recycled: false, zeroed: true })
     }
 
@@ -490,7 +490,7 @@ impl<'s> ReleaseBatch<'s> {
         self.target.get_or_insert_with(|| match &self.source.0 {
             SourceVariant::Mmap(_) => {
                 let reserved = if self.recycles { left } else { 0 };
-                ReleaseTarget::Recycler(global_cache::cache().recycle(reserved))
+                ReleaseTarget::Recycler(process_cache::cache().recycle(reserved))
             }
             SourceVariant::Malloc => ReleaseTarget::Source(&Malloc, 0),
             SourceVariant::Custom(source) => ReleaseTarget::Source(&**source, 0),

@@ -14,9 +14,9 @@
 
 use core::cell::Cell;
 
-use super::global_cache::cache;
-use super::lifo::NIL;
-use super::recycler::{Backing, WarmChunk};
+use super::chunk_cache::{Backing, WarmChunk};
+use super::index_stack::NIL;
+use super::process_cache::cache;
 
 /// The largest chunk that a thread keeps, in bytes.
 pub(crate) const MAX_SIZE: usize = 64 << 10;

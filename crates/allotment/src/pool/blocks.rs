@@ -26,7 +26,7 @@ use super::checked::CheckedBlocks;
 use super::chunk_supply::{ChunkGrowth, ChunkSupply, PoolChunkHeader};
 use super::class_lists::ClassLists;
 use super::size_classes::{STEP, SizeClass};
-use crate::error::{AllocError, OnFailure, Report};
+use crate::error::{AllocError, OnFailure, ReturnError};
 use crate::memory::layout::MAX_GROWTH;
 use crate::statistics::Record;
 
@@ -196,7 +196,7 @@ impl<S: ChunkSupply> Blocks<S> {
             let factor = if new.size() <= MAX_GROWTH / 2 { 4 } else { 2 };
             return self.alloc_large(new, new.size().saturating_mul(factor));
         }
-        self.alloc::<Report>(new)
+        self.alloc::<ReturnError>(new)
     }
 
     /// Resizes a block in place if possible. Returns whether it did.

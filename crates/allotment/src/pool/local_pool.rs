@@ -14,7 +14,7 @@ use super::local_pool_builder::{LocalPoolBuilder, LocalPoolSettings};
 use super::parked::AcquireOptions;
 use super::pool_ref::PoolRef;
 use super::shared::PoolShared;
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
 use crate::memory::{region, tools};
@@ -190,7 +190,7 @@ impl LocalPool {
     /// up, or when the size exceeds the address space.
     #[inline]
     pub fn try_alloc_layout(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        self.alloc_or::<Report>(layout)
+        self.alloc_or::<ReturnError>(layout)
     }
 
     #[inline(always)]

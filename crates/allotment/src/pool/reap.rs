@@ -7,7 +7,7 @@ use super::blocks::Blocks;
 use super::checked::CheckedBlocks;
 use super::chunk_supply::{ChunkGrowth, ChunkMemory, ChunkSupply};
 use super::reap_builder::{ReapBuilder, ReapSettings};
-use crate::error::{Abort, AllocError, Report, always};
+use crate::error::{Abort, AllocError, ReturnError, always};
 use crate::memory::chunk_source::ChunkSource;
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
@@ -155,7 +155,7 @@ impl Reap {
     /// When the budget or the source refuses a chunk, or the size exceeds the address space.
     #[inline]
     pub fn try_alloc_layout(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        self.blocks.alloc::<Report>(layout)
+        self.blocks.alloc::<ReturnError>(layout)
     }
 
     /// Takes a free block if the fast path finds one; otherwise the caller takes its slow path. For

@@ -38,7 +38,7 @@ impl ChunkSupply for RegionSupply {
         let mut calls = 0;
         for chunk in chunks {
             // SAFETY: passed on to the caller.
-            unsafe { region::give(chunk.start, chunk.size / region::GRANULE) };
+            unsafe { region::release(chunk.start, chunk.size / region::GRANULE) };
             calls += 1;
         }
         self.credit(total);

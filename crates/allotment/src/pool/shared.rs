@@ -32,7 +32,7 @@ use super::outgoing::OutgoingBatch;
 use super::ownership::Ownership;
 use super::region_supply::RegionSupply;
 use super::size_classes::SizeClass;
-use crate::error::{AllocError, OnFailure, Report};
+use crate::error::{AllocError, OnFailure, ReturnError};
 use crate::memory::cache_padded::CachePadded;
 use crate::memory::{os, region};
 use crate::statistics::Record;
@@ -255,7 +255,7 @@ impl PoolShared {
     #[inline(never)]
     pub(super) unsafe fn alloc_or_none(&self, layout: Layout) -> Option<NonNull<u8>> {
         // SAFETY: passed on to the caller.
-        unsafe { self.alloc::<Report>(layout) }.ok()
+        unsafe { self.alloc::<ReturnError>(layout) }.ok()
     }
 
     /// Carves a new block, or takes the slow path.
@@ -394,7 +394,7 @@ impl PoolShared {
             let new = Layout::from_size_align_unchecked(new_size, old.align());
             let fresh = match SizeClass::of(new) {
                 None if self.mode() == PoolMode::Normal => self.blocks().alloc_grown(old, new)?,
-                _ => self.alloc::<Report>(new)?,
+                _ => self.alloc::<ReturnError>(new)?,
             };
             fresh.copy_from_nonoverlapping(block, old.size().min(new_size));
             self.free(block, old);

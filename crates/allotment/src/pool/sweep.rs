@@ -10,7 +10,7 @@ use core::ptr::NonNull;
 use super::blocks::Blocks;
 use super::chunk_supply::ChunkSupply;
 use super::size_classes::SizeClass;
-use crate::memory::metadata::Metadata;
+use crate::memory::system_array::SystemArray;
 
 /// A chunk and the free bytes that the sweep has counted in it.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ impl<S: ChunkSupply> Blocks<S> {
         let mut each = self.each_chunk();
         let count = each.by_ref().count();
         let mut each = self.each_chunk();
-        let found = Metadata::new(count, |_| {
+        let found = SystemArray::new(count, |_| {
             let (start, capacity, reserved) = each.next().expect("as many as were counted");
             SweptChunk { start, capacity, free: 0, reserved }
         });

@@ -35,10 +35,10 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::budget::Budget;
 use crate::memory::chunk_source::ChunkSource;
-use crate::memory::global_cache::unmap_or_discard;
 use crate::memory::layout::{MAX_GROWTH, SEGMENT_GRANULE, align_up, chunk_bytes_for};
+use crate::memory::process_cache::unmap_or_discard;
 use crate::memory::source::SharedSource;
-use crate::memory::{os, segments, tools};
+use crate::memory::{os, segment_map, tools};
 use crate::statistics::{AllocatorKind, Record};
 
 /// The header at the beginning of each chunk.
@@ -126,7 +126,7 @@ fn take_chunk(
     let taken = terms.take(need, last_growth).inspect_err(|_| uncharge())?;
     let owner = ptr::from_ref(record).expose_provenance();
     let owner = NonZeroUsize::new(owner).expect("a reference is not null");
-    if let Err(error) = segments::register(taken.start, taken.size, owner) {
+    if let Err(error) = segment_map::register(taken.start, taken.size, owner) {
         terms.return_unused(taken);
         uncharge();
         return Err(error);
@@ -162,7 +162,7 @@ fn take_chunk(
 /// # Safety
 /// The chunk was taken with this record and budget, is on no list, and nothing in it is used any
 /// more.
-unsafe fn give_chunk(
+unsafe fn release_chunk(
     record: &'static Record,
     budget: Option<&Budget>,
     chunk: NonNull<ChunkHeader>,
@@ -173,7 +173,7 @@ unsafe fn give_chunk(
     unsafe {
         let ChunkHeader { size, align, link, charged, .. } = chunk.read();
         let start = chunk.cast::<u8>();
-        segments::unregister(start, size);
+        segment_map::unregister(start, size);
         let writable = !sealed || os::make_accessible(start, size).is_ok();
         record.source_calls.add(u64::from(sealed));
         if writable {
@@ -345,7 +345,7 @@ impl SealedChunks {
             Ok(block) => block.expect("the chunk was taken with room for the block"),
             Err(error) => {
                 // SAFETY: taken above, on no list, and without a block.
-                unsafe { give_chunk(self.record, self.budget.as_ref(), chunk, false) };
+                unsafe { release_chunk(self.record, self.budget.as_ref(), chunk, false) };
                 return Err(error);
             }
         };
@@ -414,14 +414,14 @@ impl SealedChunks {
             let is_empty = start == header.lowest.get();
             header.used.set(if is_empty { FIRST } else { start });
             if is_empty && chunk != self.current.get() {
-                self.give_back_empty(chunk);
+                self.release_empty(chunk);
             }
         }
     }
 
     /// Gives back a chunk without a block, unless it is the oldest one, in which `self` lies. Nothing
     /// is allocated in it any more.
-    fn give_back_empty(&self, empty: NonNull<ChunkHeader>) {
+    fn release_empty(&self, empty: NonNull<ChunkHeader>) {
         // SAFETY: chunks on the list (invariants 1 and 4). No reference to a header
         // outlives its statement.
         unsafe {
@@ -438,7 +438,7 @@ impl SealedChunks {
                 }
                 (*newer.as_ptr()).older = older;
             }
-            give_chunk(self.record, self.budget.as_ref(), empty, false);
+            release_chunk(self.record, self.budget.as_ref(), empty, false);
         }
     }
 
@@ -493,7 +493,7 @@ impl SealedChunks {
             let header = unsafe { chunk.as_ref() };
             next = header.older;
             if header.used.get() == FIRST {
-                this.give_back_empty(chunk);
+                this.release_empty(chunk);
             }
         }
         let newest = this.newest.get();
@@ -571,7 +571,7 @@ impl SealedChunks {
             let mut next = Some(newest.get());
             while let Some(chunk) = next {
                 next = chunk.as_ref().older;
-                give_chunk(record, budget.as_ref(), chunk, sealed);
+                release_chunk(record, budget.as_ref(), chunk, sealed);
             }
             debug_assert_eq!(record.held_bytes.get(), 0, "every chunk is on the list");
             record.release();

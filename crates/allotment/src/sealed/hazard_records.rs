@@ -171,7 +171,7 @@ mod of_this_process {
 
     use super::{FREE, HazardRecord, HazardRecords, HazardSlot, Ordering, reserve};
     use crate::error::AllocError;
-    use crate::memory::metadata::Metadata;
+    use crate::memory::system_array::SystemArray;
 
     static RECORDS: HazardRecords = HazardRecords::new();
     static NONE: HazardRecord = HazardRecord::none();
@@ -188,7 +188,7 @@ mod of_this_process {
 
     impl Drop for DisownAtExit {
         fn drop(&mut self) {
-            give_up();
+            disown_record();
         }
     }
 
@@ -201,7 +201,7 @@ mod of_this_process {
         unsafe { &*RECORD.get() }
     }
 
-    fn give_up() {
+    fn disown_record() {
         let record = owned();
         RECORD.set(&raw const NONE);
         if !core::ptr::eq(record, &NONE) {
@@ -238,7 +238,7 @@ mod of_this_process {
         let record = match RECORDS.adopt() {
             Some(record) => record,
             None => {
-                let made = Metadata::new(1, |_| HazardRecord::new())?;
+                let made = SystemArray::new(1, |_| HazardRecord::new())?;
                 // SAFETY: made just above, and forgotten on the next line, so it is never freed.
                 let record = unsafe { made.as_ptr().as_ref() };
                 mem::forget(made);
@@ -249,7 +249,7 @@ mod of_this_process {
         let slot = record.free_slot().expect("a new record has free slots");
         if DISOWN_AT_EXIT.try_with(|_| ()).is_ok() {
             // The old record has no free slot. The thread continues to read through its slots.
-            give_up();
+            disown_record();
             RECORD.set(record);
         } else {
             // The thread is ending and `DISOWN_AT_EXIT` was dropped, so give the record up here. The

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! 1. Every generation is one value in a block of [`Metadata`]. [`new_generation`] makes it, and
+//! 1. Every generation is one value in a block of [`SystemArray`]. [`new_generation`] makes it, and
 //!    [`drop_generation`] drops and frees it once. From its publication until it is part of an
 //!    [`UnreadChain`], the generation belongs to the publication, whose protocol (`publication.rs`) says when no
 //!    thread reads it any more.
@@ -16,8 +16,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::publication::{Generation, HazardSlot, Publication, unlink};
 use super::{fences, hazard_records};
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
-use crate::memory::metadata::Metadata;
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::memory::system_array::SystemArray;
 
 /// A value that many threads read, and that is replaced as a whole: a configuration, a table of
 /// routes.
@@ -96,7 +96,7 @@ impl<T: Send + Sync> Published<T> {
     /// # Errors
     /// If there is no memory. The value is then dropped.
     pub fn try_new(value: T) -> Result<Self, AllocError> {
-        Self::make::<Report>(value)
+        Self::make::<ReturnError>(value)
     }
 
     fn make<F: OnFailure>(value: T) -> Result<Self, F::Error> {
@@ -124,7 +124,7 @@ impl<T: Send + Sync> Published<T> {
     /// read, and when all eight slots of its record are taken.
     #[inline]
     pub fn try_read(&self) -> Result<Reading<'_, T>, AllocError> {
-        self.read_or::<Report>()
+        self.read_or::<ReturnError>()
     }
 
     #[inline(always)]
@@ -177,7 +177,7 @@ impl<T: Send + Sync> Published<T> {
     /// # Errors
     /// If there is no memory. Nothing is published then, and the value is dropped.
     pub fn try_publish(&self, value: T) -> Result<u64, AllocError> {
-        self.publish_or::<Report>(value)
+        self.publish_or::<ReturnError>(value)
     }
 
     fn publish_or<F: OnFailure>(&self, value: T) -> Result<u64, F::Error> {
@@ -208,7 +208,7 @@ impl<T: Send + Sync> Published<T> {
     /// # Errors
     /// If there is no memory. Nothing is published then, and the result of `change` is dropped.
     pub fn try_update(&self, change: impl FnMut(&T) -> T) -> Result<u64, AllocError> {
-        self.update_or::<Report>(change)
+        self.update_or::<ReturnError>(change)
     }
 
     fn update_or<F: OnFailure>(&self, mut change: impl FnMut(&T) -> T) -> Result<u64, F::Error> {
@@ -373,7 +373,7 @@ fn new_generation<T, F: OnFailure>(
 ) -> Result<NonNull<Generation<T>>, F::Error> {
     let mut value = Some(value);
     let mut make = |_| Generation::new(number, value.take().expect("called once"));
-    let block = Metadata::new(1, &mut make).map_err(F::fail)?;
+    let block = SystemArray::new(1, &mut make).map_err(F::fail)?;
     let generation = block.as_ptr();
     mem::forget(block);
     Ok(generation)
@@ -386,7 +386,7 @@ fn new_generation<T, F: OnFailure>(
 unsafe fn drop_generation<T>(generation: NonNull<Generation<T>>) {
     // SAFETY: the block of one value, and adopted once, as the caller guarantees. The block is
     // freed even if the destructor panics.
-    let block = unsafe { Metadata::adopt(generation.cast::<MaybeUninit<Generation<T>>>(), 1) };
+    let block = unsafe { SystemArray::adopt(generation.cast::<MaybeUninit<Generation<T>>>(), 1) };
     // SAFETY: guaranteed by the caller. The block does not drop the value again, because its type
     // is `MaybeUninit`.
     unsafe { ptr::drop_in_place(generation.as_ptr()) };

@@ -16,8 +16,8 @@ use super::registry;
 use super::shared::SlabShared;
 use super::tags::TAG_MARK;
 use crate::error::{AllocError, ErrorKind};
-use crate::memory::spans::addresses_of;
-use crate::memory::{os, segments};
+use crate::memory::span_allocator::addresses_of;
+use crate::memory::{os, segment_map};
 
 /// A slab that holds at least this many bytes and is used by one thread faults in each new page of
 /// the usual size as a whole. Several threads that did so at the same time would wait for each
@@ -104,7 +104,7 @@ impl SlabShared {
     #[cold]
     pub(super) fn grow(&self, lifetime: usize, start: u32) -> Result<SlotSupply<'_>, AllocError> {
         self.check_not_orphaned()?;
-        let taken = if self.spans.one_by_one() {
+        let taken = if self.spans.needs_call_per_span() {
             self.grow_by_turns(lifetime, start)
         } else {
             self.new_page(lifetime, false).map(SlotSupply::Page)
@@ -206,19 +206,19 @@ impl SlabShared {
         let addresses = addresses_of(bytes);
         let record = ptr::from_ref(self.record()).expose_provenance();
         let owner = NonZeroUsize::new(record).expect("a reference is not null");
-        if let Err(error) = segments::register(span.start, addresses, owner) {
+        if let Err(error) = segment_map::register(span.start, addresses, owner) {
             // SAFETY: taken above, and not used.
-            unsafe { self.spans.give(span, bytes, self.layout.align()) };
+            unsafe { self.spans.release(span, bytes, self.layout.align()) };
             self.page_table.return_vacant(page);
             return Err(undo(error));
         }
         page.info.start.store(span.start.as_ptr(), Ordering::Relaxed);
         page.info.set_bytes(bytes);
-        page.info.segment.store(span.segment, Ordering::Relaxed);
+        page.info.range.store(span.range, Ordering::Relaxed);
         page.info.lifetime.store(lifetime as u8, Ordering::Relaxed);
         let tag = self.tag() | if lifetime != 0 { TAG_MARK } else { 0 };
         let bits = NonNull::from(page.bits()).cast();
-        segments::enter_page(span.start, addresses, NonNull::from(page).cast(), bits, tag);
+        segment_map::enter_page(span.start, addresses, NonNull::from(page).cast(), bits, tag);
         registry::add_reference(self.number);
         self.page_count.fetch_add(1, Ordering::Relaxed);
         let held = self.page_bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -5,7 +5,7 @@
 //! is known to find the error that it is there for.
 
 use allotment::for_loom::hints::{EMPTY_LIST, Hints, words_for};
-use allotment::for_loom::lifo::{Lifo, Links, NIL};
+use allotment::for_loom::index_stack::{IndexStack, Links, NIL};
 use allotment::for_loom::page::{
     BINS, FreeOutcome, Fullness, PageClaim, PageDescriptor, SLOTS_PER_WORD,
 };
@@ -73,7 +73,7 @@ pub struct PagesModel {
     pages: Vec<PageDescriptor<ModelPageInfo>>,
     bits: Vec<&'static [AtomicU64]>,
     hints: Vec<AtomicU64>,
-    vacant: Lifo,
+    vacant: IndexStack,
     memory: Vec<Memory>,
     /// A bit for each unused span.
     spans: AtomicU32,
@@ -106,7 +106,7 @@ impl PagesModel {
             pages: bits.iter().map(|bits| PageDescriptor::new(bits, place())).collect(),
             bits,
             hints: (0..words_for(descriptors)).map(|_| AtomicU64::new(0)).collect(),
-            vacant: Lifo::new(),
+            vacant: IndexStack::new(),
             memory: (0..spans).map(|_| Memory::new(slots)).collect(),
             spans: AtomicU32::new((1 << spans) - 1),
             claims: (0..descriptors).map(|_| UnsafeCell::new(false)).collect(),

@@ -3,8 +3,8 @@
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use super::lifo::Links;
-use super::recycler::{ChunkCache, MAX_LINKS, Mappings};
+use super::chunk_cache::{ChunkCache, MAX_LINKS, Mappings};
+use super::index_stack::Links;
 use super::{os, tools};
 
 struct MappingEntry {
@@ -28,7 +28,7 @@ impl Links for MappingTable {
 impl Mappings for MappingTable {
     fn start(&self, link: u32) -> NonNull<u8> {
         // Relaxed: `start` is written before the link is first pushed, and read after it was popped
-        // (see lifo.rs).
+        // (see index_stack.rs).
         NonNull::new(MAPPINGS[link as usize].start.load(Ordering::Relaxed))
             .expect("a link in use names a mapping")
     }
@@ -71,9 +71,9 @@ pub(crate) unsafe fn unmap_or_discard(start: NonNull<u8>, size: usize) {
 
 static CACHE: ChunkCache<MappingTable> = ChunkCache::new(MappingTable);
 
-pub(crate) type GlobalCache = ChunkCache<MappingTable>;
+pub(crate) type ProcessCache = ChunkCache<MappingTable>;
 
 /// The cache, for the sources in `memory`.
-pub(crate) fn cache() -> &'static GlobalCache {
+pub(crate) fn cache() -> &'static ProcessCache {
     &CACHE
 }
