@@ -74,7 +74,7 @@ impl fmt::Display for AllocError {
             }
             ErrorKind::BudgetExceeded => write!(
                 f,
-                "{bytes} bytes are more than the budget has left; reset or drop what it covers, or raise its cap"
+                "{bytes} bytes are more than the budget has left; reset or drop what it covers, or raise its limit"
             ),
             ErrorKind::System(code) => write!(
                 f,

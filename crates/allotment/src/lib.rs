@@ -140,8 +140,8 @@ pub use pool::{LocalPool, PoolBox, PoolGlobalAlloc, PoolRef, PoolString, PoolVec
 pub use report::{AllocatorReport, Report, owner_of, report};
 #[cfg(not(loom))]
 pub use sealed::{
-    Published, ReadOnly, Reading, RwShared, RwSharedGuard, SealString, SealVec, Sealable, Sealed,
-    SealedBuilder, Sealer,
+    Published, PublishedGuard, ReadOnly, RwShared, RwSharedGuard, SealString, SealVec, Sealable,
+    Sealed, SealedBuilder, Sealer,
 };
 #[cfg(all(not(loom), feature = "hashbrown-017"))]
 pub use sealed::{SealMap, SealSet};
@@ -166,7 +166,7 @@ pub mod for_loom {
     pub use crate::pool::ownership;
     pub use crate::sealed::{fences, hazard_records, publication};
     pub use crate::slab::{
-        cache_ownership, geometry, hints, page, page_group, references, waiters,
+        cache_ownership, geometry, page, page_group, page_hints, references, waiters,
     };
 
     /// Charges a budget as an allocator does.

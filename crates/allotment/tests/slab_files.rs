@@ -32,7 +32,7 @@ fn directory(name: &str) -> Directory {
 fn one_slab_is_in_one_sparse_file_and_its_pages_leave_holes() {
     let directory = directory("holes");
     let path = directory.0.join("slab");
-    let file = Arc::new(File::kept(&path).unwrap());
+    let file = Arc::new(File::create_new(&path).unwrap());
     let slab = words().source(file.clone()).release(Release::AtOnce).build();
     let mut objects = stamped(&slab, 100_000);
     let live = (objects.len() * 64) as u64;
@@ -66,7 +66,7 @@ fn one_slab_is_in_one_sparse_file_and_its_pages_leave_holes() {
 fn slabs_that_share_a_file_share_its_holes() {
     let directory = directory("shared");
     let path = directory.0.join("slabs");
-    let file = Arc::new(File::kept(&path).unwrap());
+    let file = Arc::new(File::create_new(&path).unwrap());
     let mut random = Random::new(3);
     let slabs: Vec<_> = [24, 64, 500, 9000, 3 << 20]
         .into_iter()
@@ -163,7 +163,7 @@ fn with_a_small_disk(test: &str, body: impl FnOnce(&Path)) {
 fn a_full_disk_is_an_error_and_no_signal() {
     with_a_small_disk("a_full_disk_is_an_error_and_no_signal", |disk| {
         fills_up_and_continues(File::in_directory(disk).unwrap(), &[libc::ENOSPC]);
-        fills_up_and_continues(File::kept(&disk.join("kept")).unwrap(), &[libc::ENOSPC]);
+        fills_up_and_continues(File::create_new(&disk.join("kept")).unwrap(), &[libc::ENOSPC]);
     });
 }
 

@@ -309,7 +309,7 @@ fn keep_alive(soak: &Soak, time: Duration) {
                 if random.one_in(3) {
                     soaked.slab.set_packing(!soaked.slab.packing());
                 }
-                assert!(soaked.budget.used() <= soaked.budget.cap());
+                assert!(soaked.budget.used() <= soaked.budget.limit());
             }
             if random.one_in(5) {
                 let report = allotment::report();

@@ -1,6 +1,6 @@
 //! Options of an arena.
 
-use super::checked::CheckedObjects;
+use super::checked::ArenaLedger;
 use super::raw::{ArenaChecks, RawArena};
 use super::retain::Retain;
 use super::settings::ArenaSettings;
@@ -106,7 +106,7 @@ impl RawArena {
             Some(settings) => (settings.hardened, settings.name.as_deref()),
             None => (false, None),
         };
-        let checks = CheckedObjects::wanted(hardened, name);
+        let checks = ArenaLedger::wanted(hardened, name);
         let checks = checks.map(|checks| -> Box<dyn ArenaChecks> { checks });
         let record = Record::acquire(AllocatorKind::Arena, name)?;
         let arena = Self::empty(hint, record, checks, settings);

@@ -55,13 +55,13 @@ impl RawArena {
         if let Some(chunk) = self.take_spare_chunk(need) {
             return Ok((chunk, false));
         }
-        let supply = self.chunk_supply();
-        let taken = supply.take(need, self.growth_size.get())?;
+        let chunk_source = self.chunk_source();
+        let taken = chunk_source.take(need, self.growth_size.get())?;
         let size = taken.size;
         if let Some(checks) = self.checks() {
             let registered = self.segment_unit() > 1;
             if let Err(error) = checks.chunk_taken(self.record(), taken.start, size, registered) {
-                supply.return_unused(taken);
+                chunk_source.return_unused(taken);
                 return Err(error);
             }
         }
@@ -158,7 +158,7 @@ impl RawArena {
                 while let Some(chunk) = NonNull::new(next) {
                     // SAFETY: as above.
                     let (prev, size) = unsafe { (chunk.as_ref().prev, chunk.as_ref().size) };
-                    checks.now_free(first_of(chunk).as_ptr(), size - HEADER);
+                    checks.fill_free(first_of(chunk).as_ptr(), size - HEADER);
                     next = prev;
                 }
             }
@@ -168,13 +168,13 @@ impl RawArena {
     /// For checked arenas: checks the bytes that no object has had after the last reset or rewind.
     pub(super) fn check_free_bytes(&self, checks: &dyn ArenaChecks) {
         if !self.current.get().is_null() {
-            checks.still_free(self.pos(), self.left_in_current());
+            checks.check_free(self.pos(), self.left_in_current());
         }
         let mut next = self.spare_chunks.get();
         while let Some(chunk) = NonNull::new(next) {
             // SAFETY: a chunk of this arena (invariant 1).
             let (prev, size) = unsafe { (chunk.as_ref().prev, chunk.as_ref().size) };
-            checks.still_free(first_of(chunk).as_ptr(), size - HEADER);
+            checks.check_free(first_of(chunk).as_ptr(), size - HEADER);
             next = prev;
         }
     }
@@ -185,7 +185,7 @@ impl RawArena {
             Retain::Nothing => (0, 0),
             Retain::UpTo(bytes) => (bytes, usize::MAX),
             Retain::Newest => {
-                let unit = self.chunk_supply().unit();
+                let unit = self.chunk_source().unit();
                 let hinted =
                     hinted_chunk_bytes(self.hint).and_then(|need| next_chunk(need, 0, unit));
                 let least = hinted.filter(|_| self.hint > 0).unwrap_or(MIN_CHUNK).max(unit);

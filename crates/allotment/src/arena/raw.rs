@@ -66,7 +66,7 @@ pub(crate) const MAX_MIN_ALIGN: usize = 16;
 /// The base while there is no chunk. The window is empty then, so this address is never accessed.
 pub(super) const DANGLING: *mut u8 = ptr::without_provenance_mut(MAX_MIN_ALIGN);
 
-/// The state of an arena. The fast path, here and in C (`frozen.rs`), uses its first three words
+/// The state of an arena. The fast path, here and in C (`c_layout.rs`), uses its first three words
 /// and the first word of the record.
 #[derive(Debug)]
 #[repr(C)]
@@ -122,10 +122,10 @@ pub(super) trait ArenaChecks: Debug {
     fn chunk_released(&self, start: NonNull<u8>, size: usize, registered: bool);
 
     /// Marks bytes of a chunk as belonging to no object.
-    fn now_free(&self, start: *mut u8, len: usize);
+    fn fill_free(&self, start: *mut u8, len: usize);
 
     /// Checks, before free bytes of a chunk are given up, that no stray write changed them.
-    fn still_free(&self, start: *mut u8, len: usize);
+    fn check_free(&self, start: *mut u8, len: usize);
 
     /// Memory for one object. The size must not be zero.
     fn alloc(&self, arena: &RawArena, layout: Layout) -> Result<NonNull<u8>, AllocError>;

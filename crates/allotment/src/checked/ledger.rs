@@ -33,7 +33,7 @@ use std::alloc::{GlobalAlloc, System};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::misuse::{Misuse, stop};
+use super::misuse::{Misuse, abort_on_misuse};
 use super::mode::CheckMode;
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::{segment_map, tools};
@@ -322,13 +322,13 @@ impl Ledger {
         let is_vacant =
             || objects.vacant.iter().flatten().any(|block| block.addr() == object.addr());
         match objects.by_address.get(&address) {
-            Some(found) if found.freed => self.stop(Misuse::DoubleFree, address, found.size),
+            Some(found) if found.freed => self.abort_on(Misuse::DoubleFree, address, found.size),
             Some(found) if allocator.is_of_layout(found, layout) => *found,
-            Some(found) => self.stop(Misuse::WrongSize(found.size), address, size),
+            Some(found) => self.abort_on(Misuse::WrongSize(found.size), address, size),
             None if is_vacant() || allocator.is_released_block(address) => {
-                self.stop(Misuse::DoubleFree, address, size)
+                self.abort_on(Misuse::DoubleFree, address, size)
             }
-            None => self.stop(Misuse::ForeignPointer, address, size),
+            None => self.abort_on(Misuse::ForeignPointer, address, size),
         }
     }
 
@@ -580,7 +580,7 @@ impl Ledger {
     /// object of `size` bytes.
     pub(crate) fn check_free(&self, start: NonNull<u8>, len: usize, misuse: Misuse, size: usize) {
         if !self.is_filled(start, len, FREE) {
-            self.stop(misuse, start.addr().get(), size);
+            self.abort_on(misuse, start.addr().get(), size);
         }
     }
 
@@ -589,7 +589,7 @@ impl Ledger {
         // SAFETY: the object and its red zone lie in a chunk that the allocator holds.
         let zone = unsafe { object.add(size) };
         if !self.is_filled(zone, len, ZONE) {
-            self.stop(Misuse::Overrun, object.addr().get(), size);
+            self.abort_on(Misuse::Overrun, object.addr().get(), size);
         }
     }
 
@@ -609,8 +609,8 @@ impl Ledger {
         filled
     }
 
-    fn stop(&self, misuse: Misuse, address: usize, size: usize) -> ! {
-        stop(misuse, self.kind.as_str(), self.name.as_deref(), address, size)
+    fn abort_on(&self, misuse: Misuse, address: usize, size: usize) -> ! {
+        abort_on_misuse(misuse, self.kind.as_str(), self.name.as_deref(), address, size)
     }
 }
 

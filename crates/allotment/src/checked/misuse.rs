@@ -35,7 +35,7 @@ impl fmt::Display for Misuse {
 
 /// Prints the misuse, its address and its allocator, and aborts the process.
 #[cold]
-pub(crate) fn stop(
+pub(crate) fn abort_on_misuse(
     misuse: Misuse,
     kind: &str,
     name: Option<&str>,

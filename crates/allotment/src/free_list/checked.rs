@@ -92,7 +92,7 @@ impl ListChecks for Ledger {
         Ledger::chunk_released(self, chunk.header.cast(), chunk.size, list.segment_unit() > 1);
     }
 
-    fn leave(&self, list: &RawFreeList, first: *mut u8, objects: usize) {
+    fn record_fresh(&self, list: &RawFreeList, first: *mut u8, objects: usize) {
         // The lowest is handed out first.
         let slots = (0..objects).rev().map(|index| {
             NonNull::new(first.wrapping_add(index * list.stride())).expect("a slot of a chunk")

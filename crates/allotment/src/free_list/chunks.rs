@@ -78,24 +78,24 @@ impl RawFreeList {
         let align = self.sizes.align.max(CACHE_LINE);
         let chunk_align = self.settings.source.chunk_align();
         let need = chunk_bytes_for(HEADER, bytes, align, chunk_align).ok_or(overflow)?;
-        let supply = self.chunk_supply();
+        let chunk_source = self.chunk_source();
         let growth_size = self.size_to_double();
-        let taken = match supply.take(need, growth_size) {
+        let taken = match chunk_source.take(need, growth_size) {
             // The budget or the source may lack just what the spare chunks hold.
-            Err(_) if self.release_spare(0) > 0 => supply.take(need, growth_size)?,
+            Err(_) if self.release_spare(0) > 0 => chunk_source.take(need, growth_size)?,
             taken => taken?,
         };
         let size = taken.size;
         if let Some(checks) = self.checks() {
             if let Err(error) = checks.chunk_taken(self, taken.start, size) {
-                supply.return_unused(taken);
+                chunk_source.return_unused(taken);
                 return Err(error);
             }
         }
         // The fresh objects left in the previous chunk go on the free list.
         let left = self.fresh_objects();
         match self.checks() {
-            Some(checks) => checks.leave(self, self.fresh.get(), left),
+            Some(checks) => checks.record_fresh(self, self.fresh.get(), left),
             None => self.link_fresh(left),
         }
         let header = taken.start.cast::<ListChunkHeader>();

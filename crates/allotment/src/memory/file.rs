@@ -30,10 +30,10 @@ use crate::error::{AllocError, ErrorKind};
 /// is returned.
 ///
 /// A file from [`in_directory`](File::in_directory) has no name and vanishes with the process. A
-/// file from [`kept`](File::kept) has a name, so a second process can map it and read the bytes at
-/// [`offset_of`](File::offset_of). If the disk is full, taking a chunk fails with an error; no
-/// signal is raised later. Chunks that are given back are punched out of the file, and their ranges
-/// are used again.
+/// file from [`create_new`](File::create_new) has a name, so a second process can map it and read
+/// the bytes at [`offset_of`](File::offset_of). If the disk is full, taking a chunk fails with an
+/// error; no signal is raised later. Chunks that are given back are punched out of the file, and
+/// their ranges are used again.
 ///
 /// # Fork
 ///
@@ -83,7 +83,7 @@ impl File {
     ///
     /// # Errors
     /// The system's error, for example if the file already exists or can't be made.
-    pub fn kept(path: &Path) -> io::Result<Self> {
+    pub fn create_new(path: &Path) -> io::Result<Self> {
         os::create_named(path).map(Self::from_file)
     }
 

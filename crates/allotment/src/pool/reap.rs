@@ -3,7 +3,7 @@
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use super::blocks::Blocks;
+use super::block_allocator::BlockAllocator;
 use super::checked::CheckedBlocks;
 use super::chunk_supply::{ChunkGrowth, ChunkMemory, ChunkSupply};
 use super::reap_builder::{ReapBuilder, ReapSettings};
@@ -66,7 +66,7 @@ use crate::statistics::{AllocatorKind, Record, Statistics};
 /// ```
 #[derive(Debug)]
 pub struct Reap {
-    pub(super) blocks: Blocks<SourceSupply>,
+    pub(super) blocks: BlockAllocator<SourceSupply>,
 }
 
 // SAFETY: a reap owns its chunks, its ledger and its settings. Its cells make it `!Sync`, so one
@@ -125,7 +125,7 @@ impl Reap {
         let growth = ChunkGrowth { initial, increment, spare_large_bytes: 0 };
         let reserved = settings.reserved;
         let supply = SourceSupply { settings, checked: checked.is_some() };
-        let reap = Self { blocks: Blocks::new(supply, growth, record, checked) };
+        let reap = Self { blocks: BlockAllocator::new(supply, growth, record, checked) };
         if reserved > 0 {
             reap.blocks.reserve(reserved)?;
         }

@@ -7,7 +7,7 @@
 
 use core::ptr::NonNull;
 
-use super::blocks::Blocks;
+use super::block_allocator::BlockAllocator;
 use super::chunk_supply::ChunkSupply;
 use super::size_classes::SizeClass;
 use crate::memory::system_array::SystemArray;
@@ -34,7 +34,7 @@ fn chunk_of(chunks: &[SweptChunk], address: usize) -> usize {
     chunks.partition_point(|chunk| chunk.start <= address) - 1
 }
 
-impl<S: ChunkSupply> Blocks<S> {
+impl<S: ChunkSupply> BlockAllocator<S> {
     /// Releases empty chunks. Returns the number of bytes released. The cost grows with the number
     /// of free blocks.
     pub(super) fn sweep(&self) -> usize {

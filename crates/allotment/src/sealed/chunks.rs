@@ -92,9 +92,9 @@ fn token() -> usize {
     TOKEN.with(|token| ptr::from_ref(token).addr())
 }
 
-/// The terms on which chunks are taken. With a budget, chunks are fresh mappings: the pages of a
+/// The source on which chunks are taken. With a budget, chunks are fresh mappings: the pages of a
 /// warm chunk would have memory before they are charged.
-fn chunk_terms(recycles: bool) -> ChunkSource<'static> {
+fn chunk_source(recycles: bool) -> ChunkSource<'static> {
     ChunkSource {
         source: &SOURCE,
         budget: None,
@@ -122,12 +122,12 @@ fn take_chunk(
             budget.credit(charged);
         }
     };
-    let terms = chunk_terms(budget.is_none());
-    let taken = terms.take(need, last_growth).inspect_err(|_| uncharge())?;
+    let source = chunk_source(budget.is_none());
+    let taken = source.take(need, last_growth).inspect_err(|_| uncharge())?;
     let owner = ptr::from_ref(record).expose_provenance();
     let owner = NonZeroUsize::new(owner).expect("a reference is not null");
     if let Err(error) = segment_map::register(taken.start, taken.size, owner) {
-        terms.return_unused(taken);
+        source.return_unused(taken);
         uncharge();
         return Err(error);
     }
@@ -545,7 +545,7 @@ impl SealedChunks {
     ///
     /// # Safety
     /// It was sealed, and is never ended.
-    pub(super) unsafe fn seal_for_ever(&self) {
+    pub(super) unsafe fn seal_permanently(&self) {
         let mut next = Some(self.newest.get());
         while let Some(chunk) = next {
             // SAFETY: chunks on the list (invariant 1). They are never given back, as the caller

@@ -14,7 +14,7 @@
 
 use core::ptr;
 
-use super::publication::{FREE, HazardSlot};
+use super::publication::{FREE_SLOT, HazardSlot};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 /// The number of generations that a thread can announce in one record. For more, it takes another
@@ -51,7 +51,7 @@ impl HazardRecord {
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         Self {
-            slots: core::array::from_fn(|_| AtomicUsize::new(FREE)),
+            slots: core::array::from_fn(|_| AtomicUsize::new(FREE_SLOT)),
             owned: AtomicU32::new(1),
             next: AtomicPtr::new(ptr::null_mut()),
         }
@@ -69,7 +69,7 @@ impl HazardRecord {
 
     /// A free slot. Only the owner calls this.
     pub fn free_slot(&self) -> Option<&HazardSlot> {
-        self.slots.iter().find(|slot| slot.load(Ordering::Relaxed) == FREE)
+        self.slots.iter().find(|slot| slot.load(Ordering::Relaxed) == FREE_SLOT)
     }
 
     /// Gives the record up. The former owner may continue to read through slots that are not free.
@@ -86,7 +86,7 @@ impl HazardRecord {
         }
         // Acquire pairs with the Release of the thread that clears a slot: that thread does not
         // write to the slot any more.
-        let all_free = self.slots.iter().all(|slot| slot.load(Ordering::Acquire) == FREE);
+        let all_free = self.slots.iter().all(|slot| slot.load(Ordering::Acquire) == FREE_SLOT);
         if !all_free {
             self.disown();
         }
@@ -169,7 +169,7 @@ mod of_this_process {
     use core::cell::Cell;
     use core::mem;
 
-    use super::{FREE, HazardRecord, HazardRecords, HazardSlot, Ordering, reserve};
+    use super::{FREE_SLOT, HazardRecord, HazardRecords, HazardSlot, Ordering, reserve};
     use crate::error::AllocError;
     use crate::memory::system_array::SystemArray;
 
@@ -218,7 +218,7 @@ mod of_this_process {
     #[inline(always)]
     pub(in super::super) fn first_slot() -> Option<&'static HazardSlot> {
         let slot = &owned().slots[0];
-        (slot.load(Ordering::Relaxed) == FREE).then_some(slot)
+        (slot.load(Ordering::Relaxed) == FREE_SLOT).then_some(slot)
     }
 
     /// A free slot of this thread. The caller must announce in it before the next call.

@@ -6,9 +6,9 @@
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 
-use super::hints::EMPTY_LIST;
 use super::page::{BINS, FreeOutcome, Fullness, SLOTS_PER_WORD, SPARSE_BELOW_BIN, set_free};
 use super::page_group::{PageChange, PageOrigin};
+use super::page_hints::EMPTY_LIST;
 use super::page_table::{PageInfo, SlabClaim, SlabPage};
 use super::shared::{SlabShared, SlotLocation};
 use super::tags::TAG_MARK;

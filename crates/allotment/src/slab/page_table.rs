@@ -16,9 +16,9 @@
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use core::{ptr, slice};
 
-use super::hints::{Hints, words_for};
 use super::page::{BINS, PageClaim, PageDescriptor};
 use super::page_group::{FirstList, PageGroup, PageOrigin};
+use super::page_hints::{PageHints, words_for};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::index_stack::{IndexStack, Links, NIL};
 use crate::memory::layout::{MIN_CHUNK, align_up};
@@ -77,7 +77,7 @@ struct Bucket {
 
 impl Bucket {
     fn group(&self) -> PageGroup<'_, PageInfo> {
-        PageGroup { pages: &self.pages, hints: Hints { words: &self.hints } }
+        PageGroup { pages: &self.pages, hints: PageHints { words: &self.hints } }
     }
 }
 

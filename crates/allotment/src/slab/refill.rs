@@ -7,7 +7,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::page::{PageClaim, SLOTS_PER_WORD};
-use super::page_supply::SlotSupply;
+use super::page_supply::SlotGrant;
 use super::page_table::{SlabClaim, SlabPage};
 use super::tags::TAG_MARK;
 use super::thread_cache::{RECENT_PAGES, ThreadCache};
@@ -76,8 +76,8 @@ impl ThreadCache {
                 continue;
             }
             match shared.grow(self.lifetime(), self.last_page.get())? {
-                SlotSupply::Page(claim) => self.set_current(claim.into_page()),
-                SlotSupply::Slots(page, word, taken) => self.add(page, word, taken),
+                SlotGrant::Page(claim) => self.set_current(claim.into_page()),
+                SlotGrant::Slots(page, word, taken) => self.add(page, word, taken),
             }
         }
     }

@@ -27,7 +27,7 @@ use super::registry;
 use super::settings::SlabSettings;
 use super::tags::{TAG_MARK, tag_of_slab};
 use super::waiters::Waiters;
-use crate::checked::{Misuse, stop};
+use crate::checked::{Misuse, abort_on_misuse};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::budget::Budget;
 use crate::memory::cache_padded::CachePadded;
@@ -122,7 +122,7 @@ impl SlabShared {
             SlabGeometry::new(slot, settings.max_page_bytes, os::page_size()).ok_or(overflow)?;
         let geometry = match (settings.max_cached_bytes, &settings.budget) {
             (Some(bytes), _) => geometry.with_cache_bytes(bytes),
-            (None, Some(budget)) => geometry.with_budget(budget.cap()),
+            (None, Some(budget)) => geometry.with_budget(budget.limit()),
             (None, None) => geometry,
         };
         let bytes = size_of::<Self>();
@@ -248,7 +248,7 @@ impl SlabShared {
 
     /// Reports a misuse of a slot on standard error, and aborts the process.
     pub(super) fn abort_on_misuse(&self, misuse: Misuse, address: usize) -> ! {
-        stop(misuse, "slab", self.name(), address, self.layout.size())
+        abort_on_misuse(misuse, "slab", self.name(), address, self.layout.size())
     }
 
     // ---- the budget ----

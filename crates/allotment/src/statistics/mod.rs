@@ -2,18 +2,18 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `figures` | the public figures of an allocator |
+//! | `snapshot` | the public figures of an allocator |
 //! | `records` | the table of records that holds them |
 
-mod figures;
 mod records;
+mod snapshot;
 
 use core::ptr::NonNull;
 
 use crate::memory::segment_map;
 
-pub use figures::Statistics;
 pub(crate) use records::{AllocatorKind, Record};
+pub use snapshot::Statistics;
 
 /// The record under which the segment of this address was registered.
 pub(crate) fn record_of(address: usize) -> Option<&'static Record> {

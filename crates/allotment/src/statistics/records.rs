@@ -17,7 +17,7 @@ use core::cell::Cell;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
-use super::figures::Statistics;
+use super::snapshot::Statistics;
 use crate::error::{AllocError, ErrorKind, MAX_NAME_LEN};
 use crate::memory::index_stack::{IndexStack, Links};
 use crate::memory::layout::checked_align_up;

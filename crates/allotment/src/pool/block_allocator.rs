@@ -33,7 +33,7 @@ use crate::statistics::Record;
 /// Blocks of any layout, freed one by one or all at once. The lists come first, at offset zero.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Blocks<S> {
+pub(super) struct BlockAllocator<S> {
     pub lists: ClassLists,
     pub chunks: Cell<*mut PoolChunkHeader>,
     pub spare: Cell<*mut PoolChunkHeader>,
@@ -50,7 +50,7 @@ pub(super) struct Blocks<S> {
     pub supply: S,
 }
 
-impl<S: ChunkSupply> Blocks<S> {
+impl<S: ChunkSupply> BlockAllocator<S> {
     pub(super) const fn new(
         supply: S,
         growth: ChunkGrowth,
