@@ -106,7 +106,7 @@ impl RawArena {
             Some(settings) => (settings.hardened, settings.name.as_deref()),
             None => (false, None),
         };
-        let checks = ArenaLedger::wanted(hardened, name);
+        let checks = ArenaLedger::new_if_checked(hardened, name);
         let checks = checks.map(|checks| -> Box<dyn ArenaChecks> { checks });
         let record = Record::acquire(AllocatorKind::Arena, name)?;
         let arena = Self::empty(hint, record, checks, settings);

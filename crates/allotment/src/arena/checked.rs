@@ -36,8 +36,8 @@ pub(super) struct ArenaLedger {
 
 impl ArenaLedger {
     /// The records of an arena, or `None` if there is no reason to check it.
-    pub(super) fn wanted(hardened: bool, name: Option<&str>) -> Option<Box<Self>> {
-        let ledger = *Ledger::wanted(hardened, AllocatorKind::Arena, name, 0)?;
+    pub(super) fn new_if_checked(hardened: bool, name: Option<&str>) -> Option<Box<Self>> {
+        let ledger = *Ledger::new_if_checked(hardened, AllocatorKind::Arena, name, 0)?;
         Some(Box::new(Self { ledger, order: RefCell::default() }))
     }
 

@@ -66,8 +66,8 @@ impl RawArena {
             }
         }
         let chunk = taken.start.cast::<ArenaChunkHeader>();
-        let (align, link) = (taken.align, taken.link);
-        let header = ArenaChunkHeader { prev: self.newest.get(), size, align, link };
+        let (align, mapping) = (taken.align, taken.mapping);
+        let header = ArenaChunkHeader { prev: self.newest.get(), size, align, mapping };
         // SAFETY: the chunk is the arena's, has at least `need > HEADER` bytes, and is aligned to a
         // cache line or more.
         unsafe { chunk.write(header) };
@@ -76,7 +76,7 @@ impl RawArena {
             self.growth_size.set(size);
         }
         let record = self.record();
-        record.hold(size);
+        record.add_held_bytes(size);
         record.chunks.add(1);
         if taken.recycled {
             record.recycled_chunks.add(1);
@@ -226,15 +226,15 @@ impl RawArena {
         let mut chunk = first;
         let mut count = 0;
         while chunk != stop {
-            // SAFETY: the header is read before its chunk is released. Size, alignment and link
-            // are those with which it was taken.
+            // SAFETY: the header is read before its chunk is released. Size, alignment and mapping
+            // number are those with which it was taken.
             unsafe {
-                let ArenaChunkHeader { prev, size, align, link } = chunk.read();
+                let ArenaChunkHeader { prev, size, align, mapping } = chunk.read();
                 let start = NonNull::new_unchecked(chunk.cast::<u8>());
                 if let Some(checks) = self.checks() {
                     checks.chunk_released(start, size, self.segment_unit() > 1);
                 }
-                batch.add(start, size, align, link);
+                batch.add(start, size, align, mapping);
                 chunk = prev;
             }
             count += 1;

@@ -59,7 +59,7 @@ pub(crate) trait CheckedAllocator {
 
     /// Notes a malloc block that was just taken. On an error the block is freed.
     fn note_malloc_block(&self, _: NonNull<u8>, bytes: usize) -> Result<(), AllocError> {
-        self.record().hold(bytes);
+        self.record().add_held_bytes(bytes);
         self.record().source_calls.add(1);
         Ok(())
     }
@@ -122,7 +122,7 @@ pub(crate) struct CheckedObject {
 }
 
 #[derive(Debug, Default)]
-struct Objects {
+struct LedgerState {
     by_address: HashMap<usize, CheckedObject>,
     /// The entries that were reserved and are not used yet.
     reserved: usize,
@@ -134,7 +134,7 @@ struct Objects {
     vacant: Vec<Vec<NonNull<u8>>>,
 }
 
-impl Objects {
+impl LedgerState {
     /// Removes the object that was in quarantine longest, if there is one.
     fn pop_quarantined(&mut self) -> Option<CheckedObject> {
         let oldest = self.quarantine.pop_front()?;
@@ -144,14 +144,14 @@ impl Objects {
 
 // SAFETY: the blocks in quarantine and the vacant ones belong to the allocator, not to the threads
 // that freed them.
-unsafe impl Send for Objects {}
+unsafe impl Send for LedgerState {}
 
 /// What a checked allocator records in addition to its chunks.
 pub(crate) struct Ledger {
     mode: CheckMode,
     kind: AllocatorKind,
     name: Option<Box<str>>,
-    objects: Mutex<Objects>,
+    objects: Mutex<LedgerState>,
 }
 
 impl fmt::Debug for Ledger {
@@ -163,14 +163,14 @@ impl fmt::Debug for Ledger {
 impl Ledger {
     /// An empty ledger for an allocator with this many classes of vacant blocks. `None` if there is
     /// no reason to check it.
-    pub(crate) fn wanted(
+    pub(crate) fn new_if_checked(
         hardened: bool,
         kind: AllocatorKind,
         name: Option<&str>,
         classes: usize,
     ) -> Option<Box<Self>> {
-        let mode = CheckMode::wanted(hardened)?;
-        let objects = Objects { vacant: vec![Vec::new(); classes], ..Objects::default() };
+        let mode = CheckMode::of_process(hardened)?;
+        let objects = LedgerState { vacant: vec![Vec::new(); classes], ..LedgerState::default() };
         Some(Box::new(Self { mode, kind, name: name.map(Box::from), objects: Mutex::new(objects) }))
     }
 
@@ -183,7 +183,7 @@ impl Ledger {
         self.mode == CheckMode::Passthrough
     }
 
-    fn objects(&self) -> MutexGuard<'_, Objects> {
+    fn objects(&self) -> MutexGuard<'_, LedgerState> {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -313,7 +313,7 @@ impl Ledger {
 
     fn find(
         &self,
-        objects: &Objects,
+        objects: &LedgerState,
         allocator: &impl CheckedAllocator,
         object: NonNull<u8>,
         layout: Layout,
@@ -455,7 +455,7 @@ impl Ledger {
 
     /// Frees the ledger's memory. No object is live, and none will be allocated or freed.
     pub(crate) fn end(&self) {
-        *self.objects() = Objects::default();
+        *self.objects() = LedgerState::default();
     }
 
     // ---- malloc blocks ----

@@ -124,7 +124,7 @@ impl RawFreeList {
     }
 
     fn with_settings(layout: Layout, settings: FreeListSettings) -> Result<Self, AllocError> {
-        let checks = checked::wanted(settings.hardened, settings.name.as_deref());
+        let checks = checked::new_if_checked(settings.hardened, settings.name.as_deref());
         let slot = checks.as_deref().map_or(Some(layout), |checks| checks.slot_layout(layout));
         let sizes = ObjectSizes::new(layout, slot)?;
         let record = Record::acquire(AllocatorKind::FreeList, settings.name.as_deref())?;

@@ -23,8 +23,8 @@ use crate::statistics::{AllocatorKind, Record};
 const CLASS: usize = 0;
 
 /// Makes the records that a list needs; `None` if it is not checked.
-pub(super) fn wanted(hardened: bool, name: Option<&str>) -> Option<Box<dyn ListChecks>> {
-    let ledger = Ledger::wanted(hardened, AllocatorKind::FreeList, name, CLASS + 1)?;
+pub(super) fn new_if_checked(hardened: bool, name: Option<&str>) -> Option<Box<dyn ListChecks>> {
+    let ledger = Ledger::new_if_checked(hardened, AllocatorKind::FreeList, name, CLASS + 1)?;
     Some(ledger)
 }
 

@@ -8,14 +8,15 @@
 //!
 //! # Invariants
 //!
-//! 1. A chunk with a link is either on a stack or has one owner. Giving it back passes ownership to
-//!    the stack, taking it passes ownership to the taker, by the protocol of `index_stack.rs`.
+//! 1. A chunk with a mapping number is either on a stack or has one owner. Giving it back passes
+//!    ownership to the stack, taking it passes ownership to the taker, by the protocol of
+//!    `index_stack.rs`.
 //! 2. At every instant, `cached` is at least the bytes on the stacks, and at most what policy and
 //!    limit allow: bytes are reserved before a chunk is pushed, and released after it was taken.
 //!    When the allowance is lowered, `cached` is within the new allowance as soon as these calls
 //!    have ended: the call that lowered it, and all calls that gave chunks back and began earlier.
-//! 3. A link names one mapping from [`ChunkCache::link`] until that mapping is unmapped. Then it
-//!    returns to the free links. The table of links never shrinks.
+//! 3. A mapping number names one mapping from [`ChunkCache::add_mapping`] until that mapping is
+//!    unmapped. Then it returns to the free numbers. The table of mappings never shrinks.
 //! 4. No thread waits for another: every step is a compare-and-exchange that fails only if another
 //!    one succeeded. So a fork leaves no lock behind. The child loses only the chunks that another
 //!    thread was moving at the moment of the fork: its copy of such a chunk, and the chunk's bytes
@@ -41,9 +42,9 @@ pub enum Backing {
     HugePages,
 }
 
-/// The largest number of chunks that have a link at one time. Further chunks are unmapped when they
-/// are given back.
-pub const MAX_LINKS: u32 = 1 << 16;
+/// The largest number of chunks that have a mapping number at one time. Further chunks are unmapped
+/// when they are given back.
+pub const MAX_MAPPINGS: u32 = 1 << 16;
 
 /// What the adaptive policy always allows, in bytes.
 pub const ADAPTIVE_FLOOR: usize = 2 << 20;
@@ -56,16 +57,16 @@ const ADAPTIVE_INTERVAL: u64 = 1000;
 /// The most bytes that one call unmaps for the decay, because the caller waits for it.
 const TRIM_STEP: usize = 32 << 20;
 
-/// The mappings behind the links, and the clock. The process has one implementation, tests have
+/// The table of mappings, by number, and the clock. The process has one implementation, tests have
 /// others.
 pub trait Mappings: Links {
-    /// The start of the mapping that this link names.
-    fn start(&self, link: u32) -> NonNull<u8>;
+    /// The start of the mapping with this number.
+    fn start(&self, mapping: u32) -> NonNull<u8>;
 
-    /// Makes this link name a mapping.
-    fn set_start(&self, link: u32, start: NonNull<u8>);
+    /// Gives this number to a mapping.
+    fn set_start(&self, mapping: u32, start: NonNull<u8>);
 
-    /// The number of links in the table.
+    /// The number of entries of the table.
     fn capacity(&self) -> u32;
 
     /// Unmaps a chunk.
@@ -82,7 +83,7 @@ pub trait Mappings: Links {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WarmChunk {
     pub start: NonNull<u8>,
-    pub link: u32,
+    pub mapping: u32,
 }
 
 /// The cache. `crate::recycler()` returns the process-wide one.
@@ -90,7 +91,7 @@ pub struct WarmChunk {
 pub struct ChunkCache<M> {
     mappings: M,
     stacks: [[IndexStack; CLASSES]; 3],
-    free_links: IndexStack,
+    free_numbers: IndexStack,
     issued: AtomicU32,
     cached: AtomicUsize,
     /// The minimum of `cached` during the current interval: bytes that were not needed in it.
@@ -123,7 +124,7 @@ impl<M: Mappings> ChunkCache<M> {
         Self {
             mappings,
             stacks: [const { [const { IndexStack::new() }; CLASSES] }; 3],
-            free_links: IndexStack::new(),
+            free_numbers: IndexStack::new(),
             issued: AtomicU32::new(0),
             cached: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
@@ -143,7 +144,7 @@ impl<M: Mappings> ChunkCache<M> {
         Self {
             mappings,
             stacks: core::array::from_fn(|_| core::array::from_fn(|_| IndexStack::new())),
-            free_links: IndexStack::new(),
+            free_numbers: IndexStack::new(),
             issued: AtomicU32::new(0),
             cached: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
@@ -223,7 +224,7 @@ impl<M: Mappings> ChunkCache<M> {
     /// Takes the chunk of exactly `size` bytes that was given back last, if there is one.
     pub fn take(&self, backing: Backing, size: usize) -> Option<WarmChunk> {
         let class = exact_class(size)?;
-        let Some(link) = self.stacks[backing as usize][class].pop(&self.mappings) else {
+        let Some(mapping) = self.stacks[backing as usize][class].pop(&self.mappings) else {
             self.note_miss(size);
             return None;
         };
@@ -232,7 +233,7 @@ impl<M: Mappings> ChunkCache<M> {
         if left < self.idle.load(Ordering::Relaxed) {
             self.idle.fetch_min(left, Ordering::Relaxed);
         }
-        Some(WarmChunk { start: self.mappings.start(link), link })
+        Some(WarmChunk { start: self.mappings.start(mapping), mapping })
     }
 
     /// Raises what the adaptive policy keeps, if memory went back a moment ago: this size is now
@@ -255,14 +256,14 @@ impl<M: Mappings> ChunkCache<M> {
         }
     }
 
-    /// A link for a chunk just mapped. [`NIL`] if all links are in use, or if its size has no
+    /// A number for a chunk just mapped. [`NIL`] if all numbers are in use, or if its size has no
     /// class.
-    pub fn link(&self, start: NonNull<u8>, size: usize) -> u32 {
+    pub fn add_mapping(&self, start: NonNull<u8>, size: usize) -> u32 {
         if exact_class(size).is_none() {
             return NIL;
         }
-        let link = match self.free_links.pop(&self.mappings) {
-            Some(link) => link,
+        let mapping = match self.free_numbers.pop(&self.mappings) {
+            Some(mapping) => mapping,
             None => {
                 let next = self.issued.load(Ordering::Relaxed);
                 if next >= self.mappings.capacity() {
@@ -276,8 +277,8 @@ impl<M: Mappings> ChunkCache<M> {
                 next
             }
         };
-        self.mappings.set_start(link, start);
-        link
+        self.mappings.set_start(mapping, start);
+        mapping
     }
 
     /// Starts a batch of chunks to give back, `total` bytes together.
@@ -316,16 +317,16 @@ impl<M: Mappings> ChunkCache<M> {
         }
     }
 
-    /// Unmaps a chunk and frees its link.
+    /// Unmaps a chunk and frees its mapping number.
     ///
     /// # Safety
     /// The caller owns the chunk, it is `size` bytes long, and nothing refers to it.
     unsafe fn unmap(&self, chunk: WarmChunk, size: usize) {
-        // SAFETY: guaranteed by the caller. The link is freed afterwards, so that it names one
+        // SAFETY: guaranteed by the caller. The number is freed afterwards, so that it names one
         // mapping at a time (invariant 3).
         unsafe { self.mappings.unmap(chunk.start, size) };
-        if chunk.link != NIL {
-            self.free_links.push(&self.mappings, chunk.link);
+        if chunk.mapping != NIL {
+            self.free_numbers.push(&self.mappings, chunk.mapping);
         }
     }
 
@@ -361,11 +362,11 @@ impl<M: Mappings> ChunkCache<M> {
         let size = class_size(class);
         let first = stack.take_all();
         let mut length = 0;
-        let mut link = first;
-        while link != NIL {
+        let mut mapping = first;
+        while mapping != NIL {
             length += 1;
             // This thread owns the whole chain (invariant 1), so the links can't change.
-            link = self.mappings.next(link).load(Ordering::Relaxed);
+            mapping = self.mappings.next(mapping).load(Ordering::Relaxed);
         }
         let unmapped = excess.div_ceil(size).min(length);
         let kept = length - unmapped;
@@ -380,7 +381,7 @@ impl<M: Mappings> ChunkCache<M> {
         }
         while cold != NIL {
             let next = self.mappings.next(cold).load(Ordering::Relaxed);
-            let chunk = WarmChunk { start: self.mappings.start(cold), link: cold };
+            let chunk = WarmChunk { start: self.mappings.start(cold), mapping: cold };
             // SAFETY: taken off the stack above, so this thread owns it (invariant 1). Cached
             // chunks hold nothing.
             unsafe { self.unmap(chunk, size) };
@@ -454,24 +455,24 @@ impl<M: Mappings> RecycleBatch<'_, M> {
     /// The caller owns the chunk, it is `size` bytes long and of this backing, and nothing refers
     /// to it.
     pub unsafe fn add(&mut self, backing: Backing, chunk: WarmChunk, size: usize) {
-        let links = &self.cache.mappings;
+        let mappings = &self.cache.mappings;
         match exact_class(size) {
-            Some(class) if chunk.link != NIL && size <= self.reserved => {
+            Some(class) if chunk.mapping != NIL && size <= self.reserved => {
                 self.reserved -= size;
                 self.pushed += size;
                 if self.first != NIL && self.class == class && self.backing == backing {
-                    links.next(self.last).store(chunk.link, Ordering::Relaxed);
+                    mappings.next(self.last).store(chunk.mapping, Ordering::Relaxed);
                 } else {
                     self.push();
                     self.backing = backing;
                     self.class = class;
-                    self.first = chunk.link;
+                    self.first = chunk.mapping;
                 }
-                self.last = chunk.link;
+                self.last = chunk.mapping;
             }
             _ => {
                 self.unmapped += 1;
-                self.overflowed |= chunk.link != NIL;
+                self.overflowed |= chunk.mapping != NIL;
                 // SAFETY: guaranteed by the caller.
                 unsafe { self.cache.unmap(chunk, size) };
             }

@@ -22,7 +22,7 @@ use core::alloc::Layout;
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
-use super::checked::CheckedBlocks;
+use super::checked::BlockLedger;
 use super::chunk_supply::{ChunkGrowth, ChunkSupply, PoolChunkHeader};
 use super::class_lists::ClassLists;
 use super::size_classes::{STEP, SizeClass};
@@ -46,7 +46,7 @@ pub(super) struct BlockAllocator<S> {
     pub chunk_count: Cell<usize>,
     pub growth: ChunkGrowth,
     pub record: &'static Record,
-    pub checked: Option<Box<CheckedBlocks>>,
+    pub checked: Option<Box<BlockLedger>>,
     pub supply: S,
 }
 
@@ -55,7 +55,7 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         supply: S,
         growth: ChunkGrowth,
         record: &'static Record,
-        checked: Option<Box<CheckedBlocks>>,
+        checked: Option<Box<BlockLedger>>,
     ) -> Self {
         Self {
             lists: ClassLists::new(),
@@ -288,7 +288,7 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         record.held_bytes.set(0);
         record.peak_held_bytes.set(0);
         record.source_calls.set(0);
-        record.hold(self.held.get());
+        record.add_held_bytes(self.held.get());
         record.chunks.set(self.chunk_count.get() as u64);
         self.record = record;
     }

@@ -7,7 +7,7 @@ use core::pin::Pin;
 use core::ptr::{self, NonNull};
 use core::task::{Context, Poll};
 
-use super::checked::CheckedBlocks;
+use super::checked::BlockLedger;
 use super::chunk_supply::ChunkGrowth;
 use super::current::{CurrentPoolGuard, replace_current};
 use super::local_pool_builder::{LocalPoolBuilder, LocalPoolSettings};
@@ -133,7 +133,11 @@ impl LocalPool {
         let checked = if passthrough {
             None
         } else {
-            CheckedBlocks::wanted(settings.hardened, AllocatorKind::Pool, settings.name.as_deref())
+            BlockLedger::new_if_checked(
+                settings.hardened,
+                AllocatorKind::Pool,
+                settings.name.as_deref(),
+            )
         };
         let record = Record::acquire(AllocatorKind::Pool, settings.name.as_deref())?;
         let spare_large_bytes = match settings.release {

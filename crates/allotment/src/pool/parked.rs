@@ -10,7 +10,7 @@
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use super::checked::CheckedBlocks;
+use super::checked::BlockLedger;
 use super::chunk_supply::ChunkGrowth;
 use super::current::{replace_current, thread_token};
 use super::shared::{PoolMode, PoolShared};
@@ -25,7 +25,7 @@ pub(super) struct AcquireOptions {
     pub budget: Option<Budget>,
     pub growth: ChunkGrowth,
     pub record: &'static Record,
-    pub checked: Option<Box<CheckedBlocks>>,
+    pub checked: Option<Box<BlockLedger>>,
     pub passthrough: bool,
     /// The pool reports its live blocks when it ends, so it takes over none from an ended pool.
     pub reports_live: bool,

@@ -4,7 +4,7 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 
 use super::block_allocator::BlockAllocator;
-use super::checked::CheckedBlocks;
+use super::checked::BlockLedger;
 use super::chunk_supply::{ChunkGrowth, ChunkMemory, ChunkSupply};
 use super::reap_builder::{ReapBuilder, ReapSettings};
 use crate::error::{Abort, AllocError, ReturnError, always};
@@ -118,7 +118,7 @@ impl Reap {
 
     pub(super) fn make(settings: ReapSettings) -> Result<Self, AllocError> {
         let name = settings.name.as_deref();
-        let checked = CheckedBlocks::wanted(settings.hardened, AllocatorKind::Reap, name);
+        let checked = BlockLedger::new_if_checked(settings.hardened, AllocatorKind::Reap, name);
         let record = Record::acquire(AllocatorKind::Reap, name)?;
         // Freed large blocks go to the recycler, which keeps them warm.
         let (initial, increment) = (settings.initial, settings.increment);
@@ -291,17 +291,17 @@ impl ChunkSupply for SourceSupply {
     }
 
     fn take(&self, need: usize, last: usize) -> Result<ChunkMemory, AllocError> {
-        let AcquiredChunk { start, size, align, link, recycled, .. } =
+        let AcquiredChunk { start, size, align, mapping, recycled, .. } =
             self.chunks().take(need, last)?;
-        Ok(ChunkMemory { start, size, align, link, recycled })
+        Ok(ChunkMemory { start, size, align, mapping, recycled })
     }
 
     unsafe fn release(&self, chunks: &mut dyn Iterator<Item = ChunkMemory>, total: usize) -> usize {
         let mut batch = self.settings.source.release_batch(total, self.recycles());
-        for ChunkMemory { start, size, align, link, .. } in chunks {
+        for ChunkMemory { start, size, align, mapping, .. } in chunks {
             // SAFETY: passed on to the caller; the memory was taken with this size, alignment and
-            // link.
-            unsafe { batch.add(start, size, align, link) };
+            // mapping number.
+            unsafe { batch.add(start, size, align, mapping) };
         }
         self.credit(total);
         batch.finish()

@@ -4,7 +4,7 @@
 //! ```text
 //! newest                                oldest
 //! ┌────────────────────────────────┐   ┌────────────────────────────────────────────┐
-//! │ChunkHeader│block│block│  free  │──▶│ChunkHeader│SealedChunks│name│block│block│free│
+//! │  header   │block│block│  free  │──▶│  header   │SealedChunks│name│block│block│free│
 //! └────────────────────────────────┘   └────────────────────────────────────────────┘
 //! 0           FIRST ≤     used ≤ charged ≤ size
 //! ```
@@ -43,12 +43,12 @@ use crate::statistics::{AllocatorKind, Record};
 
 /// The header at the beginning of each chunk.
 #[repr(C, align(64))]
-struct ChunkHeader {
+struct SealedChunkHeader {
     /// The chunk that was taken before this one.
-    older: Option<NonNull<ChunkHeader>>,
+    older: Option<NonNull<SealedChunkHeader>>,
     size: usize,
     align: usize,
-    link: u32,
+    mapping: u32,
     /// The chunk came from the recycler: its pages may have memory even if this `SealedChunks` did
     /// not touch them.
     recycled: bool,
@@ -59,7 +59,7 @@ struct ChunkHeader {
 }
 
 /// The offset at which a chunk's first block may begin.
-const FIRST: usize = size_of::<ChunkHeader>();
+const FIRST: usize = size_of::<SealedChunkHeader>();
 
 /// When a block of at least this size is freed, all chunks are searched for the one that ends with
 /// it, because that chunk may then be empty.
@@ -72,8 +72,8 @@ static SOURCE: SharedSource = SharedSource::DEFAULT;
 /// and is sealed with it.
 pub(crate) struct SealedChunks {
     building_thread: AtomicUsize,
-    newest: Cell<NonNull<ChunkHeader>>,
-    current: Cell<NonNull<ChunkHeader>>,
+    newest: Cell<NonNull<SealedChunkHeader>>,
+    current: Cell<NonNull<SealedChunkHeader>>,
     /// The size of the last chunk that was not taken for one large block. The next chunk has twice
     /// this size.
     last_growth: Cell<usize>,
@@ -112,7 +112,7 @@ fn take_chunk(
     budget: Option<&Budget>,
     need: usize,
     last_growth: usize,
-) -> Result<NonNull<ChunkHeader>, AllocError> {
+) -> Result<NonNull<SealedChunkHeader>, AllocError> {
     let charged = align_up(FIRST, os::page_size());
     if let Some(budget) = budget {
         budget.charge(charged)?;
@@ -132,22 +132,22 @@ fn take_chunk(
         return Err(error);
     }
     tools::allow(taken.start, taken.size);
-    let chunk = taken.start.cast::<ChunkHeader>();
+    let chunk = taken.start.cast::<SealedChunkHeader>();
     // SAFETY: the mapping belongs to this call, has at least one granule, and is aligned to a
     // granule.
     unsafe {
-        chunk.write(ChunkHeader {
+        chunk.write(SealedChunkHeader {
             older: None,
             size: taken.size,
             align: taken.align,
-            link: taken.link,
+            mapping: taken.mapping,
             recycled: taken.recycled,
             lowest: Cell::new(FIRST),
             used: Cell::new(FIRST),
             charged: Cell::new(charged),
         });
     }
-    record.hold(charged);
+    record.add_held_bytes(charged);
     record.chunks.add(1);
     if taken.recycled {
         record.recycled_chunks.add(1);
@@ -165,24 +165,24 @@ fn take_chunk(
 unsafe fn release_chunk(
     record: &'static Record,
     budget: Option<&Budget>,
-    chunk: NonNull<ChunkHeader>,
+    chunk: NonNull<SealedChunkHeader>,
     sealed: bool,
 ) {
     // SAFETY: the header is read before the chunk is given back, and only this function accesses
-    // it. Size, alignment and link are those that the chunk was taken with.
+    // it. Size, alignment and mapping number are those that the chunk was taken with.
     unsafe {
-        let ChunkHeader { size, align, link, charged, .. } = chunk.read();
+        let SealedChunkHeader { size, align, mapping, charged, .. } = chunk.read();
         let start = chunk.cast::<u8>();
         segment_map::unregister(start, size);
         let writable = !sealed || os::make_accessible(start, size).is_ok();
         record.source_calls.add(u64::from(sealed));
         if writable {
             let mut batch = SOURCE.release_batch(size, budget.is_none());
-            batch.add(start, size, align, link);
+            batch.add(start, size, align, mapping);
             record.source_calls.add(batch.finish() as u64);
         } else {
             // The process has too many mappings to split one. The chunk goes back to the system,
-            // and its link in the recycler stays unused.
+            // and its mapping number stays unused.
             unmap_or_discard(start, size);
         }
         record.chunks.sub(1);
@@ -296,7 +296,7 @@ impl SealedChunks {
     /// Allocates a block behind all others of this chunk, if the chunk has room.
     fn alloc_in(
         &self,
-        chunk: NonNull<ChunkHeader>,
+        chunk: NonNull<SealedChunkHeader>,
         layout: Layout,
     ) -> Result<Option<NonNull<u8>>, AllocError> {
         // SAFETY: one of the chunks, and only this thread touches its header (invariants 1 and 4).
@@ -318,13 +318,13 @@ impl SealedChunks {
     }
 
     /// Charges the pages that lie below `end` (invariant 3).
-    fn charge_up_to(&self, header: &ChunkHeader, end: usize) -> Result<(), AllocError> {
+    fn charge_up_to(&self, header: &SealedChunkHeader, end: usize) -> Result<(), AllocError> {
         let more = align_up(end, os::page_size()).saturating_sub(header.charged.get());
         if more > 0 {
             if let Some(budget) = &self.budget {
                 budget.charge(more)?;
             }
-            self.record.hold(more);
+            self.record.add_held_bytes(more);
             header.charged.set(header.charged.get() + more);
         }
         Ok(())
@@ -374,10 +374,10 @@ impl SealedChunks {
         &self,
         block: NonNull<u8>,
         size: usize,
-    ) -> Option<NonNull<ChunkHeader>> {
+    ) -> Option<NonNull<SealedChunkHeader>> {
         let end = block.addr().get() + size;
         // SAFETY: chunks on the list (invariants 1 and 4).
-        let ends = |chunk: NonNull<ChunkHeader>| unsafe {
+        let ends = |chunk: NonNull<SealedChunkHeader>| unsafe {
             chunk < block.cast() && chunk.addr().get() + chunk.as_ref().used.get() == end
         };
         if ends(self.current.get()) {
@@ -421,7 +421,7 @@ impl SealedChunks {
 
     /// Gives back a chunk without a block, unless it is the oldest one, in which `self` lies. Nothing
     /// is allocated in it any more.
-    fn release_empty(&self, empty: NonNull<ChunkHeader>) {
+    fn release_empty(&self, empty: NonNull<SealedChunkHeader>) {
         // SAFETY: chunks on the list (invariants 1 and 4). No reference to a header
         // outlives its statement.
         unsafe {
@@ -532,7 +532,7 @@ impl SealedChunks {
             // SAFETY: as above. No cell is written any more (invariant 4), nor anything else, as the
             // caller guarantees.
             unsafe {
-                let ChunkHeader { size, older, .. } = *chunk.as_ref();
+                let SealedChunkHeader { size, older, .. } = *chunk.as_ref();
                 record.source_calls.add(1);
                 os::make_read_only(chunk.cast(), size)?;
                 next = older;

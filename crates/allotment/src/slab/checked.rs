@@ -36,8 +36,8 @@ pub(super) fn slab_of_malloc_block(block: NonNull<u8>) -> Option<u32> {
 }
 
 /// Makes the ledger of a slab; `None` if the slab is not checked.
-pub(super) fn wanted(hardened: bool, name: Option<&str>) -> Option<Box<dyn SlabChecks>> {
-    let ledger = Ledger::wanted(hardened, AllocatorKind::Slab, name, 0)?;
+pub(super) fn new_if_checked(hardened: bool, name: Option<&str>) -> Option<Box<dyn SlabChecks>> {
+    let ledger = Ledger::new_if_checked(hardened, AllocatorKind::Slab, name, 0)?;
     if ledger.mode() == CheckMode::Hardened {
         // A fast path that is given a foreign pointer reads the map, and then comes here.
         segment_map::allow_all_lookups();

@@ -103,7 +103,7 @@ impl RawSlab {
 
     pub(super) fn make(layout: Layout, settings: SlabSettings) -> Result<Self, AllocError> {
         thread_table::watch_forks();
-        let checks = checked::wanted(settings.hardened, settings.name.as_deref());
+        let checks = checked::new_if_checked(settings.hardened, settings.name.as_deref());
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
         let slot = checks.as_ref().map_or(Some(layout), |_| guarded(layout)).ok_or(overflow)?;
         let shared = SlabShared::make(layout, slot, checks, settings)?;

@@ -266,7 +266,7 @@ impl Record {
     }
 
     /// Adds `bytes` to the bytes held, and raises the peak.
-    pub(crate) fn hold(&self, bytes: usize) {
+    pub(crate) fn add_held_bytes(&self, bytes: usize) {
         let held = self.held_bytes.get() + bytes as u64;
         self.held_bytes.set(held);
         if held > self.peak_held_bytes.get() {
