@@ -267,7 +267,7 @@ unsafe impl PagedSource for File {
         }
         // Access to the parent's slab by a child would change the parent's objects. It faults
         // instead.
-        let _ = os::keep_from_children(start, len);
+        let _ = os::exclude_from_fork(start, len);
         ranges.end = end;
         ranges.in_use.insert(start.addr().get(), (offset, len));
         Ok(start)

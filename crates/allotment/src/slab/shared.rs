@@ -295,7 +295,7 @@ impl SlabShared {
     /// Otherwise another slab's page could be mapped there, and registered over them.
     fn reserve_addresses(&self) {
         for (start, addresses) in self.page_addresses() {
-            if !os::hold_addresses(start, addresses) {
+            if !os::reserve_addresses_at(start, addresses) {
                 segment_map::remove_page(start, addresses);
                 segment_map::unregister(start, addresses);
             }
