@@ -91,7 +91,7 @@ impl ModelHints {
     }
 }
 
-/// PageHints are set by one thread, or by two, and followed by another.
+/// Hints are set by one thread, or by two, and followed by another.
 fn hints_are_set_while_one_is_followed(before: &'static [usize], setters: usize, wrong: Wrong) {
     explore(3, move || {
         let lists = Arc::new(ModelHints::new(wrong));

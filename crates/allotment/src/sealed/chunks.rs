@@ -92,8 +92,8 @@ fn token() -> usize {
     TOKEN.with(|token| ptr::from_ref(token).addr())
 }
 
-/// The source on which chunks are taken. With a budget, chunks are fresh mappings: the pages of a
-/// warm chunk would have memory before they are charged.
+/// How chunks are taken. With a budget, chunks are fresh mappings: the pages of a warm chunk would
+/// have memory before they are charged.
 fn chunk_source(recycles: bool) -> ChunkSource<'static> {
     ChunkSource {
         source: &SOURCE,

@@ -72,7 +72,7 @@ use crate::memory::system_array::SystemArray;
 /// as when a vector drops its values.
 ///
 /// A leaked [`PublishedGuard`] keeps its generation until the `Published` is dropped. In a child
-/// made by fork, the readings of threads that exist only in the parent do the same, and a
+/// made by fork, the guards of threads that exist only in the parent do the same, and a
 /// generation that such a thread was about to drop is leaked. The child itself can read and publish
 /// as usual.
 // Threads share the values, and any of them may drop one: hence the bounds.
@@ -112,7 +112,7 @@ impl<T: Send + Sync> Published<T> {
 
     /// Returns the current generation, and keeps it until the [`PublishedGuard`] is dropped.
     ///
-    /// A thread may hold any number of readings at a time, of this and of other `Published` values.
+    /// A thread may hold any number of guards at a time, of this and of other `Published` values.
     #[inline]
     pub fn read(&self) -> PublishedGuard<'_, T> {
         always(self.read_or::<Abort>())
@@ -310,7 +310,7 @@ impl<T: Send + Sync> From<T> for Published<T> {
 /// std::thread::scope(|scope| drop(scope.spawn(move || drop(reading))));
 /// ```
 ///
-/// The `Published` can't be dropped before its readings:
+/// The `Published` can't be dropped before its guards:
 ///
 /// ```compile_fail,E0505
 /// let published = allotment::Published::new(7);
