@@ -87,7 +87,7 @@ impl RawArena {
     }
 
     /// Where chunks come from, and on which terms.
-    fn chunk_supply(&self) -> ChunkSource<'_> {
+    fn chunk_source(&self) -> ChunkSource<'_> {
         let settings = self.settings();
         ChunkSource {
             source: &settings.source,
