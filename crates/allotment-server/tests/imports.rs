@@ -29,7 +29,7 @@ const ORDER: [&str; 26] = [
     "lock_all",
     "objects",
     "configuration",
-    "makers",
+    "object_factories",
     "arena_bytes",
 ];
 

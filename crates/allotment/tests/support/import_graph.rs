@@ -142,11 +142,18 @@ impl Library {
         let floor = |module: &Module| {
             module.first().map(|first| order.iter().position(|name| name == first))
         };
+        for name in order {
+            let exists =
+                self.sources.keys().any(|module| module.first().is_some_and(|f| f == name));
+            assert!(exists, "{name} is in the order of tests/imports.rs, but not in the crate");
+        }
         let mut wrong = Vec::new();
         for module in self.sources.keys() {
             // The root declares and re-exports everything.
             let Some(own) = floor(module) else { continue };
-            let own = own.unwrap_or_else(|| panic!("{} has no position in the order", module[0]));
+            let own = own.unwrap_or_else(|| {
+                panic!("{} has no position in the order of tests/imports.rs", module[0])
+            });
             for imported in self.imports(module) {
                 if floor(&imported).is_none_or(|floor| floor.is_none_or(|floor| floor > own)) {
                     let target =

@@ -1,8 +1,8 @@
 //! Counts the system calls of a program while it is recorded.
 //!
-//! eBPF [programs](bpf_programs) run in the kernel at the beginning and the end of each call, and when threads
-//! begin and end. The recorded program is not stopped, and its child processes are counted with it.
-//! Where the kernel doesn't permit this, as a rule without root, there is a
+//! eBPF [programs](bpf_programs) run in the kernel at the beginning and the end of each call, and
+//! when threads begin and end. The recorded program is not stopped, and its child processes are
+//! counted with it. Where the kernel doesn't permit this, as a rule without root, there is a
 //! [reason](SystemCallCounter::begin) in words, and only the figures of `/proc` and `getrusage`.
 //!
 //! The files, lowest first: `bpf` (maps, programs and trace points), `bpf_assembler`,
