@@ -29,7 +29,7 @@ impl RawFreeList {
         let live = self.live();
         let least = usize::from(live > 0);
         let level = (live / 2).min(live.saturating_sub(linked)).max(least);
-        self.set_sweep_level(if self.chunk_count.get() < 2 { 0 } else { level });
+        self.set_sweep_level(if self.has_two_chunks() { level } else { 0 });
     }
 
     /// Sets the level for the next sweep, after one was skipped: it comes when most of the objects
@@ -38,10 +38,15 @@ impl RawFreeList {
         self.set_sweep_level((self.live() / SKIPPED_SWEEP_DIVISOR).max(1));
     }
 
+    /// Whether two or more chunks are in use. A sweep of one chunk releases nothing.
+    fn has_two_chunks(&self) -> bool {
+        self.each_chunk().nth(1).is_some()
+    }
+
     /// Raises the level for the next sweep with the number of live objects, which has risen.
     /// `objects` more are about to be counted.
     pub(super) fn raise_sweep_level(&self, objects: usize) {
-        if self.chunk_count.get() < 2 {
+        if !self.has_two_chunks() {
             return;
         }
         let live = self.live();

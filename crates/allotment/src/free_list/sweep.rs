@@ -127,7 +127,7 @@ impl RawFreeList {
             return self.release_spare(keep);
         };
         let released_spare = self.release_spare(keep);
-        keep -= self.spare_bytes();
+        keep -= self.each_spare_chunk().map(|chunk| chunk.size).sum::<usize>();
         let mut linked = self.mark_free_objects(&mut chunks, &mut bits);
         for swept in chunks.iter_mut().filter(|swept| swept.free == swept.handed_out) {
             if swept.chunk.size <= keep {
@@ -159,7 +159,7 @@ impl RawFreeList {
         let mut each = self.each_chunk();
         let mut words = 0;
         let (fresh, fresh_end) = (self.fresh.get().addr(), self.fresh_end.get().addr());
-        let mut chunks = Metadata::new(self.chunk_count.get(), |_| {
+        let mut chunks = Metadata::new(self.each_chunk().count(), |_| {
             let chunk = each.next().expect("as many as were counted");
             let first = chunk.first.addr().get();
             let end = first + chunk.objects * self.sizes.stride;
