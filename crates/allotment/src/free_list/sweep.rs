@@ -47,11 +47,7 @@ impl RawFreeList {
         self.watermark.set(live);
         self.count.set(0);
         if self.back_off.skips_sweep() {
-            return if live == 0 {
-                self.keep_one_chunk(usize::MAX)
-            } else {
-                self.plan_sweep_after_skip()
-            };
+            return if live == 0 { self.keep_one_chunk(usize::MAX) } else { self.plan_sweep(0) };
         }
         let keep = self.bytes_to_keep();
         let before = self.record.held_bytes.get();
