@@ -6,7 +6,7 @@
 //! words, and it has one figure.
 #![cfg(loom)]
 
-use allotment::for_loom::lifo::{Lifo, Links, NIL};
+use allotment::for_loom::index_stack::{IndexStack, Links, NIL};
 use allotment::for_loom::sequence_lock::SequenceLock;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -35,7 +35,7 @@ enum Wrong {
 
 struct Record {
     gate: Gate,
-    free: Lifo,
+    free: IndexStack,
     next: AtomicU32,
     lock: SequenceLock,
     name: [AtomicU64; 2],
@@ -53,7 +53,7 @@ impl Record {
     fn new(wrong: Wrong) -> Self {
         Self {
             gate: Gate::new(),
-            free: Lifo::new(),
+            free: IndexStack::new(),
             next: AtomicU32::new(NIL),
             lock: SequenceLock::default(),
             name: [AtomicU64::new(0), AtomicU64::new(0)],

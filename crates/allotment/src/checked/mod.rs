@@ -24,5 +24,5 @@ mod mode;
 
 pub(crate) use fork_guard::{ForkGuard, lock};
 pub(crate) use ledger::{CheckedAllocator, CheckedObject, Ledger};
-pub(crate) use misuse::{Misuse, stop};
+pub(crate) use misuse::{Misuse, abort_on_misuse};
 pub(crate) use mode::{CheckMode, GUARD, guarded};

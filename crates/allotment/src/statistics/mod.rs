@@ -2,7 +2,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `figures` | the public figures of an allocator |
+//! | `snapshot` | the public figures of an allocator |
 //! | `sequence_lock` | how a record passes from one owner to the next while reports read it |
 //! | `records` | the table of records that holds the figures |
 //!
@@ -11,25 +11,25 @@
 pub mod sequence_lock;
 
 #[cfg(not(loom))]
-mod figures;
-#[cfg(not(loom))]
 mod records;
+#[cfg(not(loom))]
+mod snapshot;
 
 #[cfg(not(loom))]
 use core::ptr::NonNull;
 
 #[cfg(not(loom))]
-use crate::memory::segments;
+use crate::memory::segment_map;
 
 #[cfg(not(loom))]
-pub use figures::Statistics;
-#[cfg(not(loom))]
 pub(crate) use records::{AllocatorKind, Record};
+#[cfg(not(loom))]
+pub use snapshot::Statistics;
 
 /// The record under which the segment of this address was registered.
 #[cfg(not(loom))]
 pub(crate) fn record_of(address: usize) -> Option<&'static Record> {
-    let owner = segments::owner_of(address)?;
+    let owner = segment_map::owner_of(address)?;
     // The record's provenance was exposed when its address was registered.
     let record = core::ptr::with_exposed_provenance_mut(owner.get());
     Some(Record::at(NonNull::new(record).expect("not zero")))
