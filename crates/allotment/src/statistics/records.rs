@@ -16,8 +16,8 @@ use core::cell::Cell;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use super::snapshot::Statistics;
 use super::sequence_lock::SequenceLock;
+use super::snapshot::Statistics;
 use crate::error::{AllocError, ErrorKind, MAX_NAME_LEN};
 use crate::memory::index_stack::{IndexStack, Links};
 use crate::memory::layout::checked_align_up;
