@@ -27,6 +27,12 @@ const ORDER: [&str; 14] = [
 imports_go_downward!(ORDER, 50);
 
 #[test]
+fn the_allocators_do_not_import_each_other() {
+    let wrong = library().imports_between(&["arena", "free_list", "slab", "pool", "sealed"]);
+    assert!(wrong.is_empty(), "imports between allocators:\n{}", wrong.join("\n"));
+}
+
+#[test]
 fn every_form_of_import_is_read() {
     let code = plain_code(
         r#"

@@ -165,6 +165,24 @@ impl Library {
         wrong
     }
 
+    /// The imports of files in one of `folders` from another of them, each as one line.
+    #[allow(dead_code, reason = "most crates have no folders that stand beside each other")]
+    pub fn imports_between(&self, folders: &[&str]) -> Vec<String> {
+        let folder = |module: &Module| {
+            folders.iter().position(|name| module.first().is_some_and(|first| first == name))
+        };
+        let mut wrong = Vec::new();
+        for module in self.sources.keys().filter(|module| folder(module).is_some()) {
+            for imported in self.imports(module) {
+                if folder(&imported).is_some_and(|other| Some(other) != folder(module)) {
+                    let (from, to) = (module.join("/"), imported.join("/"));
+                    wrong.push(format!("{from} imports from {to}"));
+                }
+            }
+        }
+        wrong
+    }
+
     /// The circles of files in all folders, each as one line.
     pub fn all_circles(&self, order: &[&str]) -> Vec<String> {
         order.iter().flat_map(|folder| self.circles(folder)).collect()
