@@ -15,7 +15,7 @@ use super::thread_scan::scan;
 use super::without_groups::WithoutGroups;
 use super::worker;
 use crate::analyse::findings::{Allocator, Program, Replay};
-use bench::peers::{About, Global, Service, Visitor};
+use bench::peers::{About, Global, GlobalVisitor};
 use shared::{Stream, container, file};
 use std::collections::HashMap;
 use std::fs::File;
@@ -193,12 +193,10 @@ fn prepared(
 /// Runs a round as a child process does, in this process.
 struct Run<'p>(&'p PreparedReplay);
 
-impl Visitor for Run<'_> {
+impl GlobalVisitor for Run<'_> {
     type Output = Round;
 
-    const SERVICE: Service = Service::Global;
-
-    fn global<G: Global>(self, _: &'static About) -> Round {
+    fn visit<G: Global>(self, _: &'static About) -> Round {
         match &self.0.allocator {
             RowAllocator::Plan(routes) => {
                 worker::replay(self.0, &PlanRow::<G>::new(routes.clone()))
@@ -210,7 +208,7 @@ impl Visitor for Run<'_> {
 }
 
 fn round(prepared: &PreparedReplay) -> Round {
-    bench::peers::with(REST, Run(prepared)).unwrap()
+    Run(prepared).with(REST).unwrap()
 }
 
 fn plans() -> Vec<RowAllocator> {

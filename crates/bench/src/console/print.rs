@@ -2,6 +2,7 @@
 
 use crate::console::failure::Failure;
 use clap::builder::styling::{AnsiColor, Style};
+use serde::Serialize;
 use std::fmt::Display;
 use std::io::Write;
 
@@ -20,6 +21,21 @@ pub const WIDTH: usize = 100;
 /// Writes one line.
 pub fn line(text: impl Display) -> Result<(), Failure> {
     writeln!(anstream::stdout().lock(), "{text}").map_err(Failure::from)
+}
+
+/// Writes one line of JSON.
+pub fn json_line(value: &impl Serialize) -> Result<(), Failure> {
+    line(serde_json::to_string(value).map_err(|error| Failure::Failed(error.to_string()))?)
+}
+
+/// `1, 2 and 16`.
+pub fn listed<T: Display>(items: impl IntoIterator<Item = T>) -> String {
+    let texts: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    match texts.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+        None => String::new(),
+    }
 }
 
 /// Writes one line to standard error. Errors are ignored: standard error may be closed, or on a
@@ -63,5 +79,11 @@ mod tests {
         let lines = wrapped(text.trim());
         assert!(lines.lines().all(|line| line.len() <= WIDTH));
         assert_eq!(lines.split_whitespace().count(), 60);
+    }
+
+    #[test]
+    fn a_list_has_commas_and_an_and() {
+        let lists = [&[][..], &[1], &[1, 2], &[1, 2, 16]].map(listed);
+        assert_eq!(lists, ["", "1", "1 and 2", "1, 2 and 16"]);
     }
 }
