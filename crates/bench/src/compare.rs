@@ -195,8 +195,8 @@ pub fn lists() -> String {
 
 const FIGURES: &str = "
 Figures (--json; a figure that could not be measured is null):
-  build              --against: this or other; ratio_to_other_build is the row's time divided by that
-                     of the same row of the other build. Other ratios compare rows of one build
+  build              --against: this or other. ratio_to_other_build is the row's time divided by
+                     that of the same row of the other build; other ratios compare rows of one build
   ns_per_op          wall time, from the common start until the last thread finishes, divided by the
                      operations of all threads; the median of the rounds, with _min and _max
   ratio_to_own       ns_per_op divided by that of the row named own; the median of all rounds.

@@ -182,6 +182,10 @@ pub fn rows(cases: &[Case], results: &[CaseResults]) -> Vec<Row> {
             }
             let of_setting = || of_setting(case, cases, results);
             let ratio_to = |(_, other): (&Case, &CaseResults), metric: &Metric| {
+                // The rounds before a crash prove nothing.
+                if other.failure.is_some() {
+                    return None;
+                }
                 Ratio::of_rounds(&each_round(own_results, metric), &each_round(other, metric))
             };
             let own = of_setting().find(|(other, _)| other.subject.name() == case.own());
