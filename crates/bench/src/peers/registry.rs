@@ -143,10 +143,10 @@ macro_rules! visitor {
     };
 }
 
-/// Makes, from one line for each allocator: the entry in [`known`]; its part of each visitor; and, in
-/// builds whose `cfg` excludes the allocator, the entry in `LEFT_OUT`. The type
-/// after the name has the entry's text. The types after it serve tasks, objects of one size,
-/// objects of any size that belong to no task, and a whole program, or are a placement.
+/// Makes, from one line for each allocator: the entry in [`known`]; its part of each visitor; and,
+/// in builds whose `cfg` excludes the allocator, the entry in `LEFT_OUT`. The type after the name
+/// has the entry's text. The types after it serve tasks, objects of one size, objects of any size
+/// that belong to no task, and a whole program, or are a placement.
 macro_rules! registry {
     ($(
         $(#[cfg($($present:tt)+)])?
@@ -239,20 +239,25 @@ registry! {
     row malloc::libc::NAME => Libc, tasks Libc, fixed_size HeapObjects<malloc::libc::LibcCalls>,
         any_size Libc, global HeapAsGlobal<malloc::libc::LibcCalls>;
     #[cfg(feature = "all-peers")]
-    row "jemalloc" => Jemalloc, tasks Jemalloc, fixed_size HeapObjects<malloc::jemalloc::JemallocCalls>,
-        any_size Jemalloc, global HeapAsGlobal<malloc::jemalloc::JemallocCalls>;
+    row "jemalloc" => Jemalloc, tasks Jemalloc,
+        fixed_size HeapObjects<malloc::jemalloc::JemallocCalls>, any_size Jemalloc,
+        global HeapAsGlobal<malloc::jemalloc::JemallocCalls>;
     #[cfg(feature = "fast-peers")]
-    row "mimalloc" => Mimalloc, tasks Mimalloc, fixed_size HeapObjects<malloc::mimalloc::MimallocCalls>,
-        any_size Mimalloc, global HeapAsGlobal<malloc::mimalloc::MimallocCalls>;
+    row "mimalloc" => Mimalloc, tasks Mimalloc,
+        fixed_size HeapObjects<malloc::mimalloc::MimallocCalls>, any_size Mimalloc,
+        global HeapAsGlobal<malloc::mimalloc::MimallocCalls>;
     #[cfg(feature = "fast-peers")]
-    row "snmalloc" => Snmalloc, tasks Snmalloc, fixed_size HeapObjects<malloc::snmalloc::SnmallocCalls>,
-        any_size Snmalloc, global HeapAsGlobal<malloc::snmalloc::SnmallocCalls>;
+    row "snmalloc" => Snmalloc, tasks Snmalloc,
+        fixed_size HeapObjects<malloc::snmalloc::SnmallocCalls>, any_size Snmalloc,
+        global HeapAsGlobal<malloc::snmalloc::SnmallocCalls>;
     #[cfg(all(feature = "all-peers", target_env = "gnu"))]
-    row "tcmalloc" => Tcmalloc, tasks Tcmalloc, fixed_size HeapObjects<malloc::tcmalloc::TcmallocCalls>,
-        any_size Tcmalloc, global HeapAsGlobal<malloc::tcmalloc::TcmallocCalls>;
+    row "tcmalloc" => Tcmalloc, tasks Tcmalloc,
+        fixed_size HeapObjects<malloc::tcmalloc::TcmallocCalls>, any_size Tcmalloc,
+        global HeapAsGlobal<malloc::tcmalloc::TcmallocCalls>;
     #[cfg(feature = "fast-peers")]
-    row "rpmalloc" => Rpmalloc, tasks Rpmalloc, fixed_size HeapObjects<malloc::rpmalloc::RpmallocCalls>,
-        any_size Rpmalloc, global HeapAsGlobal<malloc::rpmalloc::RpmallocCalls>;
+    row "rpmalloc" => Rpmalloc, tasks Rpmalloc,
+        fixed_size HeapObjects<malloc::rpmalloc::RpmallocCalls>, any_size Rpmalloc,
+        global HeapAsGlobal<malloc::rpmalloc::RpmallocCalls>;
     row "allotment-arena" => allotment_arena::NewArena, tasks allotment_arena::NewArena;
     row "allotment-reap" => NewReap, tasks NewReap;
     row "allotment-pool" => OwnPool, tasks OwnPool, any_size OwnPool, global OwnPool;
@@ -271,7 +276,8 @@ registry! {
     row "allotment-slab-handle" => SlabByHandle, fixed_size SlabByHandle;
     row "allotment-slab-at-once" => OrdinarySlab<true>, fixed_size OrdinarySlab<true>;
     row "allotment-free-list" => allotment_free_list::List, fixed_size allotment_free_list::List;
-    row "allotment-free-list-a-tree" => allotment_free_list::ListEach, fixed_size allotment_free_list::ListEach;
+    row "allotment-free-list-a-tree" => allotment_free_list::ListEach,
+        fixed_size allotment_free_list::ListEach;
     row "slab" => slab::ValueSlab, fixed_size slab::ValueSlab;
     row "sharded-slab" => sharded_slab::ShardedSlab, fixed_size sharded_slab::ShardedSlab;
     #[cfg(boost_pool)]
