@@ -1,12 +1,13 @@
 //! `allot bench`: runs the workloads of the benchmark and prints the results.
 
 use crate::console::failure::Failure;
-use crate::console::print::{line, to_errors, wrapped};
+use crate::console::print::{json_line, line, to_errors, wrapped};
 use crate::output::{html, ratio_plot, table};
 use crate::runner::plan::{self, Plan, Plans, Selection};
 use crate::runner::rounds::{self, ChildRuns, Limits};
 use crate::runner::row::{self, Row};
 use crate::runner::time_shares::TimeShares;
+use crate::runner::two_builds::BuildRuns;
 use crate::workloads::{Effort, Workload};
 use clap::Args;
 use procfs::Current;
@@ -26,9 +27,13 @@ pub struct BenchArguments {
     /// Numbers of threads, in place of the workload's own
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     threads: Vec<usize>,
-    /// Run exactly N rounds; without it, at most 5 rounds within five minutes for each workload
+    /// Run exactly N rounds; without it, at most 11 rounds within five minutes for each workload
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
+    /// Compare with another build of this command, an older one too: each row runs with both builds
+    /// in each round, and ratios compare the builds
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["html", "svg"])]
+    against: Option<PathBuf>,
     /// Do less work in each run, and take about one minute for each workload
     #[arg(long)]
     quick: bool,
@@ -43,7 +48,8 @@ pub struct BenchArguments {
     svg: Option<PathBuf>,
 }
 
-const MOST_ROUNDS: usize = 5;
+/// Eleven rounds have an interval that one disturbed round on each side does not move.
+const MOST_ROUNDS: usize = 11;
 const TIME: Duration = Duration::from_secs(285);
 const QUICK_TIME: Duration = Duration::from_secs(50);
 
@@ -59,6 +65,14 @@ pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
     for line in refused {
         to_errors(format!("allot: {line}"));
     }
+    let both_builds = match arguments.against {
+        Some(other) => Some(BuildRuns::new(other, arguments.quick)?),
+        None => None,
+    };
+    let plans = match both_builds {
+        Some(_) => plans.into_iter().map(Plan::with_both_builds).collect(),
+        None => plans,
+    };
     // Opened first: a path that can't be written is reported before the work, not after it.
     let page = arguments.html.map(html::Page::create).transpose()?;
     let plot = arguments.svg.map(html::Page::create).transpose()?;
@@ -81,11 +95,16 @@ pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
         }
         let to_be_run: Vec<&Workload> = plans[index..].iter().map(|plan| plan.workload).collect();
         let began = Instant::now();
-        let rows = measure(plan, shares.limits(limits, &to_be_run), &runner);
+        let limits = shares.limits(limits, &to_be_run);
+        let results = match &both_builds {
+            Some(runner) => rounds::run(plan, limits, runner),
+            None => rounds::run(plan, limits, &runner),
+        };
+        let rows = row::rows(&plan.cases, &results);
         shares.note(plan.workload, began.elapsed());
         if arguments.json {
             for row in &rows {
-                line(json(row)?)?;
+                json_line(row)?;
             }
         } else {
             table::print(plan, &rows)?;
@@ -150,14 +169,6 @@ fn lacks_memory(workload: &Workload, quick: bool) -> Option<String> {
     })
 }
 
-fn measure(plan: &Plan, limits: Limits, runner: &ChildRuns) -> Vec<Row> {
-    row::rows(&plan.cases, &rounds::run(plan, limits, runner))
-}
-
-fn json(row: &Row) -> Result<String, Failure> {
-    serde_json::to_string(row).map_err(|error| Failure::Failed(error.to_string()))
-}
-
 /// The workloads and allocators, for `allot bench --help`.
 pub fn lists() -> String {
     let mut text = String::from("Workloads:\n");
@@ -184,6 +195,8 @@ pub fn lists() -> String {
 
 const FIGURES: &str = "
 Figures (--json; a figure that could not be measured is null):
+  build              --against: this or other. ratio_to_other_build is the row's time divided by
+                     that of the same row of the other build; other ratios compare rows of one build
   ns_per_op          wall time, from the common start until the last thread finishes, divided by the
                      operations of all threads; the median of the rounds, with _min and _max
   ratio_to_own       ns_per_op divided by that of the row named own; the median of all rounds.
@@ -193,6 +206,10 @@ Figures (--json; a figure that could not be measured is null):
                      for a std::pmr resource, Allotment's resource that does the same work
   ratio_to_best_peer ns_per_op divided by that of best_peer: the fastest of glibc, jemalloc,
                      mimalloc, snmalloc and tcmalloc, or of the variants that are not Allotment's
+  ..._low, ..._high  the 95 % interval of each ratio: it contains the median of the ratios of single
+                     rounds with 95 % confidence. null with fewer than 6 rounds
+  ..._verdict        ahead if the whole interval is below 1, behind if it is above 1, level if it
+                     contains 1; null if there is no interval
   user_ns_per_op     client: user time per operation. user_ratio_to_own is its ratio to that of own
   base_rss_bytes     resident memory before the work, with the harness's own arrays. peak_rss_bytes
                      and end_rss_bytes include it; the tables subtract it
@@ -230,5 +247,6 @@ Examples:
   allot bench published --allocators mutex,arc-swap,allotment-published
   allot bench c pmr --quick                the C and C++ headers, compared with Rust and std::pmr
   allot bench client --json                SQLite, Lua and expat, on malloc and on Allotment
+  allot bench pair --allocators allotment-slab --against ../before/target/release/allot
   allot bench tree-copy --html trees.html  five layouts of a tree at all sizes, with a plot
 ";

@@ -1,10 +1,10 @@
 //! `allot stress`: the array allocator's stress test, with a line for each second.
 
 use crate::console::failure::Failure;
-use crate::console::print::{HEADING, line, styled, to_errors};
-use crate::console::table::grouped;
+use crate::console::print::{HEADING, json_line, line, styled, to_errors};
+use crate::console::table::{counted, grouped};
 use crate::workloads::catalogue::MOST_THREADS;
-use crate::workloads::fixed_size::stress::{self, Count};
+use crate::workloads::fixed_size::stress::{self, ThreadCounts};
 use crate::workloads::{Subject, Unobserved, Workload, can_run};
 use clap::Args;
 use serde::Serialize;
@@ -57,7 +57,7 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// The counts of one second.
 #[derive(Debug, PartialEq, Serialize)]
-struct Second {
+struct SecondRates {
     second: u32,
     malloc_per_second: f64,
     free_per_second: f64,
@@ -65,7 +65,7 @@ struct Second {
 
 /// The summary of the run.
 #[derive(Debug, PartialEq, Serialize)]
-struct Summary<'s> {
+struct StressSummary<'s> {
     allocator: &'s str,
     threads: usize,
     elements: usize,
@@ -81,25 +81,25 @@ struct Summary<'s> {
 
 /// What all threads have done so far.
 #[derive(Debug, Clone, Copy)]
-struct Sum {
+struct Totals {
     at: Instant,
     malloc: u64,
     free: u64,
 }
 
-impl Sum {
-    fn of(counts: &[Count]) -> Self {
+impl Totals {
+    fn of(counts: &[ThreadCounts]) -> Self {
         Self {
             at: Instant::now(),
-            malloc: counts.iter().map(Count::allocated).sum(),
-            free: counts.iter().map(Count::freed).sum(),
+            malloc: counts.iter().map(ThreadCounts::allocated).sum(),
+            free: counts.iter().map(ThreadCounts::freed).sum(),
         }
     }
 
     /// What was done between the sum `before` and this one.
-    fn since(&self, before: &Self, second: u32) -> Second {
+    fn since(&self, before: &Self, second: u32) -> SecondRates {
         let time = (self.at - before.at).as_secs_f64();
-        Second {
+        SecondRates {
             second,
             malloc_per_second: (self.malloc - before.malloc) as f64 / time,
             free_per_second: (self.free - before.free) as f64 / time,
@@ -129,16 +129,16 @@ pub fn run(arguments: &StressArguments) -> Result<(), Failure> {
             format!(
                 "{} under stress: {}, {} elements of 64 B each, for {}",
                 about.name,
-                counted(threads as u64, "thread"),
+                counted(threads, "thread"),
                 grouped(elements as u64),
-                counted(u64::from(seconds), "second"),
+                counted(seconds as usize, "second"),
             ),
         ))?;
     }
-    let counts: Vec<Count> = (0..threads).map(|_| Count::default()).collect();
+    let counts: Vec<ThreadCounts> = (0..threads).map(|_| ThreadCounts::default()).collect();
     let (wall, told) = work(about.name, elements, seconds, &counts, json)?;
-    let sum = Sum::of(&counts);
-    let summary = Summary {
+    let sum = Totals::of(&counts);
+    let summary = StressSummary {
         allocator: about.name,
         threads,
         elements,
@@ -180,7 +180,7 @@ fn check(arguments: &StressArguments) -> Result<&'static crate::peers::About, Fa
     match can_run(workload, Subject::Allocator(about), threads) {
         Ok(()) => Ok(about),
         Err(lacks) => {
-            let threads = counted(threads as u64, "thread");
+            let threads = counted(threads, "thread");
             usage(format!("'{}' can't run the stress test with {threads}: {lacks}", about.name))
         }
     }
@@ -210,7 +210,7 @@ fn work(
     allocator: &str,
     elements: usize,
     seconds: u32,
-    counts: &[Count],
+    counts: &[ThreadCounts],
     json: bool,
 ) -> Result<(Duration, Result<(), Failure>), Failure> {
     let stop = AtomicBool::new(false);
@@ -225,9 +225,9 @@ fn work(
 }
 
 /// Prints the counts of each second, until the time is over, an interrupt comes, or printing fails.
-fn watch(seconds: u32, counts: &[Count], json: bool) -> Result<(), Failure> {
+fn watch(seconds: u32, counts: &[ThreadCounts], json: bool) -> Result<(), Failure> {
     /// The time after which an interrupt is noticed at the latest.
-    const LOOK: Duration = Duration::from_millis(50);
+    const POLL_INTERVAL: Duration = Duration::from_millis(50);
     // First the threads touch their arrays.
     while counts.iter().any(|count| count.allocated() == 0) {
         if INTERRUPTED.load(Ordering::Relaxed) {
@@ -235,7 +235,7 @@ fn watch(seconds: u32, counts: &[Count], json: bool) -> Result<(), Failure> {
         }
         thread::sleep(Duration::from_millis(1));
     }
-    let mut before = Sum::of(counts);
+    let mut before = Totals::of(counts);
     let began = before.at;
     for second in 1..=seconds {
         let end = began + Duration::from_secs(u64::from(second));
@@ -247,18 +247,18 @@ fn watch(seconds: u32, counts: &[Count], json: bool) -> Result<(), Failure> {
             if INTERRUPTED.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            thread::sleep(left.min(LOOK));
+            thread::sleep(left.min(POLL_INTERVAL));
         }
-        let now = Sum::of(counts);
+        let now = Totals::of(counts);
         tell(&now.since(&before, second), json)?;
         before = now;
     }
     Ok(())
 }
 
-fn tell(second: &Second, json: bool) -> Result<(), Failure> {
+fn tell(second: &SecondRates, json: bool) -> Result<(), Failure> {
     if json {
-        return line(to_json(second)?);
+        return json_line(second);
     }
     line(format!(
         "{:>5} s  {:.2} M malloc and {:.2} M free operations/s",
@@ -268,26 +268,18 @@ fn tell(second: &Second, json: bool) -> Result<(), Failure> {
     ))
 }
 
-fn tell_all(summary: &Summary<'_>, json: bool) -> Result<(), Failure> {
+fn tell_all(summary: &StressSummary<'_>, json: bool) -> Result<(), Failure> {
     if json {
-        return line(to_json(summary)?);
+        return json_line(summary);
     }
     let early = if summary.interrupted { "interrupted: " } else { "" };
     line(format!(
         "{early}{} malloc and {} free on {} in {:.2} s: {:.2} M/s of each, {:.2} ns a pair",
         grouped(summary.malloc),
         grouped(summary.free),
-        counted(summary.threads as u64, "thread"),
+        counted(summary.threads, "thread"),
         summary.seconds,
         summary.malloc_per_second / 1e6,
         summary.ns_per_pair
     ))
-}
-
-fn to_json(value: &impl Serialize) -> Result<String, Failure> {
-    serde_json::to_string(value).map_err(|error| Failure::Failed(error.to_string()))
-}
-
-fn counted(count: u64, what: &str) -> String {
-    format!("{} {what}{}", grouped(count), if count == 1 { "" } else { "s" })
 }

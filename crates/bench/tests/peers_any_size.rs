@@ -6,7 +6,9 @@ use std::ptr::NonNull;
 use std::sync::{Barrier, mpsc};
 use std::thread;
 
-use bench::peers::{About, AnySize, FreedBy, Global, Service, Visitor, global_calls, known, with};
+use bench::peers::{
+    About, AnySize, AnySizeVisitor, FreedBy, Global, GlobalVisitor, global_calls, known,
+};
 
 const OBJECTS: usize = 3_000;
 
@@ -56,12 +58,12 @@ fn fill<A: AnySize>(own: &A) -> Vec<Object> {
     objects
 }
 
-fn for_each_any_size<V: Visitor + Copy>(claim: V, serves: impl Fn(FreedBy) -> bool) {
+fn for_each_any_size<V: AnySizeVisitor + Copy>(claim: V, serves: impl Fn(FreedBy) -> bool) {
     let rows = known().iter().filter(|about| about.lasting.is_some_and(&serves));
     let mut served = 0;
     for about in rows {
         eprintln!("{}", about.name);
-        with(about.name, claim).unwrap();
+        claim.with(about.name).unwrap();
         served += 1;
     }
     assert!(served > 0);
@@ -72,12 +74,10 @@ fn objects_are_apart_and_keep_what_was_written_while_others_come_and_go() {
     #[derive(Clone, Copy)]
     struct Claim;
 
-    impl Visitor for Claim {
+    impl AnySizeVisitor for Claim {
         type Output = ();
 
-        const SERVICE: Service = Service::AnySize;
-
-        fn any_size<A: AnySize>(self, _: &'static About) {
+        fn visit<A: AnySize>(self, _: &'static About) {
             // The thread may leave it and come back.
             for _ in 0..2 {
                 let own = A::start();
@@ -107,12 +107,10 @@ fn each_thread_has_its_own_objects() {
     #[derive(Clone, Copy)]
     struct Claim;
 
-    impl Visitor for Claim {
+    impl AnySizeVisitor for Claim {
         type Output = ();
 
-        const SERVICE: Service = Service::AnySize;
-
-        fn any_size<A: AnySize>(self, _: &'static About) {
+        fn visit<A: AnySize>(self, _: &'static About) {
             let barrier = Barrier::new(3);
             thread::scope(|scope| {
                 for _ in 0..3 {
@@ -140,12 +138,10 @@ fn another_thread_frees_objects_where_they_say_so() {
     #[derive(Clone, Copy)]
     struct Claim;
 
-    impl Visitor for Claim {
+    impl AnySizeVisitor for Claim {
         type Output = ();
 
-        const SERVICE: Service = Service::AnySize;
-
-        fn any_size<A: AnySize>(self, _: &'static About) {
+        fn visit<A: AnySize>(self, _: &'static About) {
             let barrier = Barrier::new(2);
             let (to_left, from_right) = mpsc::channel();
             let (to_right, from_left) = mpsc::channel();
@@ -216,12 +212,10 @@ fn the_calls_of_a_global_allocator_do_what_global_alloc_asks() {
 fn a_request_is_served_once_and_answered() {
     struct Claim;
 
-    impl Visitor for Claim {
+    impl GlobalVisitor for Claim {
         type Output = i32;
 
-        const SERVICE: Service = Service::Global;
-
-        fn global<G: Global>(self, _: &'static About) -> i32 {
+        fn visit<G: Global>(self, _: &'static About) -> i32 {
             let allocator = G::start();
             let mut served = 0;
             let answer = allocator.request(|| {
@@ -233,6 +227,6 @@ fn a_request_is_served_once_and_answered() {
     }
 
     for about in known().iter().filter(|about| about.global) {
-        assert_eq!(with(about.name, Claim).unwrap(), 42, "{}", about.name);
+        assert_eq!(Claim.with(about.name).unwrap(), 42, "{}", about.name);
     }
 }

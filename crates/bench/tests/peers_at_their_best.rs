@@ -5,7 +5,7 @@
 use std::alloc::Layout;
 use std::fs;
 
-use bench::peers::{About, Allocator, Service, Task, Visitor, known, with};
+use bench::peers::{About, Allocator, Task, TaskVisitor, known};
 
 fn about(name: &str) -> &'static About {
     known().iter().find(|about| about.name == name).unwrap()
@@ -14,12 +14,10 @@ fn about(name: &str) -> &'static About {
 /// Links an allocator, whole.
 struct Use;
 
-impl Visitor for Use {
+impl TaskVisitor for Use {
     type Output = ();
 
-    const SERVICE: Service = Service::Tasks;
-
-    fn tasks<A: Allocator>(self, _: &'static About) {
+    fn visit<A: Allocator>(self, _: &'static About) {
         let mut allocator = A::start();
         let task = allocator.begin();
         let layout = Layout::new::<u64>();
@@ -33,7 +31,7 @@ fn snmalloc_says_whether_it_was_built_with_its_assertions() {
     // The text that a failed assertion of snmalloc's prints, backwards, so that it is in this
     // program only if snmalloc brings it.
     let text: Vec<u8> = " }{ no }{ ni }{ :liaf tressa".bytes().rev().collect();
-    with("snmalloc", Use).unwrap();
+    Use.with("snmalloc").unwrap();
     let program = fs::read("/proc/self/exe").unwrap();
     let with_assertions = program.windows(text.len()).any(|window| window == text);
     assert_eq!((about("snmalloc").handicap)().is_some(), with_assertions);

@@ -4,16 +4,16 @@ use std::alloc::Layout;
 use std::sync::{Barrier, mpsc};
 use std::thread;
 
-use bench::peers::{About, FixedSize, FixedSizeLocal, OBJECT, Service, Visitor, known, with};
+use bench::peers::{About, FixedSize, FixedSizeLocal, FixedSizeVisitor, OBJECT, known};
 
 const OBJECTS: u64 = 5_000;
 
 /// Runs a claim with each allocator that serves objects of one size and that `serves` this claim.
-fn for_each<V: Visitor + Copy>(claim: V, serves: impl Fn(&About) -> bool) {
+fn for_each<V: FixedSizeVisitor + Copy>(claim: V, serves: impl Fn(&About) -> bool) {
     let mut served = 0;
     for about in known().iter().filter(|about| about.fixed_size.is_some() && serves(about)) {
         eprintln!("{}", about.name);
-        with(about.name, claim).unwrap();
+        claim.with(about.name).unwrap();
         served += 1;
     }
     assert!(served > 0);
@@ -98,12 +98,10 @@ fn objects_are_apart_and_keep_what_was_written() {
     #[derive(Clone, Copy)]
     struct Claim;
 
-    impl Visitor for Claim {
+    impl FixedSizeVisitor for Claim {
         type Output = ();
 
-        const SERVICE: Service = Service::FixedSize;
-
-        fn fixed_size<A: FixedSize>(self, _: &'static About) {
+        fn visit<A: FixedSize>(self, _: &'static About) {
             let allocator = A::new(OBJECT);
             work(&allocator.local(), OBJECT, 1);
             // The thread may leave it and come back.
@@ -119,12 +117,10 @@ fn every_layout_of_a_word_and_more_is_served_where_they_say_so() {
     #[derive(Clone, Copy)]
     struct Claim;
 
-    impl Visitor for Claim {
+    impl FixedSizeVisitor for Claim {
         type Output = ();
 
-        const SERVICE: Service = Service::FixedSize;
-
-        fn fixed_size<A: FixedSize>(self, _: &'static About) {
+        fn visit<A: FixedSize>(self, _: &'static About) {
             for size in [8, 12, 24, 64, 384, 1000, 2048, 4096] {
                 let layout = Layout::from_size_align(size, 8).unwrap();
                 work(&A::new(layout).local(), layout, size as u64);
@@ -141,12 +137,10 @@ fn several_threads_use_one_allocator_where_they_say_so() {
     #[derive(Clone, Copy)]
     struct Claim;
 
-    impl Visitor for Claim {
+    impl FixedSizeVisitor for Claim {
         type Output = ();
 
-        const SERVICE: Service = Service::FixedSize;
-
-        fn fixed_size<A: FixedSize>(self, _: &'static About) {
+        fn visit<A: FixedSize>(self, _: &'static About) {
             const THREADS: u64 = 4;
             let allocator = A::new(OBJECT);
             let barrier = Barrier::new(THREADS as usize);
@@ -173,12 +167,10 @@ fn any_thread_frees_what_another_one_allocated_even_after_its_end() {
     #[derive(Clone, Copy)]
     struct Claim;
 
-    impl Visitor for Claim {
+    impl FixedSizeVisitor for Claim {
         type Output = ();
 
-        const SERVICE: Service = Service::FixedSize;
-
-        fn fixed_size<A: FixedSize>(self, _: &'static About) {
+        fn visit<A: FixedSize>(self, _: &'static About) {
             let allocator = A::new(OBJECT);
             let (sender, receiver) = mpsc::channel();
             thread::scope(|scope| {
@@ -213,12 +205,10 @@ fn trimming_and_reserving_lose_nothing() {
     #[derive(Clone, Copy)]
     struct Claim;
 
-    impl Visitor for Claim {
+    impl FixedSizeVisitor for Claim {
         type Output = ();
 
-        const SERVICE: Service = Service::FixedSize;
-
-        fn fixed_size<A: FixedSize>(self, about: &'static About) {
+        fn visit<A: FixedSize>(self, about: &'static About) {
             let allocator = A::new(OBJECT);
             allocator.reserve(OBJECTS as usize);
             let local = allocator.local();
@@ -241,12 +231,10 @@ fn what_serves_one_thread_refuses_a_second_one() {
     #[derive(Clone, Copy)]
     struct Claim;
 
-    impl Visitor for Claim {
+    impl FixedSizeVisitor for Claim {
         type Output = ();
 
-        const SERVICE: Service = Service::FixedSize;
-
-        fn fixed_size<A: FixedSize>(self, _: &'static About) {
+        fn visit<A: FixedSize>(self, _: &'static About) {
             let allocator = A::new(OBJECT);
             let first = allocator.local();
             let second =
@@ -264,18 +252,16 @@ fn what_serves_one_thread_refuses_a_second_one() {
 fn what_holds_values_refuses_other_layouts() {
     struct Claim;
 
-    impl Visitor for Claim {
+    impl FixedSizeVisitor for Claim {
         type Output = bool;
 
-        const SERVICE: Service = Service::FixedSize;
-
-        fn fixed_size<A: FixedSize>(self, _: &'static About) -> bool {
+        fn visit<A: FixedSize>(self, _: &'static About) -> bool {
             thread::spawn(|| drop(A::new(Layout::new::<[u64; 6]>()))).join().is_err()
         }
     }
 
     for about in known().iter().filter(|about| about.fixed_size.is_some()) {
-        let refused = with(about.name, Claim).unwrap();
+        let refused = Claim.with(about.name).unwrap();
         assert_eq!(refused, !every_layout(about), "{}", about.name);
     }
 }

@@ -8,8 +8,8 @@ use std::ffi::{CStr, CString, c_void};
 use std::ptr::NonNull;
 
 use bench::peers::{
-    About, Allocator, FixedSize, FixedSizeLocal, OBJECT, Service, Task, Visitor, global_calls,
-    known, with,
+    About, Allocator, FixedSize, FixedSizeLocal, FixedSizeVisitor, OBJECT, Task, TaskVisitor,
+    global_calls, known,
 };
 
 /// The object file that holds an address, as the dynamic linker knows it.
@@ -35,10 +35,10 @@ fn resolve(name: &str) -> *const c_void {
 fn use_all_peers() {
     for about in known() {
         if about.tasks {
-            with(about.name, Allocate { objects: 10 }).unwrap();
+            Allocate { objects: 10 }.with(about.name).unwrap();
         }
         if about.fixed_size.is_some() {
-            with(about.name, AllocateFixedSize { objects: 10 }).unwrap();
+            AllocateFixedSize { objects: 10 }.with(about.name).unwrap();
         }
         if let Some((_, calls)) = global_calls(about.name.as_bytes()) {
             let layout = Layout::new::<u64>();
@@ -107,12 +107,10 @@ struct Allocate {
     objects: usize,
 }
 
-impl Visitor for Allocate {
+impl TaskVisitor for Allocate {
     type Output = usize;
 
-    const SERVICE: Service = Service::Tasks;
-
-    fn tasks<A: Allocator>(self, _: &'static About) -> usize {
+    fn visit<A: Allocator>(self, _: &'static About) -> usize {
         let layout = Layout::new::<[u64; 8]>();
         let mut blocks: Vec<NonNull<u8>> = Vec::with_capacity(self.objects);
         let mut allocator = A::start();
@@ -140,12 +138,10 @@ struct AllocateFixedSize {
     objects: usize,
 }
 
-impl Visitor for AllocateFixedSize {
+impl FixedSizeVisitor for AllocateFixedSize {
     type Output = usize;
 
-    const SERVICE: Service = Service::FixedSize;
-
-    fn fixed_size<A: FixedSize>(self, _: &'static About) -> usize {
+    fn visit<A: FixedSize>(self, _: &'static About) -> usize {
         let mut objects = Vec::with_capacity(self.objects);
         let before = in_use();
         let allocator = A::new(OBJECT);
@@ -186,11 +182,11 @@ fn what_a_peer_gives_out_does_not_come_from_the_c_library_unless_the_row_is_buil
                 | "sharded-slab"
                 | "boost-pool"
         );
-        let tasks = about.tasks.then(|| with(about.name, Allocate { objects: OBJECTS }).unwrap());
+        let tasks = about.tasks.then(|| Allocate { objects: OBJECTS }.with(about.name).unwrap());
         let fixed_size = about
             .fixed_size
             .is_some()
-            .then(|| with(about.name, AllocateFixedSize { objects: OBJECTS }).unwrap());
+            .then(|| AllocateFixedSize { objects: OBJECTS }.with(about.name).unwrap());
         for more in [tasks, fixed_size].into_iter().flatten() {
             // Other tests of this file run at the same time and allocate little.
             if on_the_c_library {

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Barrier;
 use std::thread;
 
-use bench::peers::{About, Allocator, Service, TYPED_ARENA_SIZES, Task, Visitor, known, with};
+use bench::peers::{About, Allocator, TYPED_ARENA_SIZES, Task, TaskVisitor, known};
 
 const THREADS: usize = 4;
 const TASKS: usize = 3;
@@ -136,10 +136,10 @@ fn work<T: Task>(task: &T, about: &About, sequence: &mut Sequence) {
 }
 
 /// Runs a claim with each allocator of this build, and names the one that does not hold it.
-fn for_each_allocator<V: Visitor + Copy>(claim: V) {
+fn for_each_allocator<V: TaskVisitor + Copy>(claim: V) {
     for about in known().iter().filter(|about| about.tasks) {
         eprintln!("{}", about.name);
-        with(about.name, claim).unwrap();
+        claim.with(about.name).unwrap();
     }
 }
 
@@ -148,12 +148,10 @@ fn objects_are_distinct_aligned_and_keep_what_was_written() {
     #[derive(Clone, Copy)]
     struct Claim;
 
-    impl Visitor for Claim {
+    impl TaskVisitor for Claim {
         type Output = ();
 
-        const SERVICE: Service = Service::Tasks;
-
-        fn tasks<A: Allocator>(self, about: &'static About) {
+        fn visit<A: Allocator>(self, about: &'static About) {
             let barrier = Barrier::new(THREADS);
             thread::scope(|scope| {
                 for i in 0..THREADS {
@@ -179,12 +177,10 @@ fn an_object_can_grow_from_one_byte_to_a_mebibyte() {
     #[derive(Clone, Copy)]
     struct Claim;
 
-    impl Visitor for Claim {
+    impl TaskVisitor for Claim {
         type Output = ();
 
-        const SERVICE: Service = Service::Tasks;
-
-        fn tasks<A: Allocator>(self, about: &'static About) {
+        fn visit<A: Allocator>(self, about: &'static About) {
             if !about.any_size {
                 return;
             }
@@ -216,12 +212,10 @@ fn growing_by_nothing_keeps_the_bytes() {
     #[derive(Clone, Copy)]
     struct Claim;
 
-    impl Visitor for Claim {
+    impl TaskVisitor for Claim {
         type Output = ();
 
-        const SERVICE: Service = Service::Tasks;
-
-        fn tasks<A: Allocator>(self, _: &'static About) {
+        fn visit<A: Allocator>(self, _: &'static About) {
             let mut allocator = A::start();
             let task = allocator.begin();
             let mut object = Object::new(&task, Layout::new::<[u64; 5]>(), 7);
@@ -238,12 +232,10 @@ fn an_object_of_no_bytes_can_be_grown_and_freed() {
     #[derive(Clone, Copy)]
     struct Claim;
 
-    impl Visitor for Claim {
+    impl TaskVisitor for Claim {
         type Output = ();
 
-        const SERVICE: Service = Service::Tasks;
-
-        fn tasks<A: Allocator>(self, about: &'static About) {
+        fn visit<A: Allocator>(self, about: &'static About) {
             if !about.any_size {
                 return;
             }
@@ -268,12 +260,10 @@ fn a_thread_may_come_back_to_an_allocator() {
     #[derive(Clone, Copy)]
     struct Claim;
 
-    impl Visitor for Claim {
+    impl TaskVisitor for Claim {
         type Output = ();
 
-        const SERVICE: Service = Service::Tasks;
-
-        fn tasks<A: Allocator>(self, about: &'static About) {
+        fn visit<A: Allocator>(self, about: &'static About) {
             for seed in 1..4 {
                 work(&A::start().begin(), about, &mut Sequence(seed));
             }
@@ -288,12 +278,10 @@ fn a_forgotten_task_leaves_the_next_one_whole() {
     #[derive(Clone, Copy)]
     struct Claim;
 
-    impl Visitor for Claim {
+    impl TaskVisitor for Claim {
         type Output = ();
 
-        const SERVICE: Service = Service::Tasks;
-
-        fn tasks<A: Allocator>(self, about: &'static About) {
+        fn visit<A: Allocator>(self, about: &'static About) {
             let mut allocator = A::start();
             let task = allocator.begin();
             let kept: Vec<_> =
@@ -312,35 +300,31 @@ fn a_forgotten_task_leaves_the_next_one_whole() {
 fn typed_arena_says_which_sizes_it_serves() {
     struct Claim;
 
-    impl Visitor for Claim {
+    impl TaskVisitor for Claim {
         type Output = ();
 
-        const SERVICE: Service = Service::Tasks;
-
-        fn tasks<A: Allocator>(self, _: &'static About) {
+        fn visit<A: Allocator>(self, _: &'static About) {
             A::start().begin().alloc(Layout::new::<[u64; 6]>());
         }
     }
 
-    with("typed-arena", Claim).unwrap();
+    Claim.with("typed-arena").unwrap();
 }
 
 #[test]
 fn an_arena_says_that_it_frees_together() {
     struct FreedTogether;
 
-    impl Visitor for FreedTogether {
+    impl TaskVisitor for FreedTogether {
         type Output = bool;
 
-        const SERVICE: Service = Service::Tasks;
-
-        fn tasks<A: Allocator>(self, _: &'static About) -> bool {
+        fn visit<A: Allocator>(self, _: &'static About) -> bool {
             <A::Task<'_> as Task>::FREED_TOGETHER
         }
     }
 
     for about in known().iter().filter(|about| about.tasks) {
-        let together = with(about.name, FreedTogether).unwrap();
-        assert_eq!(together, about.kind == bench::peers::Kind::Arena, "{}", about.name);
+        let together = FreedTogether.with(about.name).unwrap();
+        assert_eq!(together, about.kind == bench::peers::AllocatorKind::Arena, "{}", about.name);
     }
 }

@@ -3,45 +3,43 @@
 use std::error::Error;
 
 use bench::peers::{
-    About, Allocator, AnySize, FixedSize, FreedBy, Global, Kind, Placement, Service,
-    UnknownAllocator, Visitor, about, global_calls, known, missing, with,
+    About, Allocator, AllocatorKind, AnySize, AnySizeVisitor, FixedSize, FixedSizeVisitor, FreedBy,
+    Global, GlobalVisitor, Placement, PlacementVisitor, Service, TaskVisitor, UnknownAllocator,
+    about, global_calls, known, missing,
 };
 
-/// Shows a visitor for each service the allocator called `name`, and returns the name that it was
-/// shown.
-macro_rules! shown {
-    ($name:expr, $asked:expr, $($service:ident by $visit:ident<$served:ident>),+) => {
-        match $asked {
-            $(Service::$service => {
-                struct Shown;
+/// Its work is to return the name of the row that it is given.
+struct Name;
 
-                impl Visitor for Shown {
-                    type Output = &'static str;
+macro_rules! name {
+    ($($visitor:ident of $service:ident),+) => {
+        $(impl $visitor for Name {
+            type Output = &'static str;
 
-                    const SERVICE: Service = Service::$service;
-
-                    fn $visit<A: $served>(self, about: &'static About) -> &'static str {
-                        about.name
-                    }
-                }
-
-                with($name, Shown)
-            })+
-        }
+            fn visit<A: $service>(self, about: &'static About) -> &'static str {
+                about.name
+            }
+        })+
     };
 }
 
+name!(
+    TaskVisitor of Allocator,
+    FixedSizeVisitor of FixedSize,
+    AnySizeVisitor of AnySize,
+    GlobalVisitor of Global,
+    PlacementVisitor of Placement
+);
+
 /// The name that a visitor for `service` was shown.
 fn name_of(name: &str, service: Service) -> Result<&'static str, UnknownAllocator> {
-    shown!(
-        name,
-        service,
-        Tasks by tasks<Allocator>,
-        FixedSize by fixed_size<FixedSize>,
-        AnySize by any_size<AnySize>,
-        Global by global<Global>,
-        Placement by placement<Placement>
-    )
+    match service {
+        Service::Tasks => TaskVisitor::with(Name, name),
+        Service::FixedSize => FixedSizeVisitor::with(Name, name),
+        Service::AnySize => AnySizeVisitor::with(Name, name),
+        Service::Global => GlobalVisitor::with(Name, name),
+        Service::Placement => PlacementVisitor::with(Name, name),
+    }
 }
 
 const OURS: &[&str] = &[
@@ -100,7 +98,7 @@ fn each_name_leads_to_its_own_allocator() {
         assert_eq!(name_of(entry.name, Service::Global).ok(), entry.global.then_some(entry.name));
         let calls = global_calls(entry.name.as_bytes()).map(|(name, _)| name);
         assert_eq!(calls, entry.global.then_some(entry.name));
-        let placement = (entry.kind == Kind::Placement).then_some(entry.name);
+        let placement = (entry.kind == AllocatorKind::Placement).then_some(entry.name);
         assert_eq!(name_of(entry.name, Service::Placement).ok(), placement);
     }
 }
@@ -110,10 +108,10 @@ fn mallocs_serve_all_work_arenas_tasks_alone_and_the_others_objects_of_one_size(
     for about in known() {
         let serves = (about.tasks, about.fixed_size.is_some());
         let expected = match about.kind {
-            Kind::Malloc => (true, true),
-            Kind::Arena | Kind::Pool => (true, false),
-            Kind::FixedSize => (false, true),
-            Kind::Placement => (false, false),
+            AllocatorKind::Malloc => (true, true),
+            AllocatorKind::Arena | AllocatorKind::Pool => (true, false),
+            AllocatorKind::FixedSize => (false, true),
+            AllocatorKind::Placement => (false, false),
         };
         assert_eq!(serves, expected, "{}", about.name);
     }
@@ -122,7 +120,7 @@ fn mallocs_serve_all_work_arenas_tasks_alone_and_the_others_objects_of_one_size(
 #[test]
 fn mallocs_free_anywhere_and_can_be_a_programs_global_allocator_and_nobody_else_of_the_peers_can() {
     for about in known().iter().filter(|about| !about.ours) {
-        let malloc = about.kind == Kind::Malloc;
+        let malloc = about.kind == AllocatorKind::Malloc;
         assert_eq!(about.global, malloc, "{}", about.name);
         assert_eq!(about.lasting == Some(FreedBy::AnyThread), malloc, "{}", about.name);
         let within = malloc || ["mimalloc-heap", "pmr-pool"].contains(&about.name);

@@ -43,7 +43,8 @@ pub enum Command {
     /// For example, `allot bench query-alloc --quick` takes less than a minute.
     ///
     /// Every run has a child process of its own. Rounds are interleaved, so that drift of the
-    /// machine affects all allocators alike. The tables show medians, with minimum and maximum.
+    /// machine affects all allocators alike. The tables show medians, with minimum and maximum. A
+    /// ratio has a 95 % interval and a verdict: ahead, behind or level.
     Bench(BenchArguments),
     /// Stress one allocator, and print a line every second
     ///

@@ -6,6 +6,8 @@ mod children;
 mod rows;
 #[path = "command/tour_and_stress.rs"]
 mod tour_and_stress;
+#[path = "command/two_builds.rs"]
+mod two_builds;
 #[path = "command/variants.rs"]
 mod variants;
 #[path = "command/words.rs"]

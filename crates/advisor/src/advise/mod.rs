@@ -148,7 +148,7 @@ pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
             report: report.as_ref().and_then(|report| report.as_deref().ok()),
             others: &others,
         };
-        return print::json(&whole);
+        return print::json_line(&whole);
     }
     let facts = SummaryFacts { report, recording: kept, others };
     let text = summary::summary(findings, &facts);

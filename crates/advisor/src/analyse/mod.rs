@@ -131,7 +131,7 @@ pub fn run(arguments: &AnalyseArguments) -> Result<(), Failure> {
     };
     let analysis = analyse(&arguments.file, &options)?;
     if arguments.json {
-        print::json(&analysis.findings)?;
+        print::json_line(&analysis.findings)?;
     } else {
         print::line(screen::text(&analysis.findings, arguments.rows).trim_end())?;
     }

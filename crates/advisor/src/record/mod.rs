@@ -136,7 +136,7 @@ pub fn run(arguments: &RecordArguments) -> Result<(), Failure> {
         not_seen: why,
     };
     if arguments.json {
-        print::json(&summary)?;
+        print::json_line(&summary)?;
     } else {
         print::to_errors(format!("allot: {}", in_one_line(&summary)));
     }

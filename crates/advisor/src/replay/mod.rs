@@ -181,7 +181,7 @@ pub fn run(arguments: &ReplayArguments) -> Result<(), Failure> {
     replay(&arguments.file, &mut analysis, &options)?;
     let findings = &analysis.findings;
     if arguments.json {
-        print::json(&results::json(findings))?;
+        print::json_line(&results::json(findings))?;
     } else {
         print::line(results::table(findings).trim_end())?;
     }

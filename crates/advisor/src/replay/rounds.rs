@@ -3,7 +3,7 @@
 
 use super::round_job::{REST, Round, RoundJob, RowAllocator};
 use bench::console::progress::Progress;
-use bench::console::statistics::{median, ratio};
+use bench::console::statistics::{Ratio, median};
 use bench::runner::child_process::{self, ChildFailure};
 use std::time::{Duration, Instant};
 
@@ -172,7 +172,7 @@ impl Comparison {
             rounds.iter().map(|round| Some(round.time_ns.max(1) as f64)).collect()
         };
         let (own, base) = (times(row), times(glibc));
-        let time = ratio(&own, &base)?;
+        let time = Ratio::of_rounds(&own, &base)?.median;
         let pairs = || {
             row.iter().zip(glibc).map(|(a, b)| (a.time_ns.max(1) as f64, b.time_ns.max(1) as f64))
         };

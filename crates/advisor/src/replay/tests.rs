@@ -15,7 +15,7 @@ use super::thread_scan::scan;
 use super::without_groups::WithoutGroupsFactory;
 use super::worker;
 use crate::analyse::findings::{AdvisedAllocator, RecordedProgram, ReplayFindings};
-use bench::peers::{About, Global, Service, Visitor};
+use bench::peers::{About, Global, GlobalVisitor};
 use shared::{Stream, container, file};
 use std::collections::HashMap;
 use std::fs::File;
@@ -204,12 +204,10 @@ fn prepared(
 /// Runs a round as a child process does, in this process.
 struct RunRound<'p>(&'p PreparedReplay);
 
-impl Visitor for RunRound<'_> {
+impl GlobalVisitor for RunRound<'_> {
     type Output = Round;
 
-    const SERVICE: Service = Service::Global;
-
-    fn global<G: Global>(self, _: &'static About) -> Round {
+    fn visit<G: Global>(self, _: &'static About) -> Round {
         match &self.0.allocator {
             RowAllocator::Plan(routes) => {
                 worker::replay(self.0, &PlanFactory::<G>::new(routes.clone()))
@@ -221,7 +219,7 @@ impl Visitor for RunRound<'_> {
 }
 
 fn round(prepared: &PreparedReplay) -> Round {
-    bench::peers::with(REST, RunRound(prepared)).unwrap()
+    RunRound(prepared).with(REST).unwrap()
 }
 
 fn plans() -> Vec<RowAllocator> {

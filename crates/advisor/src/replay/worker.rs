@@ -11,7 +11,7 @@ use super::thread_memory::{MallocFactory, MemoryFactory, NullFactory};
 use super::without_groups::WithoutGroupsFactory;
 use bench::console::failure::Failure;
 use bench::console::print;
-use bench::peers::{About, Global, Service, Visitor};
+use bench::peers::{About, Global, GlobalVisitor};
 use bench::runner::child_process;
 use bench::runner::resources;
 use std::io::{self, Read};
@@ -38,11 +38,14 @@ pub fn run() -> Result<(), Failure> {
     let prepared = PreparedReplay::new(job).map_err(|error| failed(&error))?;
     let round = match prepared.allocator.clone() {
         RowAllocator::Null => replay(&prepared, &NullFactory),
-        RowAllocator::Malloc(name) => bench::peers::with(&name, MallocVisitor(&prepared))
+        RowAllocator::Malloc(name) => MallocVisitor(&prepared)
+            .with(&name)
             .map_err(|error| Failure::Usage(error.to_string()))?,
-        RowAllocator::Plan(routes) => bench::peers::with(REST, PlanVisitor(&prepared, routes))
+        RowAllocator::Plan(routes) => PlanVisitor(&prepared, routes)
+            .with(REST)
             .map_err(|error| Failure::Usage(error.to_string()))?,
-        RowAllocator::Without(_) => bench::peers::with(REST, WithoutVisitor(&prepared))
+        RowAllocator::Without(_) => WithoutVisitor(&prepared)
+            .with(REST)
             .map_err(|error| Failure::Usage(error.to_string()))?,
     };
     let text = serde_json::to_string(&round).map_err(|error| failed(&error))?;
@@ -51,36 +54,30 @@ pub fn run() -> Result<(), Failure> {
 
 struct MallocVisitor<'p>(&'p PreparedReplay);
 
-impl Visitor for MallocVisitor<'_> {
+impl GlobalVisitor for MallocVisitor<'_> {
     type Output = Round;
 
-    const SERVICE: Service = Service::Global;
-
-    fn global<G: Global>(self, _: &'static About) -> Round {
+    fn visit<G: Global>(self, _: &'static About) -> Round {
         replay(self.0, &MallocFactory::<G>::new())
     }
 }
 
 struct PlanVisitor<'p>(&'p PreparedReplay, Vec<Route>);
 
-impl Visitor for PlanVisitor<'_> {
+impl GlobalVisitor for PlanVisitor<'_> {
     type Output = Round;
 
-    const SERVICE: Service = Service::Global;
-
-    fn global<G: Global>(self, _: &'static About) -> Round {
+    fn visit<G: Global>(self, _: &'static About) -> Round {
         replay(self.0, &PlanFactory::<G>::new(self.1))
     }
 }
 
 struct WithoutVisitor<'p>(&'p PreparedReplay);
 
-impl Visitor for WithoutVisitor<'_> {
+impl GlobalVisitor for WithoutVisitor<'_> {
     type Output = Round;
 
-    const SERVICE: Service = Service::Global;
-
-    fn global<G: Global>(self, _: &'static About) -> Round {
+    fn visit<G: Global>(self, _: &'static About) -> Round {
         replay(self.0, &WithoutGroupsFactory::<G>::new())
     }
 }

@@ -60,7 +60,7 @@ pub enum Command {
     ///
     /// The command starts both agents, with computed metrics of one context, and ends them. Each
     /// request asks for the last ten seconds of all metrics. The rounds alternate between the
-    /// agents. The result has medians, minima and maxima.
+    /// agents. The result has medians, minima and maxima, and the ratio has its 95 % interval.
     Compare(CompareArguments),
 }
 
@@ -76,8 +76,8 @@ pub struct CompareArguments {
     /// Number of connections
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub connections: u32,
-    /// Number of rounds
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// Number of rounds; an interval takes 6
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
     /// Duration of each load, in seconds
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]

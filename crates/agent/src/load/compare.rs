@@ -1,6 +1,7 @@
 //! The same load on two agents in turn: one on the library's allocators, one on plain malloc.
 
 use super::{LoadError, LoadOptions, LoadReport, run};
+use bench::console::statistics::{FEWEST_ROUNDS, Ratio, Verdict, median};
 use std::fmt;
 use std::future::Future;
 use std::io::{self, BufRead, BufReader};
@@ -170,15 +171,10 @@ pub struct CompareReport {
 
 /// Returns the median, minimum and maximum.
 fn spread(figures: impl Iterator<Item = f64>) -> Option<[f64; 3]> {
-    let mut figures: Vec<f64> = figures.collect();
-    figures.sort_by(f64::total_cmp);
-    let (first, last) = (*figures.first()?, *figures.last()?);
-    let middle = figures.len() / 2;
-    let median = match figures.len() % 2 {
-        1 => figures[middle],
-        _ => f64::midpoint(figures[middle - 1], figures[middle]),
-    };
-    Some([median, first, last])
+    let figures: Vec<f64> = figures.collect();
+    let least = figures.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = figures.iter().copied().fold(0.0, f64::max);
+    Some([median(figures)?, least, most])
 }
 
 impl CompareReport {
@@ -191,12 +187,28 @@ impl CompareReport {
         spread(self.rounds.iter().filter_map(|round| time(&round[which])))
     }
 
-    /// Returns the library's rate divided by malloc's, of each round.
-    fn ratio(&self) -> Option<[f64; 3]> {
-        let ratio = |[ours, malloc]: &[LoadReport; 2]| {
-            (malloc.answered > 0).then(|| ours.requests_per_second / malloc.requests_per_second)
-        };
-        spread(self.rounds.iter().filter_map(ratio))
+    /// Returns the library's rate divided by malloc's, with its interval.
+    fn ratio(&self) -> Option<Ratio> {
+        let (ours, malloc): (Vec<_>, Vec<_>) = self.rates_of_both().unzip();
+        Ratio::of_rounds(&ours, &malloc)
+    }
+
+    /// Returns the verdict on the library: it is ahead if it answers more.
+    fn verdict(&self) -> Option<Verdict> {
+        self.ratio()?.inverse().verdict()
+    }
+
+    /// Returns the rates of the rounds in which malloc answered.
+    fn rates_of_both(&self) -> impl Iterator<Item = (Option<f64>, Option<f64>)> {
+        let answered = self.rounds.iter().filter(|[_, malloc]| malloc.answered > 0);
+        answered.map(|[ours, malloc]| {
+            (Some(ours.requests_per_second), Some(malloc.requests_per_second))
+        })
+    }
+
+    /// Returns the median ratio, and those of the worst and the best round.
+    fn ratio_spread(&self) -> Option<[f64; 3]> {
+        spread(self.rates_of_both().filter_map(|(ours, malloc)| Some(ours? / malloc?)))
     }
 
     /// Returns one JSON object per line: each agent's figures, then the ratio.
@@ -213,13 +225,20 @@ impl CompareReport {
             });
             text += &format!("{line}\n");
         }
-        text + &serde_json::json!({ "ratio": self.ratio() }).to_string()
+        let interval = self.ratio().and_then(|ratio| ratio.interval);
+        let line = serde_json::json!({
+            "ratio": self.ratio_spread(),
+            "ratio_low": interval.map(|interval| interval.low),
+            "ratio_high": interval.map(|interval| interval.high),
+            "ratio_verdict": self.verdict().map(Verdict::word),
+        });
+        text + &line.to_string()
     }
 }
 
 impl fmt::Display for CompareReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(ratio) = self.ratio() else {
+        let Some(ratio) = self.ratio_spread() else {
             return f.write_str("no round ended with replies from both agents");
         };
         writeln!(
@@ -242,11 +261,21 @@ impl fmt::Display for CompareReport {
             )?;
         }
         let [ratio, least, most] = ratio;
-        write!(
+        writeln!(
             f,
-            "allotment answers {ratio:.2} times as many requests ({least:.2} to {most:.2} in {} rounds). Times are of the replies\n\
-             that came within their round, so those of a slow agent are too low.",
+            "allotment answers {ratio:.2} times as many requests ({least:.2} to {most:.2} in {} rounds).",
             self.rounds.len()
+        )?;
+        match self.ratio().and_then(|ratio| ratio.interval).zip(self.verdict()) {
+            Some((interval, verdict)) => writeln!(
+                f,
+                "95 % interval: {:.2} to {:.2} times; allotment is {verdict}.",
+                interval.low, interval.high
+            )?,
+            None => writeln!(f, "An interval takes {FEWEST_ROUNDS} rounds.")?,
+        }
+        f.write_str(
+            "Times are of the replies that came within their round, so those of a slow agent are too low.",
         )
     }
 }
@@ -267,16 +296,29 @@ mod tests {
         let rounds =
             vec![[report(30), report(10)], [report(20), report(10)], [report(100), report(10)]];
         let compared = CompareReport { rounds };
-        assert_eq!(compared.ratio(), Some([3.0, 2.0, 10.0]));
+        assert_eq!(compared.ratio_spread(), Some([3.0, 2.0, 10.0]));
+        assert_eq!(compared.ratio().map(|ratio| ratio.median), Some(3.0));
         assert!(compared.to_string().contains("3.00 times as many requests (2.00 to 10.00"));
         let last = compared.to_json().lines().last().unwrap().to_owned();
-        assert_eq!(last, r#"{"ratio":[3.0,2.0,10.0]}"#);
+        let expected =
+            r#"{"ratio":[3.0,2.0,10.0],"ratio_high":null,"ratio_low":null,"ratio_verdict":null}"#;
+        assert_eq!(last, expected);
+        assert!(compared.to_string().contains("An interval takes 6 rounds."));
+    }
+
+    #[test]
+    fn six_rounds_have_an_interval_and_a_verdict() {
+        let rounds = (20..26).map(|replies| [report(replies), report(10)]).collect();
+        let compared = CompareReport { rounds };
+        let text = compared.to_string();
+        assert!(text.contains("95 % interval: 2.00 to 2.50 times; allotment is ahead."), "{text}");
+        assert!(compared.to_json().ends_with(r#""ratio_low":2.0,"ratio_verdict":"ahead"}"#));
     }
 
     #[test]
     fn an_agent_that_answers_nothing_has_no_ratio() {
         let compared = CompareReport { rounds: vec![[report(1), report(0)]] };
-        assert_eq!(compared.ratio(), None);
+        assert_eq!((compared.ratio_spread(), compared.verdict()), (None, None));
         assert!(compared.to_string().starts_with("no round"));
     }
 }

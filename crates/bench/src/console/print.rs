@@ -24,8 +24,18 @@ pub fn line(text: impl Display) -> Result<(), Failure> {
 }
 
 /// Writes one JSON value in one line.
-pub fn json(value: &impl Serialize) -> Result<(), Failure> {
+pub fn json_line(value: &impl Serialize) -> Result<(), Failure> {
     line(serde_json::to_string(value).map_err(|error| Failure::Failed(error.to_string()))?)
+}
+
+/// `1, 2 and 16`.
+pub fn listed<T: Display>(items: impl IntoIterator<Item = T>) -> String {
+    let texts: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    match texts.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+        None => String::new(),
+    }
 }
 
 /// Writes one line to standard error. Errors are ignored: standard error may be closed, or on a
@@ -69,5 +79,11 @@ mod tests {
         let lines = wrapped(text.trim());
         assert!(lines.lines().all(|line| line.len() <= WIDTH));
         assert_eq!(lines.split_whitespace().count(), 60);
+    }
+
+    #[test]
+    fn a_list_has_commas_and_an_and() {
+        let lists = [&[][..], &[1], &[1, 2], &[1, 2, 16]].map(listed);
+        assert_eq!(lists, ["", "1", "1 and 2", "1, 2 and 16"]);
     }
 }

@@ -66,6 +66,11 @@ pub fn figure(value: Option<f64>) -> String {
     }
 }
 
+/// A ratio. Near 1 it has so many digits that it shows on which side it is.
+pub fn ratio(value: f64) -> String {
+    if (0.1..10.0).contains(&value) { format!("{value:.3}") } else { figure(Some(value)) }
+}
+
 /// A whole number with commas between thousands.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -77,6 +82,11 @@ pub fn grouped(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// `1 thread`, `2,000 threads`.
+pub fn counted(count: usize, what: &str) -> String {
+    format!("{} {what}{}", grouped(count as u64), if count == 1 { "" } else { "s" })
 }
 
 /// Bytes as MiB.
@@ -107,6 +117,9 @@ mod tests {
         let texts: Vec<_> = texts.into_iter().map(figure).collect();
         assert_eq!(texts, ["-", "0", "<0.001", "0.012", "1.23", "98.8", "12,346"]);
         assert_eq!((mebibytes(None), mebibytes(Some(3 << 19))), ("-".to_owned(), "1.5".to_owned()));
+        let counts = [1, 2, 1234].map(|count| counted(count, "thread"));
+        assert_eq!(counts, ["1 thread", "2 threads", "1,234 threads"]);
+        assert_eq!([0.05, 0.996, 1.5, 23.4].map(ratio), ["0.050", "0.996", "1.500", "23.4"]);
         assert_eq!(
             (time(Some(0.25)), time(Some(1500.0))),
             ("250 µs".to_owned(), "1.50 s".to_owned())

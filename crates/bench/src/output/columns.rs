@@ -1,17 +1,30 @@
 //! The columns of the tables, and their figures as text.
 
-use crate::console::table::{figure, grouped, mebibytes, time};
+use crate::console::statistics::{FEWEST_ROUNDS, Interval, Ratio};
+use crate::console::table::{figure, grouped, mebibytes, ratio, time};
 use crate::runner::row::{Row, calls, faults, net_end, net_peak};
-use crate::workloads::measurement::{NS_PER_OP, NS_PER_OP_MAX, NS_PER_OP_MIN, RATIO_TO_OWN, Scale};
-use crate::workloads::{Column, Workload};
+use crate::workloads::measurement::{
+    NS_PER_OP, NS_PER_OP_MAX, NS_PER_OP_MIN, RATIO_TO_OTHER_BUILD, RATIO_TO_OWN, Scale,
+};
+use crate::workloads::{Column, ColumnValue, Workload};
 
-/// The columns of the first table of every workload.
-pub fn time_and_memory(workload: &Workload) -> Vec<Column> {
-    vec![
+/// The times of every workload, and their ratios to the own row's; if there are two builds, to the
+/// other build's.
+pub fn times(workload: &Workload, rows: &[Row]) -> Vec<Column> {
+    let mut columns = vec![
         Column::of(&format!("ns/{}", workload.unit), &NS_PER_OP),
         Column::of("min", &NS_PER_OP_MIN),
         Column::of("max", &NS_PER_OP_MAX),
-        Column::of("ratio", &RATIO_TO_OWN),
+    ];
+    let two_builds = rows.iter().any(|row| row.build.is_some());
+    let ratio = if two_builds { &RATIO_TO_OTHER_BUILD } else { &RATIO_TO_OWN };
+    columns.extend(Column::of_ratio(ratio));
+    columns
+}
+
+/// The memory of every workload, its page faults and its system calls.
+pub fn memory() -> Vec<Column> {
+    vec![
         Column::computed("peak", Scale::Bytes, net_peak),
         Column::computed("end", Scale::Bytes, net_end),
         Column::computed("faults", Scale::Number, faults),
@@ -26,11 +39,29 @@ pub fn names(workload: &Workload) -> &'static str {
 
 /// A row's figures. One that could not be measured is a dash.
 pub fn cells<'c>(columns: &'c [Column], row: &'c Row) -> impl Iterator<Item = String> + 'c {
-    columns.iter().map(|column| cell(column.scale, column.figure(&row.measurement)))
+    columns.iter().map(|column| match column.value(&row.measurement) {
+        None => "-".to_owned(),
+        Some(ColumnValue::Figure(value)) => cell(column.scale, value),
+        Some(ColumnValue::Interval(interval)) => span(interval),
+        Some(ColumnValue::Verdict(verdict)) => verdict.to_string(),
+    })
 }
 
-fn cell(scale: Scale, value: Option<f64>) -> String {
-    let Some(value) = value else { return "-".to_owned() };
+/// `1.012 to 1.034`.
+pub fn span(Interval { low, high }: Interval) -> String {
+    format!("{} to {}", ratio(low), ratio(high))
+}
+
+/// The median of a ratio, and a remark with its interval and its verdict.
+pub fn median_and_interval(ratio: &Ratio) -> (String, String) {
+    let remark = match ratio.interval.zip(ratio.verdict()) {
+        Some((interval, verdict)) => format!("95 % interval {}: {verdict}", span(interval)),
+        None => format!("no interval: it takes {FEWEST_ROUNDS} rounds"),
+    };
+    (self::ratio(ratio.median), remark)
+}
+
+fn cell(scale: Scale, value: f64) -> String {
     match scale {
         Scale::Count => grouped(value as u64),
         Scale::Bytes => mebibytes(Some(value as u64)),
@@ -39,6 +70,6 @@ fn cell(scale: Scale, value: Option<f64>) -> String {
         Scale::Milliseconds => time(Some(value)),
         Scale::PerSecond => format!("{value:.1}/s"),
         Scale::Share => format!("{:.0} %", value * 100.0),
-        Scale::Ratio => format!("{value:.2}"),
+        Scale::Ratio => ratio(value),
     }
 }

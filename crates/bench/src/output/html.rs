@@ -1,7 +1,7 @@
 //! `--html`: plots and tables in one self-contained file.
 
 use super::columns;
-use super::plot::{Drawn, LINE_COLOUR, OWN_COLOUR, escaped};
+use super::plot::{LINE_COLOUR, OWN_COLOUR, PlotResult, escaped};
 use super::size_plot::Sizes;
 use crate::console::failure::Failure;
 use crate::console::table::figure;
@@ -31,7 +31,7 @@ impl Page {
     }
 
     /// Writes the page.
-    pub fn write(mut self, drawn: Drawn<String>) -> Result<(), Failure> {
+    pub fn write(mut self, drawn: PlotResult<String>) -> Result<(), Failure> {
         let failed =
             |why: String| Failure::Failed(format!("can't write '{}': {why}", self.path.display()));
         let text = drawn.map_err(|error| failed(error.to_string()))?;
@@ -40,7 +40,7 @@ impl Page {
 }
 
 /// The page of all rows.
-pub fn page(all: &[(&Workload, Vec<Row>)]) -> Drawn<String> {
+pub fn page(all: &[(&Workload, Vec<Row>)]) -> PlotResult<String> {
     let mut page = String::from(HEAD);
     for (workload, rows) in all {
         if let Some(sizes) = Sizes::beginning_with(workload, all) {
@@ -70,7 +70,7 @@ const PEER_COLOUR: RGBColor = RGBColor(0x6b, 0x85, 0xa8);
 const SPREAD_COLOUR: RGBColor = RGBColor(0xd0, 0x7a, 0x1f);
 
 /// A bar for each row that has a time, with a line from minimum to maximum.
-fn plot(rows: &[Row]) -> Drawn<String> {
+fn plot(rows: &[Row]) -> PlotResult<String> {
     let bars: Vec<(&Row, f64, f64, f64)> = rows
         .iter()
         .filter_map(|row| {
@@ -141,8 +141,8 @@ fn plot(rows: &[Row]) -> Drawn<String> {
 }
 
 fn tables(workload: &Workload, rows: &[Row]) -> String {
-    let time = columns::time_and_memory(workload);
-    let mut text = table(columns::names(workload), &time, Some("policy"), rows);
+    let first = [columns::times(workload, rows), columns::memory()].concat();
+    let mut text = table(columns::names(workload), &first, Some("policy"), rows);
     if let Some(details) = workload.details() {
         text += &table(&details.names, &details.columns, None, rows);
     }
@@ -209,7 +209,9 @@ tr.best > * { color: var(--best); font-weight: 600; }
 <main>
 <h1>allot bench</h1>
 <p>Every run has a process of its own, and rounds are interleaved. Ratio: time divided by that of Allotment's
-own row for this work, the median of all rounds; above 1 is slower. Peak and end: resident memory beyond
+own row for this work, the median of all rounds; above 1 is slower. The interval contains that median with
+95 % confidence. A row is ahead or behind if its whole interval is below or above 1, and level if the
+interval contains 1; fewer than six rounds have no interval. Peak and end: resident memory beyond
 the harness's own, at most and at the end. Faults and calls: page faults and memory system calls per query,
 reply or request in the steady state, or of the whole measured part for other work. Green: the fastest.</p>
 ";

@@ -1,35 +1,26 @@
 //! `--svg`: all workloads in one plot. It shows each allocator's time divided by that of the
-//! project's own row, so one axis serves nanoseconds and microseconds.
+//! project's own row, so one axis serves nanoseconds and microseconds. A line through a dot is the
+//! 95 % interval.
 
-use super::plot::{Drawn, LINE_COLOUR, OWN_COLOUR};
+use super::plot::{COLOURS, LINE_COLOUR, OWN_COLOUR, PlotResult};
+use crate::console::statistics::Ratio;
+use crate::console::table::counted;
 use crate::runner::row::Row;
 use crate::workloads::Workload;
 use crate::workloads::measurement::RATIO_TO_OWN;
 use plotters::coord::ranged1d::SegmentValue;
 use plotters::prelude::*;
 
-const COLOURS: [RGBColor; 9] = [
-    RGBColor(0x1f, 0x77, 0xb4),
-    RGBColor(0xd6, 0x27, 0x28),
-    RGBColor(0x94, 0x67, 0xbd),
-    RGBColor(0x8c, 0x56, 0x4b),
-    RGBColor(0xff, 0x7f, 0x0e),
-    RGBColor(0xe3, 0x77, 0xc2),
-    RGBColor(0x7f, 0x7f, 0x7f),
-    RGBColor(0xbc, 0xbd, 0x22),
-    RGBColor(0x17, 0xbe, 0xcf),
-];
-
 /// One line of dots: a workload with a number of threads.
-struct Group {
+struct DotRow {
     name: String,
     own: &'static str,
     /// The allocators of other projects, with the ratio of their time to the own row's.
-    peers: Vec<(&'static str, f64)>,
+    peers: Vec<(&'static str, Ratio)>,
 }
 
 /// The plot of all rows that have a ratio to one of the project's rows, as SVG.
-pub fn overview(all: &[(&Workload, Vec<Row>)]) -> Drawn<String> {
+pub fn overview(all: &[(&Workload, Vec<Row>)]) -> PlotResult<String> {
     let groups = groups(all);
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in groups.iter().flat_map(|group| &group.peers) {
@@ -37,9 +28,10 @@ pub fn overview(all: &[(&Workload, Vec<Row>)]) -> Drawn<String> {
             names.push(name);
         }
     }
-    let ratios = groups.iter().flat_map(|group| group.peers.iter().map(|peer| peer.1));
-    let least = ratios.clone().fold(0.8, f64::min) / 1.1;
-    let greatest = ratios.fold(2.0, f64::max) * 1.1;
+    let all_ends =
+        groups.iter().flat_map(|group| group.peers.iter().flat_map(|peer| ends(&peer.1)));
+    let least = all_ends.clone().fold(0.8, f64::min) / 1.1;
+    let greatest = all_ends.fold(2.0, f64::max) * 1.1;
     let mut svg = String::new();
     if groups.is_empty() {
         return Ok(svg);
@@ -50,7 +42,10 @@ pub fn overview(all: &[(&Workload, Vec<Row>)]) -> Drawn<String> {
         area.fill(&WHITE)?;
         let from_below = |index: usize| groups.len() - 1 - index;
         let mut chart = ChartBuilder::on(&area)
-            .caption("time divided by Allotment's: right of 1 is slower", ("sans-serif", 15))
+            .caption(
+                "time divided by Allotment's, with 95 % intervals: right of 1 is slower",
+                ("sans-serif", 15),
+            )
             .x_label_area_size(30)
             .y_label_area_size(300)
             .right_y_label_area_size(0)
@@ -79,13 +74,17 @@ pub fn overview(all: &[(&Workload, Vec<Row>)]) -> Drawn<String> {
         chart.draw_series([PathElement::new(one, OWN_COLOUR.stroke_width(3))])?;
         for (index, name) in names.iter().enumerate() {
             let colour = COLOURS[index % COLOURS.len()];
-            let dots = groups.iter().enumerate().flat_map(|(place, group)| {
+            let ratios = groups.iter().enumerate().flat_map(|(place, group)| {
                 let of_name = group.peers.iter().filter(|peer| peer.0 == *name);
-                of_name.map(move |peer| (place, peer.1))
+                of_name.map(move |peer| (SegmentValue::CenterOf(from_below(place)), peer.1))
             });
-            let dots = dots.map(|(place, ratio)| {
-                Circle::new((ratio, SegmentValue::CenterOf(from_below(place))), 5, colour.filled())
+            let lines = ratios.clone().map(|(place, ratio)| {
+                let line = ends(&ratio).map(|end| (end, place.clone()));
+                PathElement::new(line, colour.mix(0.6).stroke_width(2))
             });
+            chart.draw_series(lines)?;
+            let dots =
+                ratios.map(|(place, ratio)| Circle::new((ratio.median, place), 5, colour.filled()));
             chart
                 .draw_series(dots)?
                 .label(*name)
@@ -103,19 +102,24 @@ pub fn overview(all: &[(&Workload, Vec<Row>)]) -> Drawn<String> {
     Ok(svg)
 }
 
-fn groups(all: &[(&Workload, Vec<Row>)]) -> Vec<Group> {
+/// The ends of a ratio's interval; without an interval, the median twice.
+fn ends(ratio: &Ratio) -> [f64; 2] {
+    ratio.interval.map_or([ratio.median; 2], |interval| [interval.low, interval.high])
+}
+
+fn groups(all: &[(&Workload, Vec<Row>)]) -> Vec<DotRow> {
     let mut groups = Vec::new();
     for (workload, rows) in all {
         for rows in rows.chunk_by(|one, next| one.setting == next.setting) {
             let is_ours = |row: &&Row| row.is_own() || row.allocator.starts_with("allotment-");
             let peers = rows.iter().filter(|row| !is_ours(row));
-            let peers: Vec<_> =
-                peers.filter_map(|row| Some((row.allocator, row.get(&RATIO_TO_OWN)?))).collect();
+            let peers: Vec<_> = peers
+                .filter_map(|row| Some((row.allocator, row.measurement.ratio(&RATIO_TO_OWN)?)))
+                .collect();
             if let (Some(first), false) = (rows.first(), peers.is_empty()) {
-                let threads = first.setting.threads;
-                let s = if threads == 1 { "" } else { "s" };
-                let name = format!("{}, {threads} thread{s}", workload.name);
-                groups.push(Group { name, own: first.own, peers });
+                let threads = counted(first.setting.threads, "thread");
+                let name = format!("{}, {threads}", workload.name);
+                groups.push(DotRow { name, own: first.own, peers });
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The plot of a workload that exists in several sizes: a line for each allocator, over the sizes.
 
-use super::plot::{Drawn, LINE_COLOUR, OWN_COLOUR, escaped};
+use super::plot::{COLOURS, LINE_COLOUR, OWN_COLOUR, PlotResult, escaped};
 use crate::console::table::figure;
 use crate::runner::row::Row;
 use crate::workloads::Workload;
@@ -33,7 +33,7 @@ impl<'r> Sizes<'r> {
     }
 
     /// A heading, and the plot.
-    pub fn section(&self) -> Drawn<String> {
+    pub fn section(&self) -> PlotResult<String> {
         Ok(format!(
             "<h2>{}, by size</h2>\n<section>\n<p>Nanoseconds per {}, medians, over the number of nodes in a \
              tree. Both axes are logarithmic.</p>\n{}</section>\n",
@@ -43,8 +43,8 @@ impl<'r> Sizes<'r> {
         ))
     }
 
-    fn lines(&self) -> Vec<Line> {
-        let mut lines: Vec<Line> = Vec::new();
+    fn lines(&self) -> Vec<Curve> {
+        let mut lines: Vec<Curve> = Vec::new();
         for (exponent, rows) in &self.rows {
             for row in *rows {
                 let Some(ns) = row.get(&NS_PER_OP) else { continue };
@@ -53,7 +53,7 @@ impl<'r> Sizes<'r> {
                     Some(line) => line.points.push(point),
                     None => {
                         let own = row.is_own();
-                        lines.push(Line { name: row.allocator, own, points: vec![point] });
+                        lines.push(Curve { name: row.allocator, own, points: vec![point] });
                     }
                 }
             }
@@ -69,7 +69,7 @@ impl<'r> Sizes<'r> {
         ((last - first) / nearest.unwrap_or(1).max(1)) as usize + 1
     }
 
-    fn plot(&self) -> Drawn<String> {
+    fn plot(&self) -> PlotResult<String> {
         let lines = self.lines();
         let times = || lines.iter().flat_map(|line| &line.points).map(|(_, ns)| *ns);
         if times().next().is_none() {
@@ -142,33 +142,17 @@ const RIGHT: u32 = 190;
 /// The height of a name.
 const LABEL: i32 = 16;
 
-/// Distinct colours, one for each line of the largest plot other than the project's own.
-const COLOURS: [RGBColor; 12] = [
-    RGBColor(0x4e, 0x79, 0xa7),
-    RGBColor(0xe1, 0x57, 0x59),
-    RGBColor(0xb0, 0x7a, 0xa1),
-    RGBColor(0xf2, 0x8e, 0x2b),
-    RGBColor(0x48, 0xb3, 0xc4),
-    RGBColor(0x9c, 0x75, 0x5f),
-    RGBColor(0xc9, 0xa2, 0x27),
-    RGBColor(0x8a, 0x8a, 0x8a),
-    RGBColor(0xe3, 0x6f, 0xc0),
-    RGBColor(0x5b, 0x50, 0xd6),
-    RGBColor(0x9a, 0xb8, 0x2e),
-    RGBColor(0xa0, 0x1e, 0x3c),
-];
-
-struct Line {
+struct Curve {
     name: &'static str,
     own: bool,
     points: Vec<(f64, f64)>,
 }
 
-type End = ((i32, i32), RGBColor, &'static str);
+type CurveEnd = ((i32, i32), RGBColor, &'static str);
 
 /// The ends of the lines, each with the vertical position of its name. Names that would overlap are
 /// stacked around the mean of the ends of their lines.
-fn spread(mut ends: Vec<End>, bottom: i32) -> Vec<(End, i32)> {
+fn spread(mut ends: Vec<CurveEnd>, bottom: i32) -> Vec<(CurveEnd, i32)> {
     ends.sort_by_key(|((_, height), ..)| *height);
     // Groups of stacked names: their number, the sum of the first name's positions that would suit
     // each of them, and the position of the first name.

@@ -3,7 +3,8 @@
 use super::columns;
 use crate::console::failure::Failure;
 use crate::console::print::{HEADING, NOTE, line, styled, wrapped};
-use crate::console::table::{Emphasis, Line, figure, render};
+use crate::console::statistics::FEWEST_ROUNDS;
+use crate::console::table::{Emphasis, Line, counted, figure, render};
 use crate::runner::plan::Plan;
 use crate::runner::row::Row;
 use crate::workloads::measurement::{
@@ -16,13 +17,14 @@ pub fn print(plan: &Plan, rows: &[Row]) -> Result<(), Failure> {
     let workload = plan.workload;
     for rows in rows.chunk_by(|one, next| one.setting == next.setting) {
         let rounds = rows.iter().map(|row| row.rounds).max().unwrap_or(0);
-        let rounds = format!("{rounds} round{}", if rounds == 1 { "" } else { "s" });
         let title = styled(HEADING, format!("{}, {}", workload.name, rows[0].setting));
-        line(format!("{title} · {rounds}"))?;
+        line(format!("{title} · {}", counted(rounds, "round")))?;
         line(styled(NOTE, workload.meaning))?;
         line("")?;
-        line(table(columns::names(workload), &columns::time_and_memory(workload), rows))?;
-        line("")?;
+        for columns in [columns::times(workload, rows), columns::memory()] {
+            line(table(columns::names(workload), &columns, rows))?;
+            line("")?;
+        }
         if let Some(details) = workload.details() {
             line(table(&details.names, &details.columns, rows))?;
             line("")?;
@@ -42,9 +44,11 @@ pub fn print(plan: &Plan, rows: &[Row]) -> Result<(), Failure> {
 
 /// A line that compares the project's own row with the fastest of its peers.
 fn beside_the_best_peer(workload: &Workload, rows: &[Row]) -> Option<String> {
-    let own = rows.iter().find(|row| row.allocator == workload.own())?;
-    let ratio = own.get(&RATIO_TO_BEST_PEER)?;
-    Some(format!("{} takes {ratio:.2}x the time of {}.", own.allocator, own.best_peer?))
+    let own = rows.iter().find(|row| row.build.is_none() && row.allocator == workload.own())?;
+    let ratio = own.measurement.ratio(&RATIO_TO_BEST_PEER)?;
+    let (median, with_interval) = columns::median_and_interval(&ratio);
+    let peer = own.best_peer?;
+    Some(format!("{} takes {median}x the time of {peer} ({with_interval}).", own.allocator))
 }
 
 /// Lines that compare the programs that search a file. Each program is a workload of its own.
@@ -61,20 +65,33 @@ pub fn programs(all: &[(&Workload, Vec<Row>)]) -> Result<(), Failure> {
             .map(|(other, slower)| format!("{}x as fast as {other}", figure(Some(slower / ns))));
         line(format!("{name} is {}.", times.collect::<Vec<_>>().join(" and ")))?;
     }
-    if programs.len() > 1 { line("") } else { Ok(()) }
+    if programs.len() > 1 {
+        let text =
+            "These compare medians of rounds that were not interleaved, so they have no interval.";
+        line(styled(NOTE, text))?;
+        line("")?;
+    }
+    Ok(())
 }
 
 /// What the columns mean, once for all tables.
 pub fn legend(rows: &[&Row]) -> Result<(), Failure> {
-    let mut own: Vec<&str> = rows.iter().map(|row| row.own).collect();
-    own.sort_unstable();
-    own.dedup();
+    let base = if rows.iter().any(|row| row.build.is_some()) {
+        "the same row of the other build".to_owned()
+    } else {
+        let mut own: Vec<&str> = rows.iter().map(|row| row.own).collect();
+        own.sort_unstable();
+        own.dedup();
+        own.join(" or ")
+    };
     let mut text = format!(
         "Times are medians of the rounds, with minimum and maximum; » marks the fastest row. ratio: time \
-         divided by that of {}, the median of all rounds; above 1 is slower. peak, end: resident MiB \
+         divided by that of {base}, the median of all rounds; above 1 is slower. The interval contains that \
+         median with 95 % confidence. A row is ahead or behind if its whole interval is below or above 1, and \
+         level if the interval contains 1; fewer than {FEWEST_ROUNDS} rounds have no interval. peak, end: \
+         resident MiB \
          beyond the harness's own, at most and at the end. faults, calls: page faults and memory system \
-         calls (mmap, munmap, mremap, madvise, mprotect, brk)",
-        own.join(" or ")
+         calls (mmap, munmap, mremap, madvise, mprotect, brk)"
     );
     let (with_tasks, without): (Vec<&&Row>, Vec<&&Row>) =
         rows.iter().partition(|row| row.get(&QUERIES).is_some());
@@ -121,7 +138,7 @@ fn table(names: &str, columns: &[Column], rows: &[Row]) -> String {
     let lines: Vec<Line> = rows
         .iter()
         .map(|row| {
-            let name = std::iter::once(row.allocator.to_owned());
+            let name = std::iter::once(row.name());
             let mut cells: Vec<String> = name.chain(columns::cells(columns, row)).collect();
             if row.error.is_some() {
                 cells[1] = "failed".to_owned();

@@ -8,7 +8,7 @@ pub struct About {
     /// The row's name, as given to `--allocators` and printed in every table.
     pub name: &'static str,
     /// How its objects are freed, and whether they have several sizes.
-    pub kind: Kind,
+    pub kind: AllocatorKind,
     /// When it releases memory, as configured here, in words.
     pub policy: &'static str,
     /// What it is and where it comes from, with the version if there is one.
@@ -66,18 +66,18 @@ pub struct FixedSizeAbout {
 impl About {
     /// A peer with the usual properties of its kind.
     pub(crate) const fn peer(
-        kind: Kind,
+        kind: AllocatorKind,
         name: &'static str,
         origin: &'static str,
         policy: &'static str,
     ) -> Self {
         let (tasks, fixed_size) = match kind {
-            Kind::Malloc => (true, true),
-            Kind::Arena | Kind::Pool => (true, false),
-            Kind::FixedSize => (false, true),
-            Kind::Placement => (false, false),
+            AllocatorKind::Malloc => (true, true),
+            AllocatorKind::Arena | AllocatorKind::Pool => (true, false),
+            AllocatorKind::FixedSize => (false, true),
+            AllocatorKind::Placement => (false, false),
         };
-        let malloc = matches!(kind, Kind::Malloc);
+        let malloc = matches!(kind, AllocatorKind::Malloc);
         let all = FixedSizeAbout { several_threads: true, every_layout: true };
         Self {
             name,
@@ -105,7 +105,7 @@ impl About {
 
 /// How an allocator's objects are freed, and whether they have several sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum AllocatorKind {
     /// One by one; any size.
     Malloc,
     /// One by one; any size; each thread has a pool of its own.
@@ -119,7 +119,7 @@ pub enum Kind {
     Placement,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for AllocatorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Malloc => "malloc",
@@ -131,7 +131,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What an allocator serves, and so the trait by which a visitor uses it.
+/// What an allocator serves, and so the trait by which work uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// Tasks: [`Allocator`](crate::peers::Allocator).
@@ -153,7 +153,7 @@ impl Service {
             Self::FixedSize => about.fixed_size.is_some(),
             Self::AnySize => about.lasting.is_some(),
             Self::Global => about.global,
-            Self::Placement => about.kind == Kind::Placement,
+            Self::Placement => about.kind == AllocatorKind::Placement,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Allocators that free a task's objects together.
 
+pub(crate) mod allotment_arena;
 pub(crate) mod bump_scope;
 pub(crate) mod bumpalo;
-pub(crate) mod own;
 pub(crate) mod typed_arena;
 
 #[cfg(feature = "fast-peers")]

@@ -16,9 +16,9 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+pub(crate) mod allotment_free_list;
+pub(crate) mod allotment_slab;
 pub(crate) mod heap;
-pub(crate) mod own;
-pub(crate) mod own_list;
 pub(crate) mod sharded_slab;
 pub(crate) mod slab;
 

@@ -19,13 +19,14 @@
 //!
 //! # Files, lowest first
 //!
-//! `about` says what a row is. `malloc`, `arena`, `fixed_size`, `local` and `placement` hold the
-//! rows. `registry` lists them, and finds one by its name.
+//! `about` says what a row is. `malloc`, `arena`, `fixed_size`, `allotment_pools` and `placement`
+//! hold the rows. `registry` lists them, and finds one by its name.
 //!
 //! # The rows
 //!
-//! [`known`] lists the rows. [`with`] runs a [`Visitor`] with the allocator of a given name. A
-//! visitor says which [`Service`] it needs: one of the traits above.
+//! [`known`] lists the rows. Work that is generic over one of the traits above is a *visitor*:
+//! [`TaskVisitor`], [`FixedSizeVisitor`], [`AnySizeVisitor`], [`GlobalVisitor`] or
+//! [`PlacementVisitor`]. Its method `with` does the work with the row of a given name.
 //!
 //! | row | what it is | caveat |
 //! |---|---|---|
@@ -74,18 +75,21 @@ use std::alloc::Layout;
 use std::ptr::NonNull;
 
 mod about;
+mod allotment_pools;
 mod arena;
 mod fixed_size;
-mod local;
 mod malloc;
 mod placement;
 mod registry;
 
-pub use about::{About, FixedSizeAbout, FreedBy, Kind, Service};
+pub use about::{About, AllocatorKind, FixedSizeAbout, FreedBy, Service};
 pub use arena::typed_arena::SIZES as TYPED_ARENA_SIZES;
 pub use fixed_size::{FixedSize, FixedSizeLocal, OBJECT};
 pub use placement::Placement;
-pub use registry::{UnknownAllocator, Visitor, about, global_calls, known, missing, with};
+pub use registry::{
+    AnySizeVisitor, FixedSizeVisitor, GlobalVisitor, PlacementVisitor, TaskVisitor,
+    UnknownAllocator, about, global_calls, known, missing,
+};
 
 /// One allocator as one worker thread sees it.
 pub trait Allocator: Sized + 'static {

@@ -5,10 +5,10 @@ use std::alloc::Layout;
 
 use crate::peers::about::Listed;
 use crate::peers::fixed_size::FixedSize;
+use crate::peers::fixed_size::allotment_free_list::{List, ListInOrder};
 use crate::peers::fixed_size::heap::HeapObjects;
-use crate::peers::fixed_size::own_list::{List, ListInOrder};
-use crate::peers::malloc::libc::Calls;
-use crate::peers::{About, Kind};
+use crate::peers::malloc::libc::LibcCalls;
+use crate::peers::{About, AllocatorKind};
 
 /// How the nodes of a structure are placed in memory before it is walked.
 pub trait Placement: 'static {
@@ -32,7 +32,7 @@ pub trait Placement: 'static {
     }
 }
 
-type Malloc = HeapObjects<Calls>;
+type Malloc = HeapObjects<LibcCalls>;
 
 /// `malloc-built`.
 pub(crate) struct MallocBuilt;
@@ -50,7 +50,7 @@ pub(crate) struct CompactCopy;
 pub(crate) struct ScrambledCopy;
 
 const fn about(name: &'static str, origin: &'static str, policy: &'static str) -> About {
-    About::peer(Kind::Placement, name, origin, policy)
+    About::peer(AllocatorKind::Placement, name, origin, policy)
 }
 
 impl Listed for MallocBuilt {

@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use crate::peers::about::{About, Kind, Listed, Service};
-use crate::peers::arena::{bump_scope, bumpalo, own, typed_arena};
+use crate::peers::about::{About, AllocatorKind, Listed, Service};
+use crate::peers::allotment_pools::{NewReap, OwnPool};
+use crate::peers::arena::{allotment_arena, bump_scope, bumpalo, typed_arena};
+use crate::peers::fixed_size::allotment_slab::{OrdinarySlab, SlabByHandle};
 use crate::peers::fixed_size::heap::HeapObjects;
-use crate::peers::fixed_size::{own as our_slab, own_list, sharded_slab, slab};
-use crate::peers::local::{NewReap, Pool as OurPool};
+use crate::peers::fixed_size::{allotment_free_list, sharded_slab, slab};
 use crate::peers::malloc::HeapAsGlobal;
 use crate::peers::malloc::libc::Libc;
 use crate::peers::placement::{self, Placement};
@@ -22,49 +23,6 @@ use crate::peers::malloc::jemalloc::Jemalloc;
 use crate::peers::malloc::tcmalloc::Tcmalloc;
 #[cfg(feature = "fast-peers")]
 use crate::peers::malloc::{mimalloc::Mimalloc, rpmalloc::Rpmalloc, snmalloc::Snmalloc};
-
-/// Work to do with an allocator whose name is known at run time. The compiler knows its type, so
-/// the work is compiled for each allocator.
-///
-/// A visitor implements the method of its [`SERVICE`](Self::SERVICE); [`with`] calls no other.
-pub trait Visitor: Sized {
-    /// The result of the work.
-    type Output;
-
-    /// The service that the work needs.
-    const SERVICE: Service;
-
-    /// Does the work with the allocator `A`, which serves tasks.
-    fn tasks<A: Allocator>(self, about: &'static About) -> Self::Output {
-        not_implemented(Self::SERVICE, about)
-    }
-
-    /// Does the work with the allocator `A`, which serves objects of one size.
-    fn fixed_size<A: FixedSize>(self, about: &'static About) -> Self::Output {
-        not_implemented(Self::SERVICE, about)
-    }
-
-    /// Does the work with the allocator `A`, which serves objects of any size.
-    fn any_size<A: AnySize>(self, about: &'static About) -> Self::Output {
-        not_implemented(Self::SERVICE, about)
-    }
-
-    /// Does the work with the allocator `G`, which serves this program. The caller must have made
-    /// it the global allocator of this program, with [`global_calls`].
-    fn global<G: Global>(self, about: &'static About) -> Self::Output {
-        not_implemented(Self::SERVICE, about)
-    }
-
-    /// Does the work with the placement `P`.
-    fn placement<P: Placement>(self, about: &'static About) -> Self::Output {
-        not_implemented(Self::SERVICE, about)
-    }
-}
-
-#[cold]
-fn not_implemented(service: Service, about: &About) -> ! {
-    unreachable!("the visitor of {} has no work for {service:?}", about.name)
-}
 
 /// The error if this build has no allocator of that name, or if that allocator does not do this
 /// work. Its text lists the available ones.
@@ -96,7 +54,7 @@ impl fmt::Display for UnknownAllocator {
             let kind = known().iter().find(|about| about.name == name).map(|about| about.kind);
             match (self.service, kind) {
                 (_, None) | (None, _) => write!(f, "unknown allocator '{name}'")?,
-                (_, Some(Kind::Placement)) => {
+                (_, Some(AllocatorKind::Placement)) => {
                     write!(f, "'{name}' is a placement, not an allocator")?;
                 }
                 (Some(Service::Placement), _) => {
@@ -105,10 +63,11 @@ impl fmt::Display for UnknownAllocator {
                 (Some(Service::Global), _) => {
                     write!(f, "the allocator '{name}' can't be a program's global allocator")?;
                 }
-                (Some(Service::Tasks), _) | (Some(Service::AnySize), Some(Kind::FixedSize)) => {
+                (Some(Service::Tasks), _)
+                | (Some(Service::AnySize), Some(AllocatorKind::FixedSize)) => {
                     write!(f, "the allocator '{name}' serves objects of one size only")?;
                 }
-                (Some(Service::FixedSize), Some(Kind::Pool)) => {
+                (Some(Service::FixedSize), Some(AllocatorKind::Pool)) => {
                     write!(f, "the allocator '{name}' is private to each thread")?;
                 }
                 (Some(Service::FixedSize | Service::AnySize), _) => {
@@ -150,10 +109,44 @@ fn why_left_out(name: &str) -> &'static str {
 
 impl std::error::Error for UnknownAllocator {}
 
-/// Makes, from one line for each allocator: the entry in [`known`]; the arms of [`with`]; and, in
-/// builds whose `cfg` excludes the allocator, the entry in `LEFT_OUT`. The type
-/// after the name has the entry's text. The types after it serve tasks, objects of one size,
-/// objects of any size that belong to no task, and a whole program, or are a placement.
+/// Makes the visitor of one service: a trait whose method the compiler compiles for each allocator
+/// with that service. The lines are the names of all allocators, and the types that have it.
+macro_rules! visitor {
+    (
+        $(#[doc = $doc:literal])+
+        $visitor:ident of $service:ident, $value:expr;
+        $( $(#[$present:meta])? row $name:expr => $($served:ty)?; )+
+    ) => {
+        $(#[doc = $doc])+
+        ///
+        /// The work is compiled for each such allocator, as in a program that knows its type.
+        pub trait $visitor: Sized {
+            /// The result of the work.
+            type Output;
+
+            /// Does the work with `A`.
+            fn visit<A: $service>(self, about: &'static About) -> Self::Output;
+
+            /// Does the work with the row called `name`.
+            ///
+            /// # Errors
+            /// [`UnknownAllocator`] if this build has no row of that name, or if the row does not
+            /// have this service.
+            fn with(self, name: &str) -> Result<Self::Output, UnknownAllocator> {
+                let about = find(name, Some($value))?;
+                $( $(#[$present])? {
+                    $( if name == $name { return Ok(self.visit::<$served>(about)); } )?
+                } )+
+                unreachable!("a row with the service has a type with it")
+            }
+        }
+    };
+}
+
+/// Makes, from one line for each allocator: the entry in [`known`]; its part of each visitor; and,
+/// in builds whose `cfg` excludes the allocator, the entry in `LEFT_OUT`. The type after the name
+/// has the entry's text. The types after it serve tasks, objects of one size, objects of any size
+/// that belong to no task, and a whole program, or are a placement.
 macro_rules! registry {
     ($(
         $(#[cfg($($present:tt)+)])?
@@ -177,34 +170,34 @@ macro_rules! registry {
             assert!(about.fixed_size.is_some() == named!($($fixed_size)?));
             assert!(about.lasting.is_some() == named!($($any_size)?));
             assert!(about.global == named!($($global)?));
-            assert!(matches!(about.kind, Kind::Placement) == named!($($placement)?));
+            assert!(matches!(about.kind, AllocatorKind::Placement) == named!($($placement)?));
         }; )+
 
-        /// Runs `visitor` with the allocator or placement called `name`.
-        ///
-        /// # Errors
-        /// [`UnknownAllocator`] if this build has no allocator of that name, or if it does not have
-        /// the visitor's service.
-        pub fn with<V: Visitor>(name: &str, visitor: V) -> Result<V::Output, UnknownAllocator> {
-            let about = find(name, Some(V::SERVICE))?;
-            match V::SERVICE {
-                Service::Tasks => { $( $(#[cfg($($present)+)])? {
-                    $( if name == $name { return Ok(visitor.tasks::<$tasks>(about)); } )?
-                } )+ }
-                Service::FixedSize => { $( $(#[cfg($($present)+)])? {
-                    $( if name == $name { return Ok(visitor.fixed_size::<$fixed_size>(about)); } )?
-                } )+ }
-                Service::AnySize => { $( $(#[cfg($($present)+)])? {
-                    $( if name == $name { return Ok(visitor.any_size::<$any_size>(about)); } )?
-                } )+ }
-                Service::Global => { $( $(#[cfg($($present)+)])? {
-                    $( if name == $name { return Ok(visitor.global::<$global>(about)); } )?
-                } )+ }
-                Service::Placement => { $( $(#[cfg($($present)+)])? {
-                    $( if name == $name { return Ok(visitor.placement::<$placement>(about)); } )?
-                } )+ }
-            }
-            unreachable!("every entry of the table has an arm")
+        visitor! {
+            /// Work with an allocator that serves tasks.
+            TaskVisitor of Allocator, Service::Tasks;
+            $( $(#[cfg($($present)+)])? row $name => $($tasks)?; )+
+        }
+        visitor! {
+            /// Work with an allocator that serves objects of one size.
+            FixedSizeVisitor of FixedSize, Service::FixedSize;
+            $( $(#[cfg($($present)+)])? row $name => $($fixed_size)?; )+
+        }
+        visitor! {
+            /// Work with an allocator that serves objects of any size.
+            AnySizeVisitor of AnySize, Service::AnySize;
+            $( $(#[cfg($($present)+)])? row $name => $($any_size)?; )+
+        }
+        visitor! {
+            /// Work with an allocator that serves this program. The caller must have made it the
+            /// global allocator of this program, with [`global_calls`].
+            GlobalVisitor of Global, Service::Global;
+            $( $(#[cfg($($present)+)])? row $name => $($global)?; )+
+        }
+        visitor! {
+            /// Work with a placement.
+            PlacementVisitor of Placement, Service::Placement;
+            $( $(#[cfg($($present)+)])? row $name => $($placement)?; )+
         }
 
         /// The calls of a program whose global allocator is the one called `name`, and that name.
@@ -243,46 +236,52 @@ fn find(name: &str, service: Option<Service>) -> Result<&'static About, UnknownA
 }
 
 registry! {
-    row malloc::libc::NAME => Libc, tasks Libc, fixed_size HeapObjects<malloc::libc::Calls>,
-        any_size Libc, global HeapAsGlobal<malloc::libc::Calls>;
+    row malloc::libc::NAME => Libc, tasks Libc, fixed_size HeapObjects<malloc::libc::LibcCalls>,
+        any_size Libc, global HeapAsGlobal<malloc::libc::LibcCalls>;
     #[cfg(feature = "all-peers")]
-    row "jemalloc" => Jemalloc, tasks Jemalloc, fixed_size HeapObjects<malloc::jemalloc::Calls>,
-        any_size Jemalloc, global HeapAsGlobal<malloc::jemalloc::Calls>;
+    row "jemalloc" => Jemalloc, tasks Jemalloc,
+        fixed_size HeapObjects<malloc::jemalloc::JemallocCalls>, any_size Jemalloc,
+        global HeapAsGlobal<malloc::jemalloc::JemallocCalls>;
     #[cfg(feature = "fast-peers")]
-    row "mimalloc" => Mimalloc, tasks Mimalloc, fixed_size HeapObjects<malloc::mimalloc::Calls>,
-        any_size Mimalloc, global HeapAsGlobal<malloc::mimalloc::Calls>;
+    row "mimalloc" => Mimalloc, tasks Mimalloc,
+        fixed_size HeapObjects<malloc::mimalloc::MimallocCalls>, any_size Mimalloc,
+        global HeapAsGlobal<malloc::mimalloc::MimallocCalls>;
     #[cfg(feature = "fast-peers")]
-    row "snmalloc" => Snmalloc, tasks Snmalloc, fixed_size HeapObjects<malloc::snmalloc::Calls>,
-        any_size Snmalloc, global HeapAsGlobal<malloc::snmalloc::Calls>;
+    row "snmalloc" => Snmalloc, tasks Snmalloc,
+        fixed_size HeapObjects<malloc::snmalloc::SnmallocCalls>, any_size Snmalloc,
+        global HeapAsGlobal<malloc::snmalloc::SnmallocCalls>;
     #[cfg(all(feature = "all-peers", target_env = "gnu"))]
-    row "tcmalloc" => Tcmalloc, tasks Tcmalloc, fixed_size HeapObjects<malloc::tcmalloc::Calls>,
-        any_size Tcmalloc, global HeapAsGlobal<malloc::tcmalloc::Calls>;
+    row "tcmalloc" => Tcmalloc, tasks Tcmalloc,
+        fixed_size HeapObjects<malloc::tcmalloc::TcmallocCalls>, any_size Tcmalloc,
+        global HeapAsGlobal<malloc::tcmalloc::TcmallocCalls>;
     #[cfg(feature = "fast-peers")]
-    row "rpmalloc" => Rpmalloc, tasks Rpmalloc, fixed_size HeapObjects<malloc::rpmalloc::Calls>,
-        any_size Rpmalloc, global HeapAsGlobal<malloc::rpmalloc::Calls>;
-    row "allotment-arena" => own::New, tasks own::New;
+    row "rpmalloc" => Rpmalloc, tasks Rpmalloc,
+        fixed_size HeapObjects<malloc::rpmalloc::RpmallocCalls>, any_size Rpmalloc,
+        global HeapAsGlobal<malloc::rpmalloc::RpmallocCalls>;
+    row "allotment-arena" => allotment_arena::NewArena, tasks allotment_arena::NewArena;
     row "allotment-reap" => NewReap, tasks NewReap;
-    row "allotment-pool" => OurPool, tasks OurPool, any_size OurPool, global OurPool;
-    row "mmap-per-query" => own::MmapPerQuery, tasks own::MmapPerQuery;
-    row "bumpalo" => bumpalo::New, tasks bumpalo::New;
-    row "bumpalo-reset" => bumpalo::Reset, tasks bumpalo::Reset;
-    row "bump-scope" => bump_scope::Reset, tasks bump_scope::Reset;
+    row "allotment-pool" => OwnPool, tasks OwnPool, any_size OwnPool, global OwnPool;
+    row "mmap-per-query" => allotment_arena::MmapPerQuery, tasks allotment_arena::MmapPerQuery;
+    row "bumpalo" => bumpalo::NewBump, tasks bumpalo::NewBump;
+    row "bumpalo-reset" => bumpalo::ResetBump, tasks bumpalo::ResetBump;
+    row "bump-scope" => bump_scope::ResetBumpScope, tasks bump_scope::ResetBumpScope;
     #[cfg(feature = "fast-peers")]
     row "mimalloc-heap" => mimalloc_heap::MimallocHeap, tasks mimalloc_heap::MimallocHeap;
     #[cfg(feature = "fast-peers")]
-    row "pmr-monotonic" => pmr::Monotonic, tasks pmr::Monotonic;
+    row "pmr-monotonic" => pmr::MonotonicPerTask, tasks pmr::MonotonicPerTask;
     #[cfg(feature = "fast-peers")]
-    row "pmr-pool" => pmr::Pool, tasks pmr::Pool, any_size pmr::ThreadPool;
+    row "pmr-pool" => pmr::PoolPerTask, tasks pmr::PoolPerTask, any_size pmr::ThreadPool;
     row "typed-arena" => typed_arena::TypedArena, tasks typed_arena::TypedArena;
-    row "allotment-slab" => our_slab::Slab, fixed_size our_slab::Slab;
-    row "allotment-slab-handle" => our_slab::SlabHandle, fixed_size our_slab::SlabHandle;
-    row "allotment-slab-at-once" => our_slab::SlabAtOnce, fixed_size our_slab::SlabAtOnce;
-    row "allotment-free-list" => own_list::List, fixed_size own_list::List;
-    row "allotment-free-list-a-tree" => own_list::ListEach, fixed_size own_list::ListEach;
-    row "slab" => slab::Values, fixed_size slab::Values;
-    row "sharded-slab" => sharded_slab::Values, fixed_size sharded_slab::Values;
+    row "allotment-slab" => OrdinarySlab<false>, fixed_size OrdinarySlab<false>;
+    row "allotment-slab-handle" => SlabByHandle, fixed_size SlabByHandle;
+    row "allotment-slab-at-once" => OrdinarySlab<true>, fixed_size OrdinarySlab<true>;
+    row "allotment-free-list" => allotment_free_list::List, fixed_size allotment_free_list::List;
+    row "allotment-free-list-a-tree" => allotment_free_list::ListEach,
+        fixed_size allotment_free_list::ListEach;
+    row "slab" => slab::ValueSlab, fixed_size slab::ValueSlab;
+    row "sharded-slab" => sharded_slab::ShardedSlab, fixed_size sharded_slab::ShardedSlab;
     #[cfg(boost_pool)]
-    row "boost-pool" => boost_pool::Pool, fixed_size boost_pool::Pool;
+    row "boost-pool" => boost_pool::BoostPool, fixed_size boost_pool::BoostPool;
     row "malloc-built" => placement::MallocBuilt, placement placement::MallocBuilt;
     row "malloc-copy" => placement::MallocCopy, placement placement::MallocCopy;
     row "free-list-built" => placement::FreeListBuilt, placement placement::FreeListBuilt;

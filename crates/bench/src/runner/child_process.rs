@@ -7,6 +7,7 @@ use nix::unistd::getppid;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 const PARENT: &str = "ALLOT_PARENT";
 
 /// How often [`ask_unless`] checks whether the answer is still wanted.
-const GLANCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A command that starts this executable as a child with `arguments`.
 pub fn child_command(arguments: &[String]) -> io::Result<Command> {
@@ -106,6 +107,17 @@ fn answer<T: serde::de::DeserializeOwned>(
     serde_json::from_str(&answer).map_err(|error| ChildFailure::Garbled(error.to_string()))
 }
 
+/// Runs another program with `arguments`, and reads its answer.
+pub fn ask_program<T: serde::de::DeserializeOwned>(
+    program: &Path,
+    arguments: &[String],
+    limit: Duration,
+) -> Result<T, ChildFailure> {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    answer(command, None, limit, &|| false)
+}
+
 /// Like [`ask`], but ends the child as soon as `stopped` returns true. An interrupt at the terminal
 /// reaches only this process, not the child.
 pub fn ask_unless<T: serde::de::DeserializeOwned>(
@@ -148,7 +160,7 @@ fn run(
         let began = Instant::now();
         let printed = loop {
             let left = limit.saturating_sub(began.elapsed());
-            match finished.recv_timeout(left.min(GLANCE)) {
+            match finished.recv_timeout(left.min(POLL_INTERVAL)) {
                 Ok(printed) => break printed,
                 Err(_) if stopped() => {
                     end(&mut child);
@@ -245,7 +257,7 @@ mod tests {
         assert_eq!(failure, ChildFailure::TimedOut(limit));
     }
     #[test]
-    fn a_child_whose_answer_nobody_wants_is_ended() {
+    fn a_child_whose_answer_is_no_longer_wanted_is_ended() {
         let failure = run(shell("exec sleep 600"), None, LONG, &|| true).unwrap_err();
         assert_eq!(failure, ChildFailure::Stopped);
     }

@@ -1,13 +1,14 @@
 //! `allot child`: one measured run in a process of its own. It prints one line of JSON.
 
 use crate::console::failure::Failure;
-use crate::runner::system_calls::{self, Counts, Traced, marks::Mark};
+use crate::console::print::json_line;
+use crate::runner::system_calls::{self, Counts, TracedCalls, marks::Mark};
 use crate::runner::{child_process, resources};
 use crate::workloads::measurement::{
     BASE_RSS_BYTES, END_RSS_BYTES, MINOR_FAULTS, OPS, PEAK_RSS_BYTES, RSS_STEPS, SYSTEM_CALLS,
     USER_NS_PER_OP,
 };
-use crate::workloads::{Effort, Load, Measurement, Observer, Setting, Workload};
+use crate::workloads::{Effort, Measurement, Observer, RunSpec, Setting, Workload};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::sync::Mutex;
@@ -64,14 +65,14 @@ impl ChildArguments {
 
 /// The answer of a timed or traced run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct RunReport {
     /// What the workload measured of itself, and what its process measured.
     pub measurement: Measurement,
     /// What kept the allocator from its best in this process.
     pub handicap: Option<String>,
 }
 
-impl Report {
+impl RunReport {
     /// What a traced child printed, if it was a run of a workload.
     pub fn of_traced(counts: &Counts) -> Option<Self> {
         serde_json::from_str(&counts.printed).ok()
@@ -82,7 +83,7 @@ impl Report {
 pub fn run(arguments: &ChildArguments) -> Result<(), Failure> {
     child_process::end_with_parent();
     let usage = |error: &dyn std::fmt::Display| Failure::Usage(error.to_string());
-    let load = Load {
+    let spec = RunSpec {
         workload: Workload::named(&arguments.workload).map_err(|error| usage(&error))?,
         setting: Setting { threads: arguments.threads, callers: arguments.callers },
         effort: match arguments.pass {
@@ -91,27 +92,29 @@ pub fn run(arguments: &ChildArguments) -> Result<(), Failure> {
             _ => Effort::Full,
         },
     };
-    let printed = if arguments.pass == Pass::Share {
-        let share = load.share(&arguments.allocator).map_err(|error| usage(&error))?;
-        serde_json::to_string(&share)
+    if arguments.pass == Pass::Share {
+        let share = spec.share(&arguments.allocator).map_err(|error| usage(&error))?;
+        json_line(&share)
     } else {
-        let calls =
-            if load.workload.measures(&SYSTEM_CALLS) { Traced::All } else { Traced::Memory };
-        let gauge = Gauge::new((arguments.pass == Pass::Traced).then_some(calls));
-        let outcome = load.measure(&arguments.allocator, &gauge).map_err(|error| usage(&error))?;
-        let measurement = gauge.add_to(outcome, load.workload);
+        let calls = if spec.workload.measures(&SYSTEM_CALLS) {
+            TracedCalls::All
+        } else {
+            TracedCalls::Memory
+        };
+        let observer = ProcessObserver::new((arguments.pass == Pass::Traced).then_some(calls));
+        let outcome =
+            spec.measure(&arguments.allocator, &observer).map_err(|error| usage(&error))?;
+        let measurement = observer.add_to(outcome, spec.workload);
         let about = crate::peers::about(&arguments.allocator).ok();
         let handicap = about.and_then(|about| (about.handicap)()).map(str::to_owned);
-        serde_json::to_string(&Report { measurement, handicap })
-    };
-    let printed = printed.map_err(|error| Failure::Failed(error.to_string()))?;
-    crate::console::print::line(printed)
+        json_line(&RunReport { measurement, handicap })
+    }
 }
 
 /// Measures the process at the observed moments: memory, page faults and user time. Sets marks for
 /// the tracer.
 #[derive(Debug)]
-pub struct Gauge {
+pub struct ProcessObserver {
     traced: bool,
     figures: Mutex<Measurement>,
     /// At the start of the measured part.
@@ -127,9 +130,9 @@ struct Start {
     user_time: Option<Duration>,
 }
 
-impl Gauge {
-    /// A gauge. With `calls`, the tracer may attach, and counts these calls.
-    pub fn new(calls: Option<Traced>) -> Self {
+impl ProcessObserver {
+    /// An observer of the process. With `calls`, the tracer may attach, and counts these calls.
+    pub fn new(calls: Option<TracedCalls>) -> Self {
         if let Some(calls) = calls {
             system_calls::let_tracer_in(calls);
         }
@@ -166,7 +169,7 @@ impl Gauge {
     }
 }
 
-impl Observer for Gauge {
+impl Observer for ProcessObserver {
     fn ready(&self) {
         resources::map_programs();
         let resident = resources::resident();

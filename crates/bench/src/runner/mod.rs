@@ -8,6 +8,7 @@
 //! - `measured_run`: one measured run, in the child.
 //! - `plan`: what is run, and in which order.
 //! - `rounds`: every case of a plan once, then once more.
+//! - `two_builds`: cases run by this program and by another build of it.
 //! - `row`: a case's figures over all rounds, compared with those of other cases.
 //! - `time_shares`: the time that each workload of a family gets.
 
@@ -25,6 +26,8 @@ pub(crate) mod row;
 pub(crate) mod system_calls;
 #[cfg(feature = "catalogue")]
 pub(crate) mod time_shares;
+#[cfg(feature = "catalogue")]
+pub(crate) mod two_builds;
 
 #[cfg(feature = "catalogue")]
 pub use measured_run::{ChildArguments, run as run_measured};

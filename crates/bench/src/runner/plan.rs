@@ -1,6 +1,7 @@
 //! What `allot bench` runs, and in which order.
 
 use crate::console::failure::Failure;
+use crate::console::print::listed;
 use crate::runner::measured_run::{ChildArguments, Pass};
 use crate::workloads::catalogue::MOST_THREADS;
 use crate::workloads::{Setting, Subject, Unsupported, Workload, can_run, catalogue};
@@ -36,6 +37,16 @@ pub struct Plans {
     pub refused: Vec<String>,
 }
 
+impl Plan {
+    /// The same plan, in which each case runs with both builds of this program, one after the
+    /// other.
+    #[must_use]
+    pub fn with_both_builds(self) -> Self {
+        let both = |case: Case| [Build::This, Build::Other].map(|build| Case { build, ..case });
+        Self { cases: self.cases.into_iter().flat_map(both).collect(), ..self }
+    }
+}
+
 /// One workload with one allocator or variant in one setting.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
@@ -45,6 +56,17 @@ pub struct Case {
     pub subject: Subject,
     /// Threads and callers.
     pub setting: Setting,
+    /// The build that runs it.
+    pub build: Build,
+}
+
+/// A build of this program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Build {
+    /// The running one.
+    This,
+    /// The one that `--against` names.
+    Other,
 }
 
 impl Case {
@@ -76,7 +98,11 @@ impl Case {
 
 impl std::fmt::Display for Case {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} with {}, {}", self.workload.name, self.subject.name(), self.setting)
+        write!(f, "{} with {}, {}", self.workload.name, self.subject.name(), self.setting)?;
+        match self.build {
+            Build::This => Ok(()),
+            Build::Other => f.write_str(", other build"),
+        }
     }
 }
 
@@ -101,14 +127,14 @@ pub fn plans(selection: &Selection) -> Result<Plans, Failure> {
         let (mut able, mut unable) = (Vec::new(), Vec::new());
         for (subject, setting) in cases {
             match can_run(workload, subject, setting.threads) {
-                Ok(()) => able.push(Case { workload, subject, setting }),
+                Ok(()) => able.push(Case { workload, subject, setting, build: Build::This }),
                 Err(lacks) if lacks.is_plain() && selection.allocators.is_empty() => {}
                 Err(lacks) => unable.push((subject.name(), setting.threads, lacks)),
             }
         }
         let left_out = left_out(&unable, settings.len());
         if !selection.allocators.is_empty() {
-            let line = |who: &String| format!("left out of {}: {who}", workload.name);
+            let line = |row: &String| format!("left out of {}: {row}", workload.name);
             refused.extend(left_out.iter().map(line));
         }
         if !able.is_empty() {
@@ -136,7 +162,7 @@ fn settings(workload: &Workload, threads: &[usize], refused: &mut Vec<String>) -
             "{} needs {needed} ({}) and was not run with {}",
             workload.name,
             needed.meaning,
-            listed(&unique(unable))
+            listed(unique(unable))
         ));
     }
     unique(able.into_iter().map(|threads| workload.setting(threads)))
@@ -165,16 +191,6 @@ fn left_out(unable: &[(&str, usize, Unsupported)], settings: usize) -> Vec<Strin
         format!("{}{with} ({lacks})", names.join(", "))
     };
     groups.iter().map(line).collect()
-}
-
-/// `1, 2 and 16`.
-fn listed(numbers: &[usize]) -> String {
-    let texts: Vec<String> = numbers.iter().map(usize::to_string).collect();
-    match texts.split_last() {
-        Some((last, [])) => last.clone(),
-        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
-        None => String::new(),
-    }
 }
 
 fn workloads(names: &[String]) -> Result<Vec<&'static Workload>, Failure> {

@@ -4,8 +4,8 @@
 use super::plan::{Case, Plan};
 use crate::console::progress::Progress;
 use crate::runner::child_process::{self, ChildFailure};
-use crate::runner::measured_run::{Pass, Report};
-use crate::runner::system_calls::{Answer, Counts};
+use crate::runner::measured_run::{Pass, RunReport};
+use crate::runner::system_calls::{Counts, TraceAnswer};
 use crate::workloads::measurement::ALLOC_SHARE;
 use std::num::NonZero;
 use std::sync::Mutex;
@@ -34,7 +34,7 @@ impl Limits {
 #[derive(Debug, Default)]
 pub struct CaseResults {
     /// Each round's report; `None` for a round that failed and for all later rounds.
-    pub reports: Vec<Option<Report>>,
+    pub reports: Vec<Option<RunReport>>,
     /// The system calls, if they could be counted.
     pub counts: Option<Counts>,
     /// The part of the time spent in the allocator, if it could be measured.
@@ -46,7 +46,7 @@ pub struct CaseResults {
 /// Runs one case. Tests replace it.
 pub trait Runner: Sync {
     /// A timed run.
-    fn timed(&self, case: &Case) -> Result<Report, ChildFailure>;
+    fn timed(&self, case: &Case) -> Result<RunReport, ChildFailure>;
     /// An untimed run whose system calls are counted. The inner error is the reason if tracing is
     /// not permitted.
     fn traced(&self, case: &Case) -> Result<Result<Counts, String>, ChildFailure>;
@@ -62,10 +62,10 @@ pub struct ChildRuns {
 }
 
 /// A run that takes this long hangs: it is ended.
-const LONGEST_RUN: Duration = Duration::from_secs(600);
+pub const LONGEST_RUN: Duration = Duration::from_secs(600);
 
 impl Runner for ChildRuns {
-    fn timed(&self, case: &Case) -> Result<Report, ChildFailure> {
+    fn timed(&self, case: &Case) -> Result<RunReport, ChildFailure> {
         child_process::ask(
             &case.arguments(self.quick, Pass::Timed).line(),
             &case.environment(),
@@ -78,8 +78,8 @@ impl Runner for ChildRuns {
         let mut line = vec!["trace".to_owned(), "--".to_owned()];
         line.extend(case.arguments(self.quick, Pass::Traced).line());
         Ok(match child_process::ask(&line, &case.environment(), None, LONGEST_RUN)? {
-            Answer::Counted(counts) => Ok(counts),
-            Answer::Refused(why) => Err(why),
+            TraceAnswer::Counted(counts) => Ok(counts),
+            TraceAnswer::Refused(why) => Err(why),
         })
     }
 
@@ -222,7 +222,7 @@ mod tests {
     }
 
     impl Runner for Diary {
-        fn timed(&self, case: &Case) -> Result<Report, ChildFailure> {
+        fn timed(&self, case: &Case) -> Result<RunReport, ChildFailure> {
             let name = case.subject.name();
             if name == "bumpalo" && self.timed().contains(&name.to_owned()) {
                 self.note(name.to_owned());

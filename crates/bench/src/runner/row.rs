@@ -1,14 +1,15 @@
 //! One row: a workload with one allocator in one setting, over all rounds.
 
-use super::measured_run::Report;
-use super::plan::Case;
+use super::measured_run::RunReport;
+use super::plan::{Build, Case};
 use super::rounds::CaseResults;
-use crate::console::statistics::{median, ratio};
+use crate::console::statistics::{Ratio, Verdict, median};
 use crate::workloads::measurement::{
     ALLOC_SHARE, BASE_RSS_BYTES, END_RSS_BYTES, FAULTS_PER_QUERY, METRICS, MINOR_FAULTS,
     MMAP_CALLS, MMAP_CALLS_PER_QUERY, Metric, NS_PER_OP, NS_PER_OP_MAX, NS_PER_OP_MIN,
-    PEAK_RSS_BYTES, QUERIES, QUERIES_PER_SECOND, RATIO_TO_BEST_PEER, RATIO_TO_OWN, SECONDS,
-    STEADY_QUERIES, SYSTEM_CALLS, TRACED_QUERIES, USER_NS_PER_OP, USER_RATIO_TO_OWN,
+    PEAK_RSS_BYTES, QUERIES, QUERIES_PER_SECOND, RATIO_TO_BEST_PEER, RATIO_TO_OTHER_BUILD,
+    RATIO_TO_OWN, RATIOS, SECONDS, STEADY_QUERIES, SYSTEM_CALLS, TRACED_QUERIES, USER_NS_PER_OP,
+    USER_RATIO_TO_OWN,
 };
 use crate::workloads::{Measurement, Setting, Workload};
 use serde::ser::SerializeMap;
@@ -29,6 +30,8 @@ pub struct Row {
     pub kind: String,
     /// Threads and callers.
     pub setting: Setting,
+    /// The build that ran it, if there were two.
+    pub build: Option<Build>,
     /// Rounds that ran to their end.
     pub rounds: usize,
     /// The figures over all rounds. Empty if the run failed.
@@ -52,9 +55,24 @@ impl Row {
         self.measurement.get(metric)
     }
 
+    /// Its name in tables: the allocator or the variant, and the build if there were two.
+    pub fn name(&self) -> String {
+        match self.build {
+            None => self.allocator.to_owned(),
+            Some(build) => format!("{}, {}", self.allocator, word(build)),
+        }
+    }
+
     /// Whether it is the row that others of this workload are compared with.
     pub fn is_own(&self) -> bool {
         self.allocator == self.own
+    }
+}
+
+fn word(build: Build) -> &'static str {
+    match build {
+        Build::This => "this",
+        Build::Other => "other",
     }
 }
 
@@ -88,6 +106,7 @@ impl Serialize for Row {
         row.serialize_entry("kind", &self.kind)?;
         row.serialize_entry("threads", &self.setting.threads)?;
         row.serialize_entry("callers", &self.setting.callers)?;
+        row.serialize_entry("build", &self.build.map(word))?;
         row.serialize_entry("rounds", &self.rounds)?;
         row.serialize_entry("unit", self.workload.unit)?;
         for metric in METRICS {
@@ -96,6 +115,10 @@ impl Serialize for Row {
             } else {
                 row.serialize_entry(metric.key, &Figure(metric, self.get(metric)))?;
             }
+        }
+        for metric in RATIOS {
+            let verdict = self.measurement.ratio(metric).and_then(|ratio| ratio.verdict());
+            row.serialize_entry(metric.verdict, &verdict.map(Verdict::word))?;
         }
         row.serialize_entry("best_peer", &self.best_peer)?;
         row.serialize_entry("best", &self.best)?;
@@ -141,41 +164,64 @@ impl Serialize for Labelled<'_> {
     }
 }
 
-/// The rows of a plan's cases, in the order of the cases.
+/// The rows of a plan's cases, in the order of the cases. Except for the ratio to the other build,
+/// rows are compared with rows of their own build.
 pub fn rows(cases: &[Case], results: &[CaseResults]) -> Vec<Row> {
     let each_round = |results: &CaseResults, metric: &Metric| -> Vec<Option<f64>> {
         results.reports.iter().map(|report| report.as_ref()?.measurement.get(metric)).collect()
     };
+    let two_builds = cases.iter().any(|case| case.build == Build::Other);
     let mut rows: Vec<Row> = cases
         .iter()
         .zip(results)
         .map(|(case, own_results)| {
             let mut row = row(case, own_results);
+            row.build = two_builds.then_some(case.build);
             if own_results.failure.is_some() {
                 return row;
             }
-            let of_setting =
-                || cases.iter().zip(results).filter(|(other, _)| other.setting == case.setting);
+            let of_setting = || of_setting(case, cases, results);
             let ratio_to = |(_, other): (&Case, &CaseResults), metric: &Metric| {
-                ratio(&each_round(own_results, metric), &each_round(other, metric))
+                // The rounds before a crash prove nothing.
+                if other.failure.is_some() {
+                    return None;
+                }
+                Ratio::of_rounds(&each_round(own_results, metric), &each_round(other, metric))
             };
             let own = of_setting().find(|(other, _)| other.subject.name() == case.own());
-            row.measurement.set(&RATIO_TO_OWN, own.and_then(|own| ratio_to(own, &NS_PER_OP)));
-            row.measurement
-                .set(&USER_RATIO_TO_OWN, own.and_then(|own| ratio_to(own, &USER_NS_PER_OP)));
-            if let Some(peer) = best_peer(of_setting()) {
-                row.measurement.set(&RATIO_TO_BEST_PEER, ratio_to(peer, &NS_PER_OP));
+            let peer = best_peer(of_setting());
+            let other = cases.iter().zip(results).find(|(other, _)| {
+                other.setting == case.setting
+                    && other.subject.name() == case.subject.name()
+                    && other.build != case.build
+            });
+            for (ratio, to, metric) in [
+                (&RATIO_TO_OWN, own, &NS_PER_OP),
+                (&USER_RATIO_TO_OWN, own, &USER_NS_PER_OP),
+                (&RATIO_TO_BEST_PEER, peer, &NS_PER_OP),
+                (&RATIO_TO_OTHER_BUILD, other, &NS_PER_OP),
+            ] {
+                row.measurement.set_ratio(ratio, to.and_then(|to| ratio_to(to, metric)));
             }
             row
         })
         .collect();
     for (row, case) in rows.iter_mut().zip(cases) {
-        let of_setting =
-            cases.iter().zip(results).filter(|(other, _)| other.setting == case.setting);
-        row.best_peer = best_peer(of_setting).map(|(peer, _)| peer.subject.name());
+        row.best_peer =
+            best_peer(of_setting(case, cases, results)).map(|(peer, _)| peer.subject.name());
     }
     mark_best(&mut rows);
     rows
+}
+
+/// The cases of a case's setting and build, with their results.
+fn of_setting<'c>(
+    case: &'c Case,
+    cases: &'c [Case],
+    results: &'c [CaseResults],
+) -> impl Iterator<Item = (&'c Case, &'c CaseResults)> {
+    let alike = |other: &Case| other.setting == case.setting && other.build == case.build;
+    cases.iter().zip(results).filter(move |(other, _)| alike(other))
 }
 
 /// The fastest peer that did not fail.
@@ -197,7 +243,7 @@ fn best_peer<'c>(
 fn row(case: &Case, results: &CaseResults) -> Row {
     // The row of a failed case has no figures: the other rounds of a crashing allocator prove
     // nothing.
-    let reports: Vec<&Report> = match results.failure {
+    let reports: Vec<&RunReport> = match results.failure {
         Some(_) => Vec::new(),
         None => results.reports.iter().flatten().collect(),
     };
@@ -207,6 +253,7 @@ fn row(case: &Case, results: &CaseResults) -> Row {
         own: case.own(),
         kind: case.subject.kind(),
         setting: case.setting,
+        build: None,
         rounds: reports.len(),
         measurement: match results.failure {
             Some(_) => Measurement::default(),
@@ -222,7 +269,7 @@ fn row(case: &Case, results: &CaseResults) -> Row {
 
 /// The figures over all rounds, with those of the traced run and of the run that measures the
 /// allocator's part.
-fn measurement(reports: &[&Report], results: &CaseResults) -> Measurement {
+fn measurement(reports: &[&RunReport], results: &CaseResults) -> Measurement {
     let rounds: Vec<&Measurement> = reports.iter().map(|report| &report.measurement).collect();
     let times = || rounds.iter().filter_map(|round| round.get(&NS_PER_OP));
     let mut all = Measurement::of_rounds(&rounds)
@@ -232,7 +279,8 @@ fn measurement(reports: &[&Report], results: &CaseResults) -> Measurement {
     let rate = all.get(&QUERIES).zip(all.get(&SECONDS)).map(|(queries, time)| queries / time);
     all.set(&QUERIES_PER_SECOND, rate);
     if let Some(counts) = &results.counts {
-        let traced = Report::of_traced(counts).map(|report| report.measurement).unwrap_or_default();
+        let traced =
+            RunReport::of_traced(counts).map(|report| report.measurement).unwrap_or_default();
         let steady_queries = traced.get(&STEADY_QUERIES).filter(|queries| *queries > 0.0);
         let per_query = steady_queries.map(|queries| counts.steady_calls as f64 / queries);
         all.set(&MMAP_CALLS, counts.total() as f64);
@@ -264,7 +312,7 @@ pub mod tests {
     use std::time::Duration;
 
     /// A report of a run with this time per operation, in nanoseconds.
-    pub fn report(ns_per_op: f64) -> Report {
+    pub fn report(ns_per_op: f64) -> RunReport {
         let measurement = Measurement::timed(1000, Duration::from_secs_f64(ns_per_op * 1e-6))
             .with(&NS_PER_OP, ns_per_op)
             .with_tasks(10, Steady { tasks: 8, faults: Some(0) })
@@ -272,7 +320,7 @@ pub mod tests {
             .with(&PEAK_RSS_BYTES, 300.0)
             .with(&END_RSS_BYTES, 90.0)
             .with(&MINOR_FAULTS, 0.0);
-        Report { measurement, handicap: None }
+        RunReport { measurement, handicap: None }
     }
 
     fn found(times: &[f64]) -> CaseResults {
@@ -298,21 +346,79 @@ pub mod tests {
         let cases = cases();
         let rows = rows(&cases, &[found(&[1.0, 2.0, 4.0]), found(&[3.0, 8.0, 8.0]), found(&[9.0])]);
         assert_eq!(rows[0].allocator, OWN);
-        assert_eq!((rows[0].get(&RATIO_TO_OWN), rows[0].best), (Some(1.0), true));
+        assert_eq!((rows[0].get(&RATIO_TO_OWN.median), rows[0].best), (Some(1.0), true));
         assert_eq!(rows[1].get(&NS_PER_OP), Some(8.0));
         assert_eq!(
             (rows[1].get(&NS_PER_OP_MIN), rows[1].get(&NS_PER_OP_MAX)),
             (Some(3.0), Some(8.0))
         );
-        assert_eq!((rows[1].get(&RATIO_TO_OWN), rows[1].best), (Some(3.0), false));
+        assert_eq!((rows[1].get(&RATIO_TO_OWN.median), rows[1].best), (Some(3.0), false));
         assert_eq!(
             (net_peak(&rows[1].measurement), net_end(&rows[1].measurement)),
             (Some(200.0), Some(0.0))
         );
         // glibc is the only general-purpose allocator here.
         assert!(rows.iter().all(|row| row.best_peer == Some("glibc")));
-        assert_eq!(rows[0].get(&RATIO_TO_BEST_PEER), Some(1.0 / 3.0));
-        assert_eq!(rows[1].get(&RATIO_TO_BEST_PEER), Some(1.0));
+        assert_eq!(rows[0].get(&RATIO_TO_BEST_PEER.median), Some(1.0 / 3.0));
+        assert_eq!(rows[1].get(&RATIO_TO_BEST_PEER.median), Some(1.0));
+    }
+
+    #[test]
+    fn a_ratio_has_an_interval_and_a_verdict_if_there_are_rounds_enough() {
+        let json = |rounds: usize| {
+            let own = found(&vec![2.0; rounds]);
+            let glibc: Vec<f64> = (0..rounds).map(|round| 3.0 + round as f64 / 10.0).collect();
+            let rows = rows(&cases(), &[own, found(&glibc), found(&vec![1.0; rounds])]);
+            serde_json::to_value(&rows[1]).unwrap()
+        };
+        let six = json(6);
+        assert_eq!(
+            (&six["ratio_to_own_low"], &six["ratio_to_own_high"]),
+            (&1.5.into(), &1.75.into())
+        );
+        assert_eq!(
+            (&six["ratio_to_own"], &six["ratio_to_own_verdict"]),
+            (&1.625.into(), &"behind".into())
+        );
+        assert_eq!(six["ratio_to_best_peer_verdict"], "level", "it is that peer");
+        let five = json(5);
+        assert_eq!(five["ratio_to_own"], 1.6);
+        for field in ["ratio_to_own_low", "ratio_to_own_high", "ratio_to_own_verdict"] {
+            assert_eq!(five.get(field), Some(&serde_json::Value::Null), "{field}");
+        }
+    }
+
+    #[test]
+    fn two_builds_are_compared_row_by_row() {
+        let selection = Selection {
+            workloads: vec!["grow".to_owned()],
+            allocators: vec![OWN.to_owned(), "glibc".to_owned()],
+            threads: vec![1],
+        };
+        let plan = plans(&selection).unwrap().plans.remove(0).with_both_builds();
+        let results = [found(&[2.0; 6]), found(&[4.0; 6]), found(&[6.0; 6]), found(&[6.0; 6])];
+        let rows = rows(&plan.cases, &results);
+        let names: Vec<String> = rows.iter().map(Row::name).collect();
+        assert_eq!(
+            names,
+            [&format!("{OWN}, this"), &format!("{OWN}, other"), "glibc, this", "glibc, other"]
+        );
+        let ratio = |row: &Row, metric| row.measurement.ratio(metric).unwrap();
+        let to_other: Vec<_> = rows.iter().map(|row| ratio(row, &RATIO_TO_OTHER_BUILD)).collect();
+        assert_eq!(
+            to_other.iter().map(|ratio| ratio.median).collect::<Vec<_>>(),
+            [0.5, 2.0, 1.0, 1.0]
+        );
+        let words = to_other.iter().map(|ratio| ratio.verdict().unwrap().word());
+        assert_eq!(words.collect::<Vec<_>>(), ["ahead", "behind", "level", "level"]);
+        // Other ratios stay within their build.
+        assert_eq!(ratio(&rows[2], &RATIO_TO_OWN).median, 3.0);
+        assert_eq!(ratio(&rows[3], &RATIO_TO_OWN).median, 1.5);
+        let json = serde_json::to_value(&rows[1]).unwrap();
+        assert_eq!(
+            (&json["build"], &json["ratio_to_other_build_verdict"]),
+            (&"other".into(), &"behind".into())
+        );
     }
 
     #[test]
@@ -320,7 +426,7 @@ pub mod tests {
         let failed = CaseResults { failure: Some("ended by SIGSEGV".to_owned()), ..found(&[1.0]) };
         let rows = rows(&cases(), &[found(&[2.0]), failed, found(&[3.0])]);
         assert!(rows.iter().all(|row| row.best_peer.is_none()));
-        assert_eq!(rows[0].get(&RATIO_TO_BEST_PEER), None);
+        assert_eq!(rows[0].get(&RATIO_TO_BEST_PEER.median), None);
     }
 
     #[test]
@@ -357,7 +463,7 @@ pub mod tests {
         let rows = rows(&cases, &[found(&[2.0, 2.0]), failed, found(&[3.0, 3.0])]);
         assert_eq!(rows[1].rounds, 0);
         assert_eq!(
-            (rows[1].get(&NS_PER_OP), rows[1].get(&RATIO_TO_OWN), rows[1].get(&OPS)),
+            (rows[1].get(&NS_PER_OP), rows[1].get(&RATIO_TO_OWN.median), rows[1].get(&OPS)),
             (None, None, None)
         );
         assert_eq!(rows[1].error.as_deref(), Some("ended by SIGSEGV"));

@@ -13,11 +13,11 @@ const INTERVAL: Duration = Duration::from_millis(200);
 
 /// How a value is stored: a gauge as it is, a counter as its change per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ValueKind {
     Gauge,
     Counter,
 }
-use Kind::{Counter, Gauge};
+use ValueKind::{Counter, Gauge};
 
 /// Reads all counters `samples` times and calls `sampled` after each reading.
 pub fn read(samples: u32, mut sampled: impl FnMut()) -> Store {
@@ -76,7 +76,7 @@ impl Readings {
         &mut self,
         context: &'static str,
         name: String,
-        values: impl IntoIterator<Item = (&'n str, Kind, u64)>,
+        values: impl IntoIterator<Item = (&'n str, ValueKind, u64)>,
     ) {
         let place = *self.charts.entry((context, name.clone())).or_insert_with(|| {
             self.dimensions.push(HashMap::new());

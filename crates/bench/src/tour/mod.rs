@@ -9,9 +9,10 @@ mod tables;
 pub use queries::{QueriesArguments, answer as answer_queries};
 
 use crate::console::failure::Failure;
-use crate::console::print::{BEST, HEADING, NOTE, line, styled, wrapped};
+use crate::console::print::{BEST, HEADING, NOTE, json_line, line, styled, wrapped};
 use crate::console::progress::Progress;
-use crate::console::statistics::ratio;
+use crate::console::statistics::{FEWEST_ROUNDS, Interval, Ratio};
+use crate::console::table::counted;
 use crate::peers::About;
 use crate::runner::child_process;
 use crate::workloads::query::store::{CHARTS, DIMENSIONS};
@@ -30,7 +31,7 @@ const FULL_SIZE: [&str; 6] = [MALLOC, "mimalloc", "jemalloc", "tcmalloc", "bumpa
 
 /// How much the tour does.
 #[derive(Debug, Clone, Copy)]
-struct Size {
+struct TourSize {
     /// Readings of this machine's counters.
     samples: u32,
     /// Queries on each context of these counters.
@@ -43,10 +44,16 @@ struct Size {
     rounds: usize,
 }
 
-const WHOLE: Size =
-    Size { samples: 16, machine_queries: 400, charts: CHARTS, queries: 16, rounds: 5 };
+const WHOLE: TourSize = TourSize {
+    samples: 16,
+    machine_queries: 400,
+    charts: CHARTS,
+    queries: 16,
+    rounds: FEWEST_ROUNDS,
+};
 /// A short tour for tests.
-const SMALL: Size = Size { samples: 2, machine_queries: 2, charts: 5, queries: 4, rounds: 1 };
+const SMALL: TourSize =
+    TourSize { samples: 2, machine_queries: 2, charts: 5, queries: 4, rounds: 1 };
 
 /// A run takes about a second. A run that takes this long hangs: it is ended.
 const LONGEST_RUN: Duration = Duration::from_secs(120);
@@ -54,12 +61,12 @@ const LONGEST_RUN: Duration = Duration::from_secs(120);
 /// One allocator's reports: for each round, the reports of all contexts, or `None` if the run
 /// failed.
 #[derive(Debug)]
-struct Entry {
+struct AllocatorRounds {
     about: &'static About,
     rounds: Vec<Option<Vec<QueryReport>>>,
 }
 
-impl Entry {
+impl AllocatorRounds {
     /// A figure of one context in each round.
     fn each(&self, context: usize, of: fn(&QueryReport) -> f64) -> Vec<Option<f64>> {
         let figure = |reports: &Vec<QueryReport>| reports.get(context).map(of);
@@ -123,7 +130,7 @@ pub fn run(json: bool, small: bool) -> Result<(), Failure> {
             size.rounds,
         ))?;
         say(String::new())?;
-        let workers = format!("{workers} worker{}", if workers == 1 { "" } else { "s" });
+        let workers = counted(workers, "worker");
         tables::print_full_size("sequential test, 1 caller", &figures[0])?;
         tables::print_full_size(
             &format!("parallel test, {} callers served by {workers}", size.queries),
@@ -131,15 +138,16 @@ pub fn run(json: bool, small: bool) -> Result<(), Failure> {
         )?;
     }
 
-    let saved = |entries: &[Entry]| {
+    let saved = |entries: &[AllocatorRounds]| {
         let times = |name| {
             let entry = entries.iter().find(|entry| entry.about.name == name)?;
             Some(entry.each(0, |report| report.wall_seconds))
         };
-        ratio(&times(ARENA)?, &times(MALLOC)?)
+        Ratio::of_rounds(&times(ARENA)?, &times(MALLOC)?)
     };
-    if let Some(text) = take_home(saved(&sequential), saved(&parallel), size.queries) {
-        say(styled(BEST, text))?;
+    for text in take_home(saved(&sequential), saved(&parallel), size.queries).into_iter().flatten()
+    {
+        say(styled(BEST, wrapped(&text)))?;
     }
     if let Some(text) = left_out() {
         say(styled(NOTE, wrapped(&text)))?;
@@ -170,9 +178,9 @@ fn rounds(
     progress: &Progress,
     arguments: &QueriesArguments,
     input: Option<&[u8]>,
-) -> Vec<Entry> {
-    let mut entries: Vec<Entry> =
-        allocators.iter().map(|about| Entry { about, rounds: Vec::new() }).collect();
+) -> Vec<AllocatorRounds> {
+    let mut entries: Vec<AllocatorRounds> =
+        allocators.iter().map(|about| AllocatorRounds { about, rounds: Vec::new() }).collect();
     for round in 0..rounds {
         for entry in &mut entries {
             let name = entry.about.name;
@@ -195,27 +203,45 @@ fn rounds(
 
 fn print_json(figures: &[impl Serialize]) -> Result<(), Failure> {
     for figure in figures {
-        line(serde_json::to_string(figure).map_err(|error| Failure::Failed(error.to_string()))?)?;
+        json_line(figure)?;
     }
     Ok(())
 }
 
-/// The conclusion in one line: the arena's time compared with malloc's, for one caller and for
-/// many. It is the same line if the arena loses.
-fn take_home(one: Option<f64>, many: Option<f64>, callers: usize) -> Option<String> {
-    /// A smaller difference counts as none.
-    const NOTHING: f64 = 0.03;
+/// The conclusion in two lines: the arena's time compared with malloc's, for one caller and for
+/// many. They are the same lines if the arena loses.
+fn take_home(one: Option<Ratio>, many: Option<Ratio>, callers: usize) -> Option<[String; 2]> {
     let (one, many) = (one?, many?);
-    let one = match one {
-        ratio if (ratio - 1.0).abs() <= NOTHING => "in the same time as malloc".to_owned(),
-        ratio if ratio < 1.0 => format!("in {:.0} % less time than malloc", (1.0 - ratio) * 100.0),
-        ratio => format!("in {:.0} % more time than malloc", (ratio - 1.0) * 100.0),
+    let saved = (1.0 - one.median) * 100.0;
+    let percent = format!("{:.0}", saved.abs());
+    let time = match percent.as_str() {
+        "0" => "the same time as".to_owned(),
+        _ => format!("{percent} % {} time than", if saved > 0.0 { "less" } else { "more" }),
     };
-    let many = match 1.0 / many {
-        speed if (speed - 1.0).abs() <= NOTHING => "no faster".to_owned(),
-        speed => format!("{speed:.2} times as fast"),
+    // The sign of the saving, as in the words before it.
+    let percents = |Interval { low, high }: Interval| {
+        let (least, most) =
+            if saved > 0.0 { (1.0 - high, 1.0 - low) } else { (low - 1.0, high - 1.0) };
+        format!("{:.0} to {:.0} %", least * 100.0, most * 100.0)
     };
-    Some(format!("Here an arena answers one caller {one}, and {callers} callers {many}."))
+    let speed = many.inverse();
+    let times = |Interval { low, high }: Interval| format!("{low:.2} to {high:.2} times");
+    Some([
+        format!("Here an arena answers one caller in {time} malloc: {}.", remark(&one, percents)),
+        format!(
+            "It answers {callers} callers {:.2} times as fast as malloc: {}.",
+            speed.median,
+            remark(&many, |_| speed.interval.map(times).unwrap_or_default()),
+        ),
+    ])
+}
+
+/// The verdict of a ratio of times, with the interval in words.
+fn remark(time: &Ratio, words: impl Fn(Interval) -> String) -> String {
+    match time.verdict().zip(time.interval) {
+        Some((verdict, interval)) => format!("{verdict} (95 % interval {})", words(interval)),
+        None => format!("too few rounds for an interval, which takes {FEWEST_ROUNDS}"),
+    }
 }
 
 /// The next command for the reader to type: through cargo, if cargo started this process.
@@ -246,25 +272,40 @@ fn left_out() -> Option<String> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_line_to_take_home_is_honest_also_if_we_lose() {
-        assert_eq!(
-            take_home(Some(0.6), Some(0.4), 16).unwrap(),
-            "Here an arena answers one caller in 40 % less time than malloc, and 16 callers 2.50 times as \
-             fast."
-        );
-        assert_eq!(
-            take_home(Some(1.25), Some(1.01), 16).unwrap(),
-            "Here an arena answers one caller in 25 % more time than malloc, and 16 callers no faster."
-        );
-        assert!(take_home(Some(1.0), Some(2.0), 16).unwrap().contains("same time as malloc"));
-        assert!(take_home(Some(1.0), Some(2.0), 16).unwrap().contains("0.50 times as fast"));
-        assert_eq!(take_home(None, Some(1.0), 16), None);
+    fn of(median: f64, low: f64, high: f64) -> Option<Ratio> {
+        Some(Ratio { median, interval: Some(Interval { low, high }) })
     }
 
     #[test]
-    fn the_line_to_take_home_fits_in_a_line() {
-        let line = take_home(Some(0.123), Some(0.0123), 16).unwrap();
-        assert!(line.chars().count() <= crate::console::print::WIDTH);
+    fn the_lines_to_take_home_are_honest_also_if_we_lose() {
+        assert_eq!(
+            take_home(of(0.6, 0.58, 0.61), of(0.4, 0.35, 0.5), 16).unwrap(),
+            [
+                "Here an arena answers one caller in 40 % less time than malloc: ahead (95 % interval 39 to 42 %).",
+                "It answers 16 callers 2.50 times as fast as malloc: ahead (95 % interval 2.00 to 2.86 times).",
+            ]
+        );
+        assert_eq!(
+            take_home(of(1.25, 1.2, 1.3), of(1.01, 0.98, 1.03), 16).unwrap(),
+            [
+                "Here an arena answers one caller in 25 % more time than malloc: behind (95 % interval 20 to 30 %).",
+                "It answers 16 callers 0.99 times as fast as malloc: level (95 % interval 0.97 to 1.02 times).",
+            ]
+        );
+        let lines = take_home(of(1.0, 0.9, 1.1), of(2.0, 1.9, 2.2), 16).unwrap();
+        assert!(lines[0].contains("in the same time as malloc: level"), "{lines:?}");
+        assert!(lines[1].contains("0.50 times as fast as malloc: behind"), "{lines:?}");
+        assert_eq!(take_home(None, of(1.0, 1.0, 1.0), 16), None);
+        let one_round = Some(Ratio { median: 0.6, interval: None });
+        let lines = take_home(one_round, one_round, 16).unwrap();
+        assert!(lines.iter().all(|line| line.contains("too few rounds")), "{lines:?}");
+    }
+
+    #[test]
+    fn the_lines_to_take_home_fit_in_lines() {
+        let lines = take_home(of(0.123, -0.1, 1.12), of(0.0123, 0.0121, 0.0125), 256).unwrap();
+        for line in lines {
+            assert!(line.chars().count() <= crate::console::print::WIDTH, "{line}");
+        }
     }
 }

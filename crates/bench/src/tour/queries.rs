@@ -135,8 +135,7 @@ pub fn answer(arguments: &QueriesArguments) -> Result<(), Failure> {
             responses: responses.into(),
         }));
     }
-    let printed = serde_json::to_string(&reports).map_err(|error| failed(error.to_string()))?;
-    crate::console::print::line(printed)
+    crate::console::print::json_line(&reports)
 }
 
 fn milliseconds(time: Duration) -> f64 {

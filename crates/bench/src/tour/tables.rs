@@ -1,9 +1,9 @@
 //! The tour's tables.
 
-use super::{ARENA, Entry, MALLOC};
+use super::{ARENA, AllocatorRounds, MALLOC};
 use crate::console::failure::Failure;
 use crate::console::print::{HEADING, line, styled};
-use crate::console::statistics::{median, ratio};
+use crate::console::statistics::{Ratio, Verdict, median};
 use crate::console::table::{Emphasis, Line, grouped, render, time};
 use crate::workloads::query::store::Store;
 use serde::Serialize;
@@ -21,6 +21,11 @@ pub struct MachineFigure {
     arena_ms: Option<f64>,
     /// The arena's time divided by malloc's, the median of the rounds.
     ratio: Option<f64>,
+    /// The 95 % interval of `ratio`.
+    ratio_low: Option<f64>,
+    ratio_high: Option<f64>,
+    /// `ahead`, `behind` or `level`.
+    ratio_verdict: Option<&'static str>,
 }
 
 /// One allocator at full size: a row of the sequential or the parallel table.
@@ -40,13 +45,13 @@ pub struct FullSizeFigure {
 }
 
 /// The figures of each context.
-pub fn machine(store: &Store, entries: &[Entry]) -> Vec<MachineFigure> {
+pub fn machine(store: &Store, entries: &[AllocatorRounds]) -> Vec<MachineFigure> {
     let of = |name: &str| entries.iter().find(|entry| entry.about.name == name);
     let (malloc, arena) = (of(MALLOC), of(ARENA));
     let contexts = store.contexts().into_iter().enumerate();
     contexts
         .filter_map(|(index, context)| {
-            let times = |entry: Option<&Entry>| {
+            let times = |entry: Option<&AllocatorRounds>| {
                 entry.map(|entry| entry.each(index, |report| report.responses.average_ms))
             };
             let middle = |times: &Option<Vec<Option<f64>>>| {
@@ -54,6 +59,9 @@ pub fn machine(store: &Store, entries: &[Entry]) -> Vec<MachineFigure> {
             };
             let any = malloc.or(arena)?.any(index).or_else(|| arena?.any(index))?;
             let (malloc, arena) = (times(malloc), times(arena));
+            let both = arena.as_ref().zip(malloc.as_ref());
+            let ratio = both.and_then(|(arena, malloc)| Ratio::of_rounds(arena, malloc));
+            let interval = ratio.and_then(|ratio| ratio.interval);
             Some(MachineFigure {
                 part: "machine",
                 context: context.to_owned(),
@@ -63,7 +71,10 @@ pub fn machine(store: &Store, entries: &[Entry]) -> Vec<MachineFigure> {
                 queries: any.queries,
                 malloc_ms: middle(&malloc),
                 arena_ms: middle(&arena),
-                ratio: arena.zip(malloc).and_then(|(arena, malloc)| ratio(&arena, &malloc)),
+                ratio: ratio.map(|ratio| ratio.median),
+                ratio_low: interval.map(|interval| interval.low),
+                ratio_high: interval.map(|interval| interval.high),
+                ratio_verdict: ratio.and_then(|ratio| ratio.verdict()).map(Verdict::word),
             })
         })
         .collect()
@@ -86,11 +97,26 @@ pub fn print_machine(
         grouped(store.dimensions() as u64),
     ))?;
     line("")?;
-    let head = ["context", "charts", "dimensions", "series", "malloc", "arena", "arena saves"];
+    let head = [
+        "context",
+        "charts",
+        "dimensions",
+        "series",
+        "malloc",
+        "arena",
+        "saves",
+        "95 % interval",
+        "verdict",
+    ];
     let lines: Vec<Line> = figures
         .iter()
         .map(|figure| {
-            let saves = figure.ratio.map(|ratio| format!("{:.0} %", (1.0 - ratio) * 100.0));
+            let percent = |ratio: f64| (1.0 - ratio) * 100.0;
+            let saves = figure.ratio.map(|ratio| format!("{:.0} %", percent(ratio)));
+            let ends = figure.ratio_low.zip(figure.ratio_high);
+            let interval =
+                ends.map(|(low, high)| format!("{:.0} to {:.0} %", percent(high), percent(low)));
+            let dash = || "-".to_owned();
             let cells = vec![
                 figure.context.clone(),
                 grouped(figure.charts as u64),
@@ -98,7 +124,9 @@ pub fn print_machine(
                 grouped(figure.series),
                 time(figure.malloc_ms),
                 time(figure.arena_ms),
-                saves.unwrap_or_else(|| "-".to_owned()),
+                saves.unwrap_or_else(dash),
+                interval.unwrap_or_else(dash),
+                figure.ratio_verdict.map_or_else(dash, str::to_owned),
             ];
             (Emphasis::Plain, cells)
         })
@@ -108,7 +136,7 @@ pub fn print_machine(
 }
 
 /// The figures of each allocator.
-pub fn full_size(part: &'static str, entries: &[Entry]) -> Vec<FullSizeFigure> {
+pub fn full_size(part: &'static str, entries: &[AllocatorRounds]) -> Vec<FullSizeFigure> {
     let mut figures: Vec<FullSizeFigure> = entries
         .iter()
         .map(|entry| {

@@ -1,19 +1,20 @@
 //! What a workload measures besides time and memory: the columns of its second table.
 
+use crate::console::statistics::{Interval, Verdict};
 use crate::workloads::file_scan;
 use crate::workloads::fixed_size::{CHURN_STEPS, Shape};
-use crate::workloads::kind::Kind;
+use crate::workloads::kind::WorkloadKind;
 use crate::workloads::locking;
 use crate::workloads::measurement::{
     ALLOC_SHARE, LIVE_BYTES, LOCKS_PER_OP, Measurement, Metric, NS_PER_OP, QUERIES,
     QUERIES_PER_SECOND, RESERVE_MS, RESPONSE_MS_AVG, RESPONSE_MS_MAX, RESPONSE_MS_MIN, RSS_STEPS,
-    SECOND_MS_AVG, SECOND_MS_MAX, SECONDS, SYSTEM_CALLS, Scale, USER_NS_PER_OP, USER_RATIO_TO_OWN,
-    WALK_NS_PER_NODE,
+    RatioMetric, SECOND_MS_AVG, SECOND_MS_MAX, SECONDS, SYSTEM_CALLS, Scale, USER_NS_PER_OP,
+    USER_RATIO_TO_OWN, WALK_NS_PER_NODE,
 };
 use crate::workloads::trees::{copy, many};
 use crate::workloads::workload::Workload;
 
-/// One column of a table, with a figure for each row.
+/// One column of a table, with a value for each row.
 #[derive(Debug, Clone)]
 pub struct Column {
     /// The heading.
@@ -23,12 +24,25 @@ pub struct Column {
     source: Source,
 }
 
+/// What a column has for one row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ColumnValue {
+    /// A figure.
+    Figure(f64),
+    /// The interval of a ratio.
+    Interval(Interval),
+    /// The verdict of a ratio.
+    Verdict(Verdict),
+}
+
 /// Where a column's figures come from.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Metric(&'static Metric),
     Label(&'static Metric, &'static str),
     Computed(fn(&Measurement) -> Option<f64>),
+    Interval(&'static RatioMetric),
+    Verdict(&'static RatioMetric),
 }
 
 impl Column {
@@ -49,12 +63,29 @@ impl Column {
         Self { heading: heading.to_owned(), scale, source: Source::Computed(figure) }
     }
 
-    /// A row's figure.
-    pub fn figure(&self, row: &Measurement) -> Option<f64> {
+    /// The columns of a ratio: the median, the interval and the verdict.
+    pub fn of_ratio(ratio: &'static RatioMetric) -> [Self; 3] {
+        let column = |heading: &str, source| Self {
+            heading: heading.to_owned(),
+            scale: Scale::Ratio,
+            source,
+        };
+        [
+            column("ratio", Source::Metric(&ratio.median)),
+            column("95 % interval", Source::Interval(ratio)),
+            column("verdict", Source::Verdict(ratio)),
+        ]
+    }
+
+    /// What it has for a row.
+    pub fn value(&self, row: &Measurement) -> Option<ColumnValue> {
+        let ratio = |metric| row.ratio(metric);
         match self.source {
-            Source::Metric(metric) => row.get(metric),
-            Source::Label(metric, label) => row.get_label(metric, label),
-            Source::Computed(figure) => figure(row),
+            Source::Metric(metric) => row.get(metric).map(ColumnValue::Figure),
+            Source::Label(metric, label) => row.get_label(metric, label).map(ColumnValue::Figure),
+            Source::Computed(figure) => figure(row).map(ColumnValue::Figure),
+            Source::Interval(metric) => ratio(metric)?.interval.map(ColumnValue::Interval),
+            Source::Verdict(metric) => ratio(metric)?.verdict().map(ColumnValue::Verdict),
         }
     }
 }
@@ -73,7 +104,7 @@ impl Workload {
     pub fn details(&self) -> Option<Details> {
         let unit = self.unit;
         let (names, columns) = match self.kind {
-            Kind::Query => (
+            WorkloadKind::Query => (
                 "allocator".to_owned(),
                 vec![
                     Column::of("transactions", &QUERIES),
@@ -85,7 +116,7 @@ impl Workload {
                     Column::of("in allocator", &ALLOC_SHARE),
                 ],
             ),
-            Kind::Handler => (
+            WorkloadKind::Handler => (
                 "allocator".to_owned(),
                 vec![
                     Column::of("in allocator", &ALLOC_SHARE),
@@ -97,7 +128,7 @@ impl Workload {
                     }),
                 ],
             ),
-            Kind::FixedSize(Shape::Tiers { .. }) => (
+            WorkloadKind::FixedSize(Shape::Tiers { .. }) => (
                 "allocator".to_owned(),
                 vec![
                     Column::of("boundary", &SECONDS),
@@ -106,29 +137,27 @@ impl Workload {
                     Column::of("worst second", &SECOND_MS_MAX),
                 ],
             ),
-            Kind::FixedSize(Shape::Churn) => memory(&CHURN_STEPS),
-            Kind::TreeCopy { .. } => memory(&copy::STEPS),
-            Kind::FixedSize(Shape::ManyTrees(_)) => {
+            WorkloadKind::FixedSize(Shape::Churn) => memory(&CHURN_STEPS),
+            WorkloadKind::TreeCopy { .. } => memory(&copy::STEPS),
+            WorkloadKind::FixedSize(Shape::ManyTrees(_)) => {
                 let (names, mut columns) = memory(&many::STEPS);
                 columns.push(Column::of("walk, ns/node", &WALK_NS_PER_NODE));
                 (names, columns)
             }
-            Kind::Locking => {
+            WorkloadKind::Locking => {
                 let labels = std::iter::once(locking::ALL_LOCKS).chain(locking::guarded());
                 let columns = labels.map(|label| Column::of_label(&LOCKS_PER_OP, label));
                 (format!("locks/{unit}"), columns.collect())
             }
-            Kind::Client(_) => (
-                "allocator".to_owned(),
-                vec![
-                    Column::of(&format!("user ns/{unit}"), &USER_NS_PER_OP),
-                    Column::of("ratio", &USER_RATIO_TO_OWN),
-                    Column::computed("of wall time", Scale::Share, |row| {
-                        Some(row.get(&USER_NS_PER_OP)? / row.get(&NS_PER_OP)?)
-                    }),
-                ],
-            ),
-            Kind::FileScan(_) => (
+            WorkloadKind::Client(_) => {
+                let mut columns = vec![Column::of(&format!("user ns/{unit}"), &USER_NS_PER_OP)];
+                columns.extend(Column::of_ratio(&USER_RATIO_TO_OWN));
+                columns.push(Column::computed("of wall time", Scale::Share, |row| {
+                    Some(row.get(&USER_NS_PER_OP)? / row.get(&NS_PER_OP)?)
+                }));
+                ("allocator".to_owned(), columns)
+            }
+            WorkloadKind::FileScan(_) => (
                 "per search".to_owned(),
                 vec![
                     Column::of("system calls", &SYSTEM_CALLS),
@@ -147,7 +176,7 @@ impl Workload {
         self.details().is_some_and(|details| {
             details.columns.iter().any(|column| match column.source {
                 Source::Metric(one) | Source::Label(one, _) => one == metric,
-                Source::Computed(_) => false,
+                Source::Computed(_) | Source::Interval(_) | Source::Verdict(_) => false,
             })
         })
     }

@@ -48,27 +48,27 @@ pub fn in_use() -> Option<&'static str> {
 
 /// While a value of this type lives, the calls of all threads are marked for [`sampled`].
 #[derive(Debug)]
-pub(crate) struct Marking(());
+pub(crate) struct Sampling(());
 
-/// The number of live [`Marking`]s.
-static MARKINGS: Mutex<usize> = Mutex::new(0);
+/// The number of live [`Sampling`]s.
+static SAMPLINGS: Mutex<usize> = Mutex::new(0);
 
-impl Marking {
+impl Sampling {
     /// Marks the calls of the malloc called `name`, which must be the chosen one.
     pub fn begin<G: crate::peers::Global>(name: &str) -> Self {
         assert_eq!(in_use(), Some(name), "only the program's global allocator can be marked");
-        let mut markings = MARKINGS.lock().unwrap_or_else(PoisonError::into_inner);
-        *markings += 1;
-        CURRENT.store(ptr::from_ref(Marked::<G>::CALLS).cast_mut(), Ordering::Relaxed);
+        let mut samplings = SAMPLINGS.lock().unwrap_or_else(PoisonError::into_inner);
+        *samplings += 1;
+        CURRENT.store(ptr::from_ref(SampledCalls::<G>::CALLS).cast_mut(), Ordering::Relaxed);
         Self(())
     }
 }
 
-impl Drop for Marking {
+impl Drop for Sampling {
     fn drop(&mut self) {
-        let mut markings = MARKINGS.lock().unwrap_or_else(PoisonError::into_inner);
-        *markings -= 1;
-        if *markings == 0 {
+        let mut samplings = SAMPLINGS.lock().unwrap_or_else(PoisonError::into_inner);
+        *samplings -= 1;
+        if *samplings == 0 {
             CURRENT.store(ptr::from_ref(chosen()).cast_mut(), Ordering::Relaxed);
         }
     }
@@ -162,9 +162,9 @@ static FIRST: GlobalCalls = {
 };
 
 /// Marks the calls of a malloc. Only the call itself, as in a program, is between the marks.
-struct Marked<G>(PhantomData<G>);
+struct SampledCalls<G>(PhantomData<G>);
 
-impl<G: crate::peers::Global> Marked<G> {
+impl<G: crate::peers::Global> SampledCalls<G> {
     const CALLS: &'static GlobalCalls = &GlobalCalls {
         alloc: Self::alloc,
         alloc_zeroed: Self::alloc_zeroed,
@@ -204,17 +204,15 @@ impl<G: crate::peers::Global> Marked<G> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peers::{About, Service, Visitor};
+    use crate::peers::{About, GlobalVisitor};
 
     struct Begin;
 
-    impl Visitor for Begin {
-        type Output = Marking;
+    impl GlobalVisitor for Begin {
+        type Output = Sampling;
 
-        const SERVICE: Service = Service::Global;
-
-        fn global<G: crate::peers::Global>(self, about: &'static About) -> Marking {
-            Marking::begin::<G>(about.name)
+        fn visit<G: crate::peers::Global>(self, about: &'static About) -> Sampling {
+            Sampling::begin::<G>(about.name)
         }
     }
 
@@ -231,13 +229,13 @@ mod tests {
     fn blocks_move_between_marked_and_unmarked_calls() {
         let before = vec![1u8; 100];
         let mut grown: Vec<u8> = Vec::with_capacity(10);
-        let marking = crate::peers::with(in_use().unwrap(), Begin).unwrap();
+        let sampling = Begin.with(in_use().unwrap()).unwrap();
         assert!(!ptr::eq(CURRENT.load(Ordering::Relaxed), chosen()));
         grown.extend(0..10);
         grown.reserve_exact(1000);
         let zeroed = vec![0u64; 100];
         drop(before);
-        drop(marking);
+        drop(sampling);
         grown.reserve_exact(5000);
         assert!(zeroed.iter().all(|word| *word == 0) && grown.iter().copied().eq(0..10));
         drop((zeroed, grown));

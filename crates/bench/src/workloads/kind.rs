@@ -4,7 +4,7 @@ use crate::workloads::fixed_size::Shape;
 
 /// What a workload does.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum WorkloadKind {
     /// Context queries.
     Query,
     /// The objects of queries with this number of dimensions.
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
     /// Reads of a configuration that all threads share.
     Published,
     /// A file searched by one of three programs.
-    FileScan(Program),
+    FileScan(FileSearch),
     /// Loops over the C header's inline functions.
     Inline(Inline),
     /// Containers of C++.
@@ -70,7 +70,7 @@ pub(crate) enum Inline {
 
 /// A program that searches a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Program {
+pub(crate) enum FileSearch {
     /// A system call for each byte.
     Read,
     /// One byte at a time from a buffer.

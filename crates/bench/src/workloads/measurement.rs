@@ -5,6 +5,7 @@
 //! A [`Metric`] says what a figure is. [`METRICS`] lists all metrics that JSON has; which of them
 //! belong to one workload alone says [`Workload::details`](super::Workload::details).
 
+use crate::console::statistics::{Interval, Ratio};
 use crate::workloads::task_threads::Steady;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -40,7 +41,7 @@ pub enum Scale {
     PerSecond,
     /// A part of a whole, from 0 to 1.
     Share,
-    /// One figure divided by another.
+    /// One figure divided by another: see [`RatioMetric`].
     Ratio,
 }
 
@@ -72,6 +73,31 @@ const fn labelled(key: &'static str, scale: Scale) -> Metric {
     Metric { labelled: true, ..median(key, scale) }
 }
 
+/// A figure divided by the same figure of another row: the median of the ratios of single rounds,
+/// with its 95 % interval and the verdict. JSON has a field for each of the four.
+#[derive(Debug, PartialEq, Eq)]
+pub struct RatioMetric {
+    /// The median.
+    pub median: Metric,
+    /// The lower end of the interval.
+    pub low: Metric,
+    /// The upper end of the interval.
+    pub high: Metric,
+    /// The verdict's name in JSON.
+    pub verdict: &'static str,
+}
+
+macro_rules! ratio {
+    ($key:literal) => {
+        RatioMetric {
+            median: median($key, Scale::Ratio),
+            low: median(concat!($key, "_low"), Scale::Ratio),
+            high: median(concat!($key, "_high"), Scale::Ratio),
+            verdict: concat!($key, "_verdict"),
+        }
+    };
+}
+
 /// Operations of one run, over all threads.
 pub static OPS: Metric = first("ops", Scale::Count);
 /// Wall time divided by the operations of all threads.
@@ -82,12 +108,14 @@ pub static NS_PER_OP_MIN: Metric = median("ns_per_op_min", Scale::Number);
 pub static NS_PER_OP_MAX: Metric = median("ns_per_op_max", Scale::Number);
 /// User time of all threads in the measured part, for each operation.
 pub static USER_NS_PER_OP: Metric = median("user_ns_per_op", Scale::Number);
-/// The row's time divided by the own row's, the median of the ratios of single rounds.
-pub static RATIO_TO_OWN: Metric = median("ratio_to_own", Scale::Ratio);
-/// The same ratio of user times.
-pub static USER_RATIO_TO_OWN: Metric = median("user_ratio_to_own", Scale::Ratio);
-/// The row's time divided by the best peer's, the median of the ratios of single rounds.
-pub static RATIO_TO_BEST_PEER: Metric = median("ratio_to_best_peer", Scale::Ratio);
+/// The row's time divided by the own row's.
+pub static RATIO_TO_OWN: RatioMetric = ratio!("ratio_to_own");
+/// The row's user time divided by the own row's.
+pub static USER_RATIO_TO_OWN: RatioMetric = ratio!("user_ratio_to_own");
+/// The row's time divided by the best peer's.
+pub static RATIO_TO_BEST_PEER: RatioMetric = ratio!("ratio_to_best_peer");
+/// The row's time divided by that of the same row in the other build.
+pub static RATIO_TO_OTHER_BUILD: RatioMetric = ratio!("ratio_to_other_build");
 /// Resident memory before the work, with the harness's own arrays.
 pub static BASE_RSS_BYTES: Metric = median("base_rss_bytes", Scale::Bytes);
 /// The peak of resident memory.
@@ -140,15 +168,24 @@ pub static ALLOC_SHARE: Metric = median("alloc_share", Scale::Share);
 pub static STEADY_QUERIES: Metric = first("steady_queries", Scale::Count);
 
 /// All metrics, in the order in which JSON has them.
-pub static METRICS: [&Metric; 31] = [
+pub static METRICS: [&Metric; 40] = [
     &OPS,
     &NS_PER_OP,
     &NS_PER_OP_MIN,
     &NS_PER_OP_MAX,
     &USER_NS_PER_OP,
-    &RATIO_TO_OWN,
-    &USER_RATIO_TO_OWN,
-    &RATIO_TO_BEST_PEER,
+    &RATIO_TO_OWN.median,
+    &RATIO_TO_OWN.low,
+    &RATIO_TO_OWN.high,
+    &USER_RATIO_TO_OWN.median,
+    &USER_RATIO_TO_OWN.low,
+    &USER_RATIO_TO_OWN.high,
+    &RATIO_TO_BEST_PEER.median,
+    &RATIO_TO_BEST_PEER.low,
+    &RATIO_TO_BEST_PEER.high,
+    &RATIO_TO_OTHER_BUILD.median,
+    &RATIO_TO_OTHER_BUILD.low,
+    &RATIO_TO_OTHER_BUILD.high,
     &BASE_RSS_BYTES,
     &PEAK_RSS_BYTES,
     &END_RSS_BYTES,
@@ -173,6 +210,10 @@ pub static METRICS: [&Metric; 31] = [
     &WALK_NS_PER_NODE,
     &ALLOC_SHARE,
 ];
+
+/// All ratios.
+pub static RATIOS: [&RatioMetric; 4] =
+    [&RATIO_TO_OWN, &USER_RATIO_TO_OWN, &RATIO_TO_BEST_PEER, &RATIO_TO_OTHER_BUILD];
 
 /// The figures of a run, or of several rounds of it, by metric and label. A figure that could not
 /// be measured is absent.
@@ -210,6 +251,23 @@ impl Measurement {
     /// Adds or replaces the figure of one label, if there is one.
     pub fn set_label(&mut self, metric: &Metric, label: &str, figure: impl Into<Option<f64>>) {
         self.insert(labelled_key(metric, label), figure.into());
+    }
+
+    /// Adds a ratio, if there is one, with its interval, if there is one.
+    pub fn set_ratio(&mut self, metric: &RatioMetric, ratio: Option<Ratio>) {
+        let interval = ratio.and_then(|ratio| ratio.interval);
+        self.set(&metric.median, ratio.map(|ratio| ratio.median));
+        self.set(&metric.low, interval.map(|interval| interval.low));
+        self.set(&metric.high, interval.map(|interval| interval.high));
+    }
+
+    /// A ratio, with its interval.
+    pub fn ratio(&self, metric: &RatioMetric) -> Option<Ratio> {
+        let interval = self.get(&metric.low).zip(self.get(&metric.high));
+        Some(Ratio {
+            median: self.get(&metric.median)?,
+            interval: interval.map(|(low, high)| Interval { low, high }),
+        })
     }
 
     /// Adds the figures of another record.
@@ -294,6 +352,20 @@ mod tests {
         for (index, metric) in METRICS.iter().enumerate() {
             assert!(METRICS[..index].iter().all(|other| other.key != metric.key), "{metric:?}");
             assert!(!metric.key.contains(LABEL), "{metric:?}");
+        }
+        for ratio in RATIOS {
+            assert!(METRICS.iter().all(|metric| metric.key != ratio.verdict), "{ratio:?}");
+        }
+    }
+
+    #[test]
+    fn a_ratio_keeps_its_interval_and_lacks_one_if_it_had_none() {
+        let interval = Some(Interval { low: 1.1, high: 1.3 });
+        for ratio in [Ratio { median: 1.2, interval }, Ratio { median: 1.2, interval: None }] {
+            let mut record = Measurement::default();
+            assert_eq!(record.ratio(&RATIO_TO_OWN), None);
+            record.set_ratio(&RATIO_TO_OWN, Some(ratio));
+            assert_eq!(record.ratio(&RATIO_TO_OWN), Some(ratio));
         }
     }
 

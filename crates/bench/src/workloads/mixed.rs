@@ -10,7 +10,7 @@
 //!
 //! 1. Between [`fill`] and [`empty`], each place has a live object of its thread, and its size is
 //!    stored with it.
-//! 2. An object is in one place, in one thread's handful, or in one queue. The code that takes it
+//! 2. An object is in one place, in one thread's batch, or in one queue. The code that takes it
 //!    out either frees it or moves it to another of these.
 //! 3. Every thread's allocator outlives all objects: none is dropped before the measured part has
 //!    ended for all threads, and by then each thread has freed everything that was handed to it.
@@ -35,15 +35,15 @@ pub const LIVE: usize = 10_000;
 /// One object in this many is freed by another thread.
 pub const REMOTE: usize = 20;
 
-/// The number of draws of a thread, which it repeats. It makes whole handfuls for other threads.
-const DRAWS: usize = REMOTE * HAND * 128;
+/// The number of draws of a thread, which it repeats. It makes whole batches for other threads.
+const DRAWS: usize = REMOTE * BATCH * 128;
 
-/// The objects of a handful, which a thread hands on together.
-const HAND: usize = 32;
+/// The objects of a batch, which a thread passes on together.
+const BATCH: usize = 32;
 
 /// The most objects on their way from one thread to the next. It is large enough that a thread
 /// whose neighbour waits for a processor has work for a time slice.
-const ROOM: usize = 8192;
+const QUEUE_CAPACITY: usize = 8192;
 
 /// An object and its size.
 #[derive(Clone, Copy)]
@@ -148,14 +148,14 @@ impl WorkerState {
     }
 }
 
-type End = Mutex<Option<(Producer<Object>, Consumer<Object>)>>;
+type QueueEnds = Mutex<Option<(Producer<Object>, Consumer<Object>)>>;
 
 /// Queues from each thread to the next one, whose slots have all been used once. For each thread:
 /// the producer of its queue, and the consumer of the queue from the thread before.
-fn ring(threads: usize) -> Vec<End> {
+fn ring(threads: usize) -> Vec<QueueEnds> {
     let (mut into, mut from): (Vec<_>, Vec<_>) = (0..threads)
         .map(|_| {
-            let (mut into, mut from) = RingBuffer::new(ROOM);
+            let (mut into, mut from) = RingBuffer::new(QUEUE_CAPACITY);
             while into.push(Object { at: NonNull::dangling(), size: 0 }).is_ok() {}
             while from.pop().is_ok() {}
             (into, from)
@@ -234,17 +234,17 @@ unsafe fn replace_in_ring<A: AnySize>(
     last: &mut Consumer<Object>,
 ) {
     let mut expected = rounds * (draws.len() / REMOTE);
-    let mut hand = [Object { at: NonNull::dangling(), size: 0 }; HAND];
+    let mut batch = [Object { at: NonNull::dangling(), size: 0 }; BATCH];
     let mut held = 0;
     for draws in (0..rounds).flat_map(|_| draws.chunks_exact(REMOTE)) {
         let [draw, others @ ..] = draws else { unreachable!("a chunk has some draws") };
         let place = &mut places[usize::from(draw.place)];
         // SAFETY: the caller's promise.
-        hand[held] = unsafe { place.assume_init() };
+        batch[held] = unsafe { place.assume_init() };
         place.write(new(own, draw.size));
         held += 1;
-        while held == HAND {
-            if next.push_entire_slice(&hand).is_ok() {
+        while held == BATCH {
+            if next.push_entire_slice(&batch).is_ok() {
                 held = 0;
             }
             // SAFETY: the caller's promise.
@@ -308,8 +308,12 @@ mod tests {
             assert!((1_000_000..1_250_000).contains(&bytes), "{bytes}");
         }
         let (_, audit) = audited(|| rounds::<Audited>(true, 2, 1, &Unobserved));
-        // Objects in the places, in the queues, and in each thread's handful.
-        assert!(audit.most_live <= 2 * (LIVE + ROOM + HAND) as u64, "{}", audit.most_live);
+        // Objects in the places, in the queues, and in each thread's batch.
+        assert!(
+            audit.most_live <= 2 * (LIVE + QUEUE_CAPACITY + BATCH) as u64,
+            "{}",
+            audit.most_live
+        );
     }
 
     #[test]

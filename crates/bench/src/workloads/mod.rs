@@ -107,7 +107,7 @@ static GLOBAL: Global = Global;
 #[cfg(feature = "catalogue")]
 pub use catalogue::{UnknownWorkload, catalogue};
 #[cfg(feature = "catalogue")]
-pub use details::{Column, Details};
+pub use details::{Column, ColumnValue, Details};
 #[cfg(feature = "catalogue")]
 pub use global::Global;
 #[cfg(feature = "catalogue")]
@@ -125,4 +125,4 @@ pub use task_threads::{Run, Steady, WARM_UP};
 #[cfg(feature = "catalogue")]
 pub use variant::Variant;
 #[cfg(feature = "catalogue")]
-pub use workload::{Load, Workload};
+pub use workload::{RunSpec, Workload};

@@ -10,7 +10,7 @@ use crate::workloads::run_error::RunError;
 use crate::workloads::setting::Effort;
 use crate::workloads::thread_group;
 use crate::workloads::variant::{TAKES_NO_MEMORY, Variant};
-use crate::workloads::workload::Load;
+use crate::workloads::workload::RunSpec;
 use allotment::{Published, ReadOnly, Sealed};
 use arc_swap::ArcSwap;
 use std::hint::black_box;
@@ -40,11 +40,11 @@ const URL: &str = "https://shop.example.org/server";
 const PORT: u16 = 8443;
 
 /// A way to share the configuration between threads.
-trait Shared: Sync + Sized {
+trait SharedConfiguration: Sync + Sized {
     fn new() -> Self;
 
-    /// Calls `look` with the URL and the port. The result does not borrow from them.
-    fn read(&self, look: impl FnOnce(&str, u16));
+    /// Calls `inspect` with the URL and the port. The result does not borrow from them.
+    fn read(&self, inspect: impl FnOnce(&str, u16));
 }
 
 /// The row with which ratios compare.
@@ -93,70 +93,73 @@ pub(crate) static VARIANTS: [Variant; 5] = [
     },
 ];
 
-impl Shared for Mutex<Configuration> {
+impl SharedConfiguration for Mutex<Configuration> {
     fn new() -> Self {
         Self::new(Configuration::new())
     }
 
     #[inline(always)]
-    fn read(&self, look: impl FnOnce(&str, u16)) {
+    fn read(&self, inspect: impl FnOnce(&str, u16)) {
         let configuration = self.lock().unwrap_or_else(PoisonError::into_inner);
-        look(&configuration.url, configuration.port);
+        inspect(&configuration.url, configuration.port);
     }
 }
 
-impl Shared for RwLock<Configuration> {
+impl SharedConfiguration for RwLock<Configuration> {
     fn new() -> Self {
         Self::new(Configuration::new())
     }
 
     #[inline(always)]
-    fn read(&self, look: impl FnOnce(&str, u16)) {
+    fn read(&self, inspect: impl FnOnce(&str, u16)) {
         let configuration = self.read().unwrap_or_else(PoisonError::into_inner);
-        look(&configuration.url, configuration.port);
+        inspect(&configuration.url, configuration.port);
     }
 }
 
-impl Shared for ArcSwap<Configuration> {
+impl SharedConfiguration for ArcSwap<Configuration> {
     fn new() -> Self {
         Self::from_pointee(Configuration::new())
     }
 
     #[inline(always)]
-    fn read(&self, look: impl FnOnce(&str, u16)) {
+    fn read(&self, inspect: impl FnOnce(&str, u16)) {
         let configuration = self.load();
-        look(&configuration.url, configuration.port);
+        inspect(&configuration.url, configuration.port);
     }
 }
 
-impl Shared for Sealed<SealedConfiguration<'static>> {
+impl SharedConfiguration for Sealed<SealedConfiguration<'static>> {
     fn new() -> Self {
         Self::new(|sealer| SealedConfiguration { url: sealer.str(URL), port: PORT })
     }
 
     #[inline(always)]
-    fn read(&self, look: impl FnOnce(&str, u16)) {
+    fn read(&self, inspect: impl FnOnce(&str, u16)) {
         let configuration = self.get();
-        look(configuration.url, configuration.port);
+        inspect(configuration.url, configuration.port);
     }
 }
 
-impl Shared for Published<Sealed<SealedConfiguration<'static>>> {
+impl SharedConfiguration for Published<Sealed<SealedConfiguration<'static>>> {
     fn new() -> Self {
-        Self::new(Shared::new())
+        Self::new(SharedConfiguration::new())
     }
 
     #[inline(always)]
-    fn read(&self, look: impl FnOnce(&str, u16)) {
+    fn read(&self, inspect: impl FnOnce(&str, u16)) {
         let generation = self.read();
         let configuration = generation.get();
-        look(configuration.url, configuration.port);
+        inspect(configuration.url, configuration.port);
     }
 }
 
-fn run<S: Shared>(load: &Load, observer: &dyn Observer) -> Result<Measurement, RunError> {
-    let threads = load.setting.threads;
-    let reads = reads(threads, load.effort);
+fn run<S: SharedConfiguration>(
+    spec: &RunSpec,
+    observer: &dyn Observer,
+) -> Result<Measurement, RunError> {
+    let threads = spec.setting.threads;
+    let reads = reads(threads, spec.effort);
     let shared = S::new();
     let walls = thread_group::run(
         threads,
@@ -174,7 +177,7 @@ fn reads(threads: usize, effort: Effort) -> u64 {
 }
 
 #[inline(never)]
-fn read_often<S: Shared>(shared: &S, reads: u64) {
+fn read_often<S: SharedConfiguration>(shared: &S, reads: u64) {
     for _ in 0..reads {
         // `black_box` hides the address. Otherwise the compiler could load once for all iterations.
         black_box(shared).read(|url, port| {
@@ -189,7 +192,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    fn reads_what_was_published<S: Shared>() {
+    fn reads_what_was_published<S: SharedConfiguration>() {
         let shared = S::new();
         let seen = Cell::new(0);
         shared.read(|url, port| {

@@ -1,8 +1,11 @@
 //! One run of one workload with one allocator.
 
-use crate::peers::{About, Allocator, AnySize, Global, Placement, Service, Visitor};
+use crate::peers::{
+    About, Allocator, AnySize, AnySizeVisitor, Global, GlobalVisitor, Placement, PlacementVisitor,
+    TaskVisitor,
+};
 use crate::workloads::fixed_size::Shape;
-use crate::workloads::kind::Kind;
+use crate::workloads::kind::WorkloadKind;
 use crate::workloads::measurement::{
     ALLOC_SHARE, LIVE_BYTES, Measurement, RESPONSE_MS_AVG, RESPONSE_MS_MAX, RESPONSE_MS_MIN,
     milliseconds,
@@ -15,11 +18,11 @@ use crate::workloads::subject::Subject;
 use crate::workloads::support::can_run;
 use crate::workloads::task_threads::Run;
 use crate::workloads::trees::copy;
-use crate::workloads::workload::Load;
+use crate::workloads::workload::RunSpec;
 use crate::workloads::{global, grow, handler, mixed, objects, scope};
 use std::time::Duration;
 
-impl Load {
+impl RunSpec {
     /// Runs it with the allocator or the variant called `allocator`.
     pub fn measure(
         &self,
@@ -32,7 +35,7 @@ impl Load {
         let threads = self.setting.threads;
         let tasks = self.workload.tasks(threads, self.effort);
         let (ops_a_task, live_a_thread) = match self.workload.kind {
-            Kind::Query => {
+            WorkloadKind::Query => {
                 let (store, questions) = full_size();
                 let outcome = self.queries(&store, &questions).measure(allocator, observer)?;
                 let ms =
@@ -43,34 +46,36 @@ impl Load {
                     .with(&RESPONSE_MS_MIN, ms(|responses| responses.min))
                     .with(&RESPONSE_MS_MAX, ms(|responses| responses.max)));
             }
-            Kind::FixedSize(shape) => {
+            WorkloadKind::FixedSize(shape) => {
                 return Ok(shape.measure(allocator, threads, self.effort, observer)?);
             }
-            Kind::TreeCopy { exponent } => {
+            WorkloadKind::TreeCopy { exponent } => {
                 let amount = copy::Amount::of(exponent, self.effort);
-                return Ok(crate::peers::with(allocator, TreeCopy { amount, observer })?);
+                return Ok(TreeCopy { amount, observer }.with(allocator)?);
             }
-            Kind::Mixed { remote } => {
-                let mixed = Mixed { remote, load: self, observer };
-                return Ok(crate::peers::with(allocator, mixed)?);
+            WorkloadKind::Mixed { remote } => {
+                let mixed = Mixed { remote, spec: self, observer };
+                return Ok(mixed.with(allocator)?);
             }
-            Kind::Objects { dimensions } => return self.objects(dimensions, allocator, observer),
-            Kind::Grow => (grow::REPLY_BYTES as u64, Some(grow::REPLY_BYTES as u64)),
-            Kind::Scope { .. } => (scope::OBJECTS as u64, Some(scope::live_bytes())),
-            Kind::Handler => (1, None),
-            Kind::Inline(_)
-            | Kind::Container(_)
-            | Kind::Client(_)
-            | Kind::Locking
-            | Kind::Published
-            | Kind::FileScan(_) => {
+            WorkloadKind::Objects { dimensions } => {
+                return self.objects(dimensions, allocator, observer);
+            }
+            WorkloadKind::Grow => (grow::REPLY_BYTES as u64, Some(grow::REPLY_BYTES as u64)),
+            WorkloadKind::Scope { .. } => (scope::OBJECTS as u64, Some(scope::live_bytes())),
+            WorkloadKind::Handler => (1, None),
+            WorkloadKind::Inline(_)
+            | WorkloadKind::Container(_)
+            | WorkloadKind::Client(_)
+            | WorkloadKind::Locking
+            | WorkloadKind::Published
+            | WorkloadKind::FileScan(_) => {
                 unreachable!("its rows are variants")
             }
         };
-        let run = if self.workload.kind == Kind::Handler {
-            crate::peers::with(allocator, Serve { threads, requests: tasks, observer })?
+        let run = if self.workload.kind == WorkloadKind::Handler {
+            Serve { threads, requests: tasks, observer }.with(allocator)?
         } else {
-            crate::peers::with(allocator, Alike { load: self, tasks, observer })?
+            EqualTasks { spec: self, tasks, observer }.with(allocator)?
         };
         let tasks = tasks * threads as u64;
         let live_bytes = live_a_thread.map(|bytes: u64| (threads as u64 * bytes) as f64);
@@ -88,7 +93,7 @@ impl Load {
     ) -> Result<Measurement, RunError> {
         let threads = self.setting.threads;
         let tasks = self.workload.tasks(threads, self.effort);
-        let run = crate::peers::with(allocator, Objects { threads, dimensions, tasks, observer })?;
+        let run = Objects { threads, dimensions, tasks, observer }.with(allocator)?;
         Ok(objects::outcome(&run, threads, dimensions, tasks))
     }
 
@@ -109,9 +114,9 @@ impl Load {
         if !self.workload.measures(&ALLOC_SHARE) {
             return Ok(None);
         }
-        if self.workload.kind == Kind::Handler {
+        if self.workload.kind == WorkloadKind::Handler {
             let share = HandlersShare { threads: self.setting.threads, time: SHARE_TIME };
-            return Ok(crate::peers::with(allocator, share)?);
+            return Ok(share.with(allocator)?);
         }
         let (store, questions) = full_size();
         let mut queries = self.queries(&store, &questions);
@@ -135,7 +140,7 @@ impl Load {
             lacks,
         })?;
         match global::in_use() {
-            in_use if workload.kind == Kind::Handler && in_use != Some(subject.name()) => {
+            in_use if workload.kind == WorkloadKind::Handler && in_use != Some(subject.name()) => {
                 let allocator = subject.name();
                 Err(RunError::Global { allocator, workload: workload.name, in_use })
             }
@@ -165,35 +170,39 @@ pub fn full_size() -> (Store, [Question; 1]) {
 }
 
 /// A workload in which every worker does the same number of tasks.
-struct Alike<'l> {
-    load: &'l Load,
+struct EqualTasks<'l> {
+    spec: &'l RunSpec,
     tasks: u64,
     observer: &'l dyn Observer,
 }
 
-impl Visitor for Alike<'_> {
+impl TaskVisitor for EqualTasks<'_> {
     type Output = Run<()>;
 
-    const SERVICE: Service = Service::Tasks;
-
-    fn tasks<A: Allocator>(self, _: &'static About) -> Run<()> {
-        let threads = self.load.setting.threads;
-        match self.load.workload.kind {
-            Kind::Grow => grow::run::<A>(threads, self.tasks, self.observer),
-            Kind::Scope { exit: false } => scope::run::<A>(threads, self.tasks, self.observer),
-            Kind::Scope { exit: true } => scope::run_exits::<A>(threads, self.tasks, self.observer),
-            Kind::Query => unreachable!("its workers share the queries"),
-            Kind::Objects { .. } => unreachable!("they are `Objects`"),
-            Kind::Handler => unreachable!("its allocator is the program's"),
-            Kind::FixedSize(_) | Kind::TreeCopy { .. } | Kind::Mixed { .. } => {
+    fn visit<A: Allocator>(self, _: &'static About) -> Run<()> {
+        let threads = self.spec.setting.threads;
+        match self.spec.workload.kind {
+            WorkloadKind::Grow => grow::run::<A>(threads, self.tasks, self.observer),
+            WorkloadKind::Scope { exit: false } => {
+                scope::run::<A>(threads, self.tasks, self.observer)
+            }
+            WorkloadKind::Scope { exit: true } => {
+                scope::run_exits::<A>(threads, self.tasks, self.observer)
+            }
+            WorkloadKind::Query => unreachable!("its workers share the queries"),
+            WorkloadKind::Objects { .. } => unreachable!("they are `Objects`"),
+            WorkloadKind::Handler => unreachable!("its allocator is the program's"),
+            WorkloadKind::FixedSize(_)
+            | WorkloadKind::TreeCopy { .. }
+            | WorkloadKind::Mixed { .. } => {
                 unreachable!("it has no tasks")
             }
-            Kind::Inline(_)
-            | Kind::Container(_)
-            | Kind::Client(_)
-            | Kind::Locking
-            | Kind::Published
-            | Kind::FileScan(_) => {
+            WorkloadKind::Inline(_)
+            | WorkloadKind::Container(_)
+            | WorkloadKind::Client(_)
+            | WorkloadKind::Locking
+            | WorkloadKind::Published
+            | WorkloadKind::FileScan(_) => {
                 unreachable!("its rows are variants")
             }
         }
@@ -208,12 +217,10 @@ struct Objects<'w> {
     observer: &'w dyn Observer,
 }
 
-impl Visitor for Objects<'_> {
+impl TaskVisitor for Objects<'_> {
     type Output = Run<()>;
 
-    const SERVICE: Service = Service::Tasks;
-
-    fn tasks<A: Allocator>(self, _: &'static About) -> Run<()> {
+    fn visit<A: Allocator>(self, _: &'static About) -> Run<()> {
         objects::run::<A>(self.threads, self.dimensions, self.tasks, self.observer)
     }
 }
@@ -221,17 +228,15 @@ impl Visitor for Objects<'_> {
 /// Objects of any size that belong to no task.
 struct Mixed<'l> {
     remote: bool,
-    load: &'l Load,
+    spec: &'l RunSpec,
     observer: &'l dyn Observer,
 }
 
-impl Visitor for Mixed<'_> {
+impl AnySizeVisitor for Mixed<'_> {
     type Output = Measurement;
 
-    const SERVICE: Service = Service::AnySize;
-
-    fn any_size<A: AnySize>(self, _: &'static About) -> Measurement {
-        mixed::run::<A>(self.remote, self.load.setting.threads, self.load.effort, self.observer)
+    fn visit<A: AnySize>(self, _: &'static About) -> Measurement {
+        mixed::run::<A>(self.remote, self.spec.setting.threads, self.spec.effort, self.observer)
     }
 }
 
@@ -242,12 +247,10 @@ struct Serve<'w> {
     observer: &'w dyn Observer,
 }
 
-impl Visitor for Serve<'_> {
+impl GlobalVisitor for Serve<'_> {
     type Output = Run<()>;
 
-    const SERVICE: Service = Service::Global;
-
-    fn global<G: Global>(self, _: &'static About) -> Run<()> {
+    fn visit<G: Global>(self, _: &'static About) -> Run<()> {
         handler::run::<G>(self.threads, self.requests, self.observer)
     }
 }
@@ -261,12 +264,10 @@ struct HandlersShare {
 /// About 24,000 samples. A share of a tenth is then accurate to about 2 % of itself.
 const SHARE_TIME: Duration = Duration::from_millis(1200);
 
-impl Visitor for HandlersShare {
+impl GlobalVisitor for HandlersShare {
     type Output = Option<f64>;
 
-    const SERVICE: Service = Service::Global;
-
-    fn global<G: Global>(self, about: &'static About) -> Option<f64> {
+    fn visit<G: Global>(self, about: &'static About) -> Option<f64> {
         handler::share::<G>(about.name, self.threads, self.time)
     }
 }
@@ -277,12 +278,10 @@ struct TreeCopy<'w> {
     observer: &'w dyn Observer,
 }
 
-impl Visitor for TreeCopy<'_> {
+impl PlacementVisitor for TreeCopy<'_> {
     type Output = Measurement;
 
-    const SERVICE: Service = Service::Placement;
-
-    fn placement<P: Placement>(self, _: &'static About) -> Measurement {
+    fn visit<P: Placement>(self, _: &'static About) -> Measurement {
         copy::run::<P>(self.amount, self.observer)
     }
 }
@@ -296,9 +295,9 @@ mod tests {
     use crate::workloads::setting::Effort;
     use crate::workloads::workload::Workload;
 
-    fn load(name: &str, threads: usize) -> Load {
+    fn load(name: &str, threads: usize) -> RunSpec {
         let workload = Workload::named(name).unwrap();
-        Load { workload, setting: workload.setting(threads), effort: Effort::Quick }
+        RunSpec { workload, setting: workload.setting(threads), effort: Effort::Quick }
     }
 
     #[test]

@@ -33,9 +33,9 @@ thread_local! {
     /// Whether the thread is in a call.
     static INSIDE: AtomicBool = const { AtomicBool::new(false) };
     /// Samples that found the thread in a call.
-    static FOUND: AtomicU64 = const { AtomicU64::new(0) };
+    static IN_CALLS: AtomicU64 = const { AtomicU64::new(0) };
     /// All samples.
-    static LOOKS: AtomicU64 = const { AtomicU64::new(0) };
+    static ALL: AtomicU64 = const { AtomicU64::new(0) };
 }
 
 /// Marks the thread as inside a call.
@@ -53,53 +53,53 @@ pub(crate) fn leave() {
 }
 
 /// The signal handler. While it runs, no other code writes this thread's counters.
-extern "C" fn look(_: c_int) {
+extern "C" fn sample(_: c_int) {
     let count = |counter: &AtomicU64| {
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     };
-    LOOKS.with(count);
+    ALL.with(count);
     if INSIDE.with(|inside| inside.load(Ordering::Relaxed)) {
-        FOUND.with(count);
+        IN_CALLS.with(count);
     }
 }
 
 /// The samples of one thread or of several.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CaseResults {
+pub(crate) struct Samples {
     inside: u64,
-    looks: u64,
+    all: u64,
 }
 
-impl CaseResults {
+impl Samples {
     pub fn and(self, other: Self) -> Self {
-        Self { inside: self.inside + other.inside, looks: self.looks + other.looks }
+        Self { inside: self.inside + other.inside, all: self.all + other.all }
     }
 
     /// The part of the time inside calls, from 0 to 1; `None` if there was no sample.
     pub fn share(self) -> Option<f64> {
-        (self.looks > 0).then(|| self.inside as f64 / self.looks as f64)
+        (self.all > 0).then(|| self.inside as f64 / self.all as f64)
     }
 }
 
 /// Samples the calling thread during `work`. There are no samples if the system has no such timers.
-pub(crate) fn while_looking(work: impl FnOnce()) -> CaseResults {
-    let now = || CaseResults {
-        inside: FOUND.with(|found| found.load(Ordering::Relaxed)),
-        looks: LOOKS.with(|looks| looks.load(Ordering::Relaxed)),
+pub(crate) fn while_sampling(work: impl FnOnce()) -> Samples {
+    let now = || Samples {
+        inside: IN_CALLS.with(|found| found.load(Ordering::Relaxed)),
+        all: ALL.with(|all| all.load(Ordering::Relaxed)),
     };
     let before = now();
     let timer = timer();
     work();
     drop(timer);
     let after = now();
-    CaseResults { inside: after.inside - before.inside, looks: after.looks - before.looks }
+    Samples { inside: after.inside - before.inside, all: after.all - before.all }
 }
 
 /// A timer that interrupts the calling thread, until it is dropped.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn timer() -> Option<Timer> {
     let signal = Signal::SIGPROF;
-    let handler = SigHandler::Handler(look);
+    let handler = SigHandler::Handler(sample);
     let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
     // SAFETY: the handler may be called at any time (invariant 1).
     unsafe { sigaction(signal, &action) }.ok()?;
@@ -112,7 +112,7 @@ fn timer() -> Option<Timer> {
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 fn timer() {
-    let _ = (INTERVAL, look);
+    let _ = (INTERVAL, sample);
 }
 
 #[cfg(test)]
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn the_share_is_the_part_of_the_work() {
         let began = Instant::now();
-        let found = while_looking(|| {
+        let found = while_sampling(|| {
             while began.elapsed() < Duration::from_millis(600) {
                 busy(3_000);
                 enter();
@@ -143,17 +143,17 @@ mod tests {
         // About a quarter: the two loops need not run at the same speed.
         assert!((0.1..0.4).contains(&share), "{share} of {found:?}");
         // This thread is not sampled any more.
-        let before = LOOKS.with(|looks| looks.load(Ordering::Relaxed));
-        let elsewhere = std::thread::spawn(|| while_looking(|| busy(10_000_000)));
+        let before = ALL.with(|all| all.load(Ordering::Relaxed));
+        let elsewhere = std::thread::spawn(|| while_sampling(|| busy(10_000_000)));
         busy(10_000_000);
         assert!(elsewhere.join().unwrap().inside == 0);
-        assert_eq!(LOOKS.with(|looks| looks.load(Ordering::Relaxed)), before);
+        assert_eq!(ALL.with(|all| all.load(Ordering::Relaxed)), before);
     }
 
     #[test]
-    fn without_a_look_there_is_no_share() {
-        assert_eq!(CaseResults::default().share(), None);
-        let both = CaseResults { inside: 1, looks: 3 }.and(CaseResults { inside: 2, looks: 9 });
+    fn without_a_sample_there_is_no_share() {
+        assert_eq!(Samples::default().share(), None);
+        let both = Samples { inside: 1, all: 3 }.and(Samples { inside: 2, all: 9 });
         assert_eq!(both.share(), Some(0.25));
     }
 }

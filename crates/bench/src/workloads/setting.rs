@@ -1,5 +1,6 @@
 //! Threads, callers, and the amount of work of a run.
 
+use crate::console::table::counted;
 use std::fmt;
 
 /// The number of threads and callers of a run.
@@ -13,13 +14,12 @@ pub struct Setting {
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let s = |count: usize| if count == 1 { "" } else { "s" };
         match self.callers {
             Some(1) => f.write_str("1 caller"),
             Some(callers) => {
-                write!(f, "{callers} callers, {} worker{}", self.threads, s(self.threads))
+                write!(f, "{callers} callers, {}", counted(self.threads, "worker"))
             }
-            None => write!(f, "{} thread{}", self.threads, s(self.threads)),
+            None => f.write_str(&counted(self.threads, "thread")),
         }
     }
 }
@@ -44,9 +44,8 @@ impl Threads {
 
 impl fmt::Display for Threads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let s = if self.count == 1 { "" } else { "s" };
         let more = if self.or_more { " or more" } else { "" };
-        write!(f, "{} thread{s}{more}", self.count)
+        write!(f, "{}{more}", counted(self.count, "thread"))
     }
 }
 

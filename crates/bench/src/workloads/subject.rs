@@ -1,5 +1,6 @@
 //! The subject of a row: an allocator, or a variant of the work.
 
+use crate::console::print::listed;
 use crate::peers::About;
 use crate::workloads::catalogue::catalogue;
 use crate::workloads::run_error::UnknownRow;
@@ -125,19 +126,10 @@ impl fmt::Display for UnknownRow {
             write!(f, "unknown row '{}'", self.unknown.name())?;
         }
         for workload in &self.with_variants {
-            write!(f, "; {} has {}", workload.name, listed(workload.variants()))?;
+            let names = workload.variants().iter().map(|variant| variant.name);
+            write!(f, "; {} has {}", workload.name, listed(names))?;
         }
         Ok(())
-    }
-}
-
-/// `mutex, rwlock and arc-swap`.
-pub(crate) fn listed(variants: &[Variant]) -> String {
-    let names: Vec<&str> = variants.iter().map(|variant| variant.name).collect();
-    match names.split_last() {
-        Some((last, [])) => (*last).to_owned(),
-        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
-        None => String::new(),
     }
 }
 

@@ -1,12 +1,13 @@
 //! Which rows can't run which workloads, and why.
 
+use crate::console::print::listed;
 use crate::peers::{About, FreedBy};
 use crate::workloads::catalogue::catalogue;
 use crate::workloads::fixed_size::Shape;
 use crate::workloads::global;
-use crate::workloads::kind::Kind;
+use crate::workloads::kind::WorkloadKind;
 use crate::workloads::run_error::{RunError, Unsupported};
-use crate::workloads::subject::{Subject, listed};
+use crate::workloads::subject::Subject;
 use crate::workloads::variant::Variant;
 use crate::workloads::workload::Workload;
 use std::fmt;
@@ -56,7 +57,8 @@ impl fmt::Display for Unsupported {
         f.write_str(match *self {
             Self::Variants(workload) => {
                 let variants = Workload::named(workload).map_or(&[][..], Workload::variants);
-                return write!(f, "the rows of {workload} are {}", listed(variants));
+                let names = variants.iter().map(|variant| variant.name);
+                return write!(f, "the rows of {workload} are {}", listed(names));
             }
             Self::VariantOf(workload) => return write!(f, "it is a row of {workload} only"),
             Self::AnySize => "it serves a fixed set of sizes only",
@@ -94,14 +96,14 @@ pub fn can_run(workload: &Workload, subject: Subject, threads: usize) -> Result<
 
 /// [`can_run`] for an allocator, and for a workload whose rows are allocators.
 fn serves(allocator: &About, workload: &Workload, threads: usize) -> Result<(), Unsupported> {
-    let is_placement = allocator.kind == crate::peers::Kind::Placement;
+    let is_placement = allocator.kind == crate::peers::AllocatorKind::Placement;
     let shape = match workload.kind {
-        Kind::TreeCopy { .. } if is_placement => return Ok(()),
-        Kind::TreeCopy { .. } => return Err(Unsupported::Placement),
+        WorkloadKind::TreeCopy { .. } if is_placement => return Ok(()),
+        WorkloadKind::TreeCopy { .. } => return Err(Unsupported::Placement),
         _ if is_placement => return Err(Unsupported::Allocator),
-        Kind::Handler if allocator.global => return Ok(()),
-        Kind::Handler => return Err(Unsupported::Global),
-        Kind::Mixed { remote } => {
+        WorkloadKind::Handler if allocator.global => return Ok(()),
+        WorkloadKind::Handler => return Err(Unsupported::Global),
+        WorkloadKind::Mixed { remote } => {
             return match allocator.lasting {
                 Some(FreedBy::ItsThread) if remote => Err(Unsupported::FreesElsewhere),
                 Some(_) => Ok(()),
@@ -110,20 +112,25 @@ fn serves(allocator: &About, workload: &Workload, threads: usize) -> Result<(), 
             };
         }
         _ if workload.has_tasks() && !allocator.tasks => return Err(Unsupported::SeveralSizes),
-        Kind::Query | Kind::Grow | Kind::Scope { .. } if !allocator.any_size => {
+        WorkloadKind::Query | WorkloadKind::Grow | WorkloadKind::Scope { .. }
+            if !allocator.any_size =>
+        {
             return Err(Unsupported::AnySize);
         }
-        Kind::Scope { .. } if !allocator.frees_within_tasks => {
+        WorkloadKind::Scope { .. } if !allocator.frees_within_tasks => {
             return Err(Unsupported::FreesWithinTasks);
         }
-        Kind::Query | Kind::Grow | Kind::Scope { .. } | Kind::Objects { .. } => return Ok(()),
-        Kind::FixedSize(shape) => shape,
-        Kind::Inline(_)
-        | Kind::Container(_)
-        | Kind::Client(_)
-        | Kind::Locking
-        | Kind::Published
-        | Kind::FileScan(_) => {
+        WorkloadKind::Query
+        | WorkloadKind::Grow
+        | WorkloadKind::Scope { .. }
+        | WorkloadKind::Objects { .. } => return Ok(()),
+        WorkloadKind::FixedSize(shape) => shape,
+        WorkloadKind::Inline(_)
+        | WorkloadKind::Container(_)
+        | WorkloadKind::Client(_)
+        | WorkloadKind::Locking
+        | WorkloadKind::Published
+        | WorkloadKind::FileScan(_) => {
             return Err(Unsupported::Variants(workload.name));
         }
     };

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_watch_is_told_of_each_step_once_and_in_order() {
+    fn the_observer_gets_each_event_once_and_in_order() {
         for threads in [1, 3] {
             let diary = Diary::default();
             let done = AtomicUsize::new(0);

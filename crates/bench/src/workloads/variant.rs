@@ -3,7 +3,7 @@
 use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
 use crate::workloads::run_error::RunError;
-use crate::workloads::workload::Load;
+use crate::workloads::workload::RunSpec;
 use std::fmt;
 
 /// One variant.
@@ -19,7 +19,7 @@ pub struct Variant {
     pub peer: bool,
     /// The row that its time is compared with, if that is not the workload's own row.
     pub own: Option<&'static str>,
-    pub(crate) run: fn(&Load, &dyn Observer) -> Result<Measurement, RunError>,
+    pub(crate) run: fn(&RunSpec, &dyn Observer) -> Result<Measurement, RunError>,
 }
 
 impl fmt::Debug for Variant {

@@ -1,6 +1,6 @@
 //! A workload, and a run of it.
 
-use crate::workloads::kind::Kind;
+use crate::workloads::kind::WorkloadKind;
 use crate::workloads::setting::{Effort, Setting};
 
 /// One workload of the benchmark.
@@ -12,12 +12,12 @@ pub struct Workload {
     pub meaning: &'static str,
     /// What one operation is.
     pub unit: &'static str,
-    pub(crate) kind: Kind,
+    pub(crate) kind: WorkloadKind,
 }
 
 /// What to run.
 #[derive(Debug, Clone, Copy)]
-pub struct Load {
+pub struct RunSpec {
     /// The workload to run.
     pub workload: &'static Workload,
     /// The numbers of threads and callers.

@@ -151,8 +151,9 @@ fn objects_of_any_size_are_rows_of_every_malloc() {
             run(&["bench", workload, "--quick", "--rounds", "1", "--threads", "2", "--json"]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         let rows = json_lines(&output);
-        for about in
-            bench::peers::known().iter().filter(|about| about.kind == bench::peers::Kind::Malloc)
+        for about in bench::peers::known()
+            .iter()
+            .filter(|about| about.kind == bench::peers::AllocatorKind::Malloc)
         {
             let row = rows.iter().find(|row| row["allocator"] == about.name);
             let row = row.unwrap_or_else(|| panic!("{workload} lacks {}", about.name));

@@ -17,44 +17,44 @@ use ::bump_scope::alloc::Allocator as _;
 use ::bump_scope::traits::BumpAllocatorTyped as _;
 
 use crate::peers::about::Listed;
-use crate::peers::{About, Allocator, Kind, Task};
+use crate::peers::{About, Allocator, AllocatorKind, Task};
 
 /// One for each thread.
-pub(crate) struct Reset(Bump);
+pub(crate) struct ResetBumpScope(Bump);
 
 /// A task that borrows its thread's `Bump`.
-pub(crate) struct ResetTask<'t>(&'t mut Bump);
+pub(crate) struct ResetBumpScopeTask<'t>(&'t mut Bump);
 
-impl Listed for Reset {
+impl Listed for ResetBumpScope {
     const ABOUT: About = About::peer(
-        Kind::Arena,
+        AllocatorKind::Arena,
         "bump-scope",
         "bump-scope 2.4.1",
         "each thread keeps its largest chunk; the others go back to the C library's malloc when a task ends",
     );
 }
 
-impl Allocator for Reset {
-    type Task<'t> = ResetTask<'t>;
+impl Allocator for ResetBumpScope {
+    type Task<'t> = ResetBumpScopeTask<'t>;
 
     fn start() -> Self {
         Self(Bump::new())
     }
 
     #[inline]
-    fn begin(&mut self) -> ResetTask<'_> {
-        ResetTask(&mut self.0)
+    fn begin(&mut self) -> ResetBumpScopeTask<'_> {
+        ResetBumpScopeTask(&mut self.0)
     }
 }
 
-impl Drop for ResetTask<'_> {
+impl Drop for ResetBumpScopeTask<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.reset();
     }
 }
 
-impl Task for ResetTask<'_> {
+impl Task for ResetBumpScopeTask<'_> {
     const FREED_TOGETHER: bool = true;
 
     #[inline]

@@ -17,47 +17,47 @@ use ::bumpalo::Bump;
 use allocator_api2::alloc::Allocator as _;
 
 use crate::peers::about::Listed;
-use crate::peers::{About, Allocator, Kind, Task};
+use crate::peers::{About, Allocator, AllocatorKind, Task};
 
 const ORIGIN: &str = "bumpalo 3.20.3";
 
 /// `bumpalo`: a new `Bump` for each task.
-pub(crate) struct New;
+pub(crate) struct NewBump;
 
 /// A task with a `Bump` of its own.
-pub(crate) struct NewTask(Bump);
+pub(crate) struct NewBumpTask(Bump);
 
 /// `bumpalo-reset`: one `Bump` for each thread.
-pub(crate) struct Reset(Bump);
+pub(crate) struct ResetBump(Bump);
 
 /// A task that borrows its thread's `Bump`.
-pub(crate) struct ResetTask<'t>(&'t mut Bump);
+pub(crate) struct ResetBumpTask<'t>(&'t mut Bump);
 
-impl Listed for New {
+impl Listed for NewBump {
     const ABOUT: About = About::peer(
-        Kind::Arena,
+        AllocatorKind::Arena,
         "bumpalo",
         ORIGIN,
         "every chunk goes back to the C library's malloc when its task ends",
     );
 }
 
-impl Allocator for New {
-    type Task<'t> = NewTask;
+impl Allocator for NewBump {
+    type Task<'t> = NewBumpTask;
 
     fn start() -> Self {
         Self
     }
 
     #[inline]
-    fn begin(&mut self) -> NewTask {
-        NewTask(Bump::new())
+    fn begin(&mut self) -> NewBumpTask {
+        NewBumpTask(Bump::new())
     }
 }
 
-impl Listed for Reset {
+impl Listed for ResetBump {
     const ABOUT: About = About::peer(
-        Kind::Arena,
+        AllocatorKind::Arena,
         "bumpalo-reset",
         ORIGIN,
         "each thread keeps its newest and largest chunk; the others go back to the C library's malloc when \
@@ -65,20 +65,20 @@ impl Listed for Reset {
     );
 }
 
-impl Allocator for Reset {
-    type Task<'t> = ResetTask<'t>;
+impl Allocator for ResetBump {
+    type Task<'t> = ResetBumpTask<'t>;
 
     fn start() -> Self {
         Self(Bump::new())
     }
 
     #[inline]
-    fn begin(&mut self) -> ResetTask<'_> {
-        ResetTask(&mut self.0)
+    fn begin(&mut self) -> ResetBumpTask<'_> {
+        ResetBumpTask(&mut self.0)
     }
 }
 
-impl Drop for ResetTask<'_> {
+impl Drop for ResetBumpTask<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.reset();
@@ -90,14 +90,14 @@ trait Bumps {
     fn bump(&self) -> &Bump;
 }
 
-impl Bumps for NewTask {
+impl Bumps for NewBumpTask {
     #[inline]
     fn bump(&self) -> &Bump {
         &self.0
     }
 }
 
-impl Bumps for ResetTask<'_> {
+impl Bumps for ResetBumpTask<'_> {
     #[inline]
     fn bump(&self) -> &Bump {
         self.0

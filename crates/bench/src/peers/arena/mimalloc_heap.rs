@@ -21,7 +21,7 @@ use libmimalloc_sys as mi;
 use crate::peers::about::Listed;
 use crate::peers::malloc::mimalloc::ORIGIN;
 use crate::peers::malloc::plain;
-use crate::peers::{About, Allocator, Kind, Task};
+use crate::peers::{About, Allocator, AllocatorKind, Task};
 
 // From mimalloc 3's `mimalloc.h`. The crate links these functions, but does not declare all of
 // them.
@@ -54,7 +54,7 @@ impl Listed for MimallocHeap {
     const ABOUT: About = About {
         frees_within_tasks: true,
         ..About::peer(
-            Kind::Arena,
+            AllocatorKind::Arena,
             "mimalloc-heap",
             ORIGIN,
             "a heap is destroyed when its task ends; its pages are decommitted after a second (purge_delay \

@@ -28,7 +28,7 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 use crate::peers::about::Listed;
-use crate::peers::{About, Allocator, AnySize, FreedBy, Kind, Task};
+use crate::peers::{About, Allocator, AllocatorKind, AnySize, FreedBy, Task};
 
 /// Memory for a resource, as large as in `pmr.cpp`, which does not compile if that is too small.
 #[repr(C, align(16))]
@@ -82,15 +82,15 @@ pub(crate) struct PerTask<R> {
 /// A task with a resource of its own.
 pub(crate) struct ResourceTask<'t, R: Resource>(&'t mut PerTask<R>);
 
-pub(crate) type Monotonic = PerTask<MonotonicBuffer>;
-pub(crate) type Pool = PerTask<UnsynchronizedPool>;
+pub(crate) type MonotonicPerTask = PerTask<MonotonicBuffer>;
+pub(crate) type PoolPerTask = PerTask<UnsynchronizedPool>;
 
 pub(crate) enum MonotonicBuffer {}
 pub(crate) enum UnsynchronizedPool {}
 
 impl Resource for MonotonicBuffer {
     const ABOUT: About = About::peer(
-        Kind::Arena,
+        AllocatorKind::Arena,
         "pmr-monotonic",
         "std::pmr::monotonic_buffer_resource of this system's C++ library",
         "every chunk goes back to operator delete when its task ends",
@@ -125,7 +125,7 @@ impl Resource for UnsynchronizedPool {
         frees_within_tasks: true,
         lasting: Some(FreedBy::ItsThread),
         ..About::peer(
-            Kind::Arena,
+            AllocatorKind::Arena,
             "pmr-pool",
             "std::pmr::unsynchronized_pool_resource of this system's C++ library",
             "every chunk goes back to operator delete when its task or its thread ends",
@@ -226,11 +226,11 @@ impl<R: Resource> Task for ResourceTask<'_, R> {
 }
 
 /// One `unsynchronized_pool_resource` for each thread, for objects that belong to no task.
-pub(crate) struct ThreadPool(Pool);
+pub(crate) struct ThreadPool(PoolPerTask);
 
 impl AnySize for ThreadPool {
     fn start() -> Self {
-        let pool = <Pool as Allocator>::start();
+        let pool = <PoolPerTask as Allocator>::start();
         // SAFETY: the storage is new (invariant 1).
         unsafe { UnsynchronizedPool::create(pool.storage()) };
         Self(pool)

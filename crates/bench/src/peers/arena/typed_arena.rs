@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use ::typed_arena::Arena;
 
 use crate::peers::about::Listed;
-use crate::peers::{About, Allocator, Kind, Task};
+use crate::peers::{About, Allocator, AllocatorKind, Task};
 
 /// The object sizes in bytes that the row `typed-arena` serves, with alignments up to 8.
 pub const SIZES: [usize; 4] = [192, 24, 40, 64];
@@ -35,7 +35,7 @@ impl Listed for TypedArena {
     const ABOUT: About = About {
         any_size: false,
         ..About::peer(
-            Kind::Arena,
+            AllocatorKind::Arena,
             "typed-arena",
             "typed-arena 2.0.2",
             "every chunk goes back to the C library's malloc when its task ends",

@@ -16,7 +16,7 @@ use std::ptr::NonNull;
 
 use super::{Block, FixedSize, FixedSizeLocal, Loan, OneThread, check};
 use crate::peers::about::{FixedSizeAbout, Listed};
-use crate::peers::{About, Kind};
+use crate::peers::{About, AllocatorKind};
 
 unsafe extern "C" {
     fn peers_boost_pool_create(size: usize) -> *mut c_void;
@@ -27,16 +27,16 @@ unsafe extern "C" {
 }
 
 /// A pool on the C++ side.
-pub(crate) struct Handle {
+pub(crate) struct PoolHandle {
     pool: NonNull<c_void>,
     layout: Layout,
 }
 
 // SAFETY: a pool has no state for each thread, and one thread uses it at a time (invariant 3 of
 // `fixed_size`).
-unsafe impl Send for Handle {}
+unsafe impl Send for PoolHandle {}
 
-impl Drop for Handle {
+impl Drop for PoolHandle {
     fn drop(&mut self) {
         // SAFETY: `new` created it, and it is destroyed only here.
         unsafe { peers_boost_pool_destroy(self.pool.as_ptr()) }
@@ -44,11 +44,11 @@ impl Drop for Handle {
 }
 
 /// `boost-pool`.
-pub(crate) struct Pool(OneThread<Handle>);
+pub(crate) struct BoostPool(OneThread<PoolHandle>);
 
-impl Listed for Pool {
+impl Listed for BoostPool {
     const ABOUT: About = About::peer(
-        Kind::FixedSize,
+        AllocatorKind::FixedSize,
         "boost-pool",
         "boost::pool of this system's Boost",
         "chunks that double, kept until the pool is dropped",
@@ -56,9 +56,9 @@ impl Listed for Pool {
     .serving(FixedSizeAbout { several_threads: false, every_layout: true });
 }
 
-impl FixedSize for Pool {
+impl FixedSize for BoostPool {
     type Object = Block;
-    type Local<'s> = Loan<'s, Handle>;
+    type Local<'s> = Loan<'s, PoolHandle>;
 
     fn new(layout: Layout) -> Self {
         check(layout);
@@ -66,7 +66,7 @@ impl FixedSize for Pool {
         // SAFETY: any size other than zero is allowed.
         let pool = unsafe { peers_boost_pool_create(layout.size()) };
         let pool = NonNull::new(pool).expect("memory for a pool");
-        Self(OneThread::new(Handle { pool, layout }))
+        Self(OneThread::new(PoolHandle { pool, layout }))
     }
 
     fn local(&self) -> Self::Local<'_> {
@@ -74,7 +74,7 @@ impl FixedSize for Pool {
     }
 }
 
-impl FixedSizeLocal for Loan<'_, Handle> {
+impl FixedSizeLocal for Loan<'_, PoolHandle> {
     type Object = Block;
 
     #[inline(always)]

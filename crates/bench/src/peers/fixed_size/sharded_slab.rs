@@ -14,17 +14,17 @@ use ::sharded_slab::Slab;
 
 use super::{FixedSize, FixedSizeLocal, check_object};
 use crate::peers::about::{FixedSizeAbout, Listed};
-use crate::peers::{About, Kind};
+use crate::peers::{About, AllocatorKind};
 
 /// A value that may be written while it is shared.
 pub(crate) struct Value([AtomicU64; 8]);
 
 /// `sharded-slab`.
-pub(crate) struct Values(Slab<Value>);
+pub(crate) struct ShardedSlab(Slab<Value>);
 
-impl Listed for Values {
+impl Listed for ShardedSlab {
     const ABOUT: About = About::peer(
-        Kind::FixedSize,
+        AllocatorKind::FixedSize,
         "sharded-slab",
         "sharded-slab 0.1.7",
         "pages that double from 32 values on, kept until the slab is dropped",
@@ -32,7 +32,7 @@ impl Listed for Values {
     .serving(FixedSizeAbout { several_threads: true, every_layout: false });
 }
 
-impl FixedSize for Values {
+impl FixedSize for ShardedSlab {
     type Object = usize;
     type Local<'s> = &'s Self;
 
@@ -46,7 +46,7 @@ impl FixedSize for Values {
     }
 }
 
-impl FixedSizeLocal for &Values {
+impl FixedSizeLocal for &ShardedSlab {
     type Object = usize;
 
     #[inline(always)]

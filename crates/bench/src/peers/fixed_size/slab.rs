@@ -12,16 +12,16 @@ use ::slab::Slab;
 
 use super::{FixedSize, FixedSizeLocal, Loan, OneThread, check_object, keep};
 use crate::peers::about::{FixedSizeAbout, Listed};
-use crate::peers::{About, Kind};
+use crate::peers::{About, AllocatorKind};
 
 type Value = [u64; 8];
 
 /// `slab`.
-pub(crate) struct Values(OneThread<Slab<Value>>);
+pub(crate) struct ValueSlab(OneThread<Slab<Value>>);
 
-impl Listed for Values {
+impl Listed for ValueSlab {
     const ABOUT: About = About::peer(
-        Kind::FixedSize,
+        AllocatorKind::FixedSize,
         "slab",
         "slab 0.4.12",
         "one vector that doubles; it shrinks only when it is trimmed, down to its last value",
@@ -29,7 +29,7 @@ impl Listed for Values {
     .serving(FixedSizeAbout { several_threads: false, every_layout: false });
 }
 
-impl FixedSize for Values {
+impl FixedSize for ValueSlab {
     type Object = usize;
     type Local<'s> = Loan<'s, Slab<Value>>;
 

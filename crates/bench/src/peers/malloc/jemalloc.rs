@@ -12,11 +12,11 @@ use std::ptr;
 use tikv_jemalloc_sys as je;
 
 use super::{Heap, Malloc, plain};
-use crate::peers::{About, Kind};
+use crate::peers::{About, AllocatorKind};
 
-pub(crate) type Jemalloc = Malloc<Calls>;
+pub(crate) type Jemalloc = Malloc<JemallocCalls>;
 
-pub(crate) enum Calls {}
+pub(crate) enum JemallocCalls {}
 
 /// The flags of the `...x` calls: the alignment, if malloc would not provide it.
 #[inline(always)]
@@ -24,9 +24,9 @@ fn flags(size: usize, align: usize) -> i32 {
     if plain(size, align) { 0 } else { je::MALLOCX_ALIGN(align) }
 }
 
-impl Heap for Calls {
+impl Heap for JemallocCalls {
     const ABOUT: About = About::peer(
-        Kind::Malloc,
+        AllocatorKind::Malloc,
         "jemalloc",
         "jemalloc 5.3.1, from tikv-jemalloc-sys 0.7.1",
         "jemalloc's defaults: unused pages are released over ten seconds (dirty_decay_ms 10000, \

@@ -10,17 +10,17 @@ use std::alloc::Layout;
 use std::ptr;
 
 use super::{Heap, Malloc, plain, resize_by_copy, zeroed_by_writing};
-use crate::peers::{About, Kind};
+use crate::peers::{About, AllocatorKind};
 
-pub(crate) type Libc = Malloc<Calls>;
+pub(crate) type Libc = Malloc<LibcCalls>;
 
 pub(crate) const NAME: &str = if cfg!(target_env = "gnu") { "glibc" } else { "libc" };
 
-pub(crate) enum Calls {}
+pub(crate) enum LibcCalls {}
 
-impl Heap for Calls {
+impl Heap for LibcCalls {
     const ABOUT: About = About::peer(
-        Kind::Malloc,
+        AllocatorKind::Malloc,
         NAME,
         "this system's C library",
         if cfg!(target_env = "gnu") {

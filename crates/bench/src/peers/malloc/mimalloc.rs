@@ -8,9 +8,9 @@ use std::alloc::Layout;
 use libmimalloc_sys as mi;
 
 use super::{Heap, Malloc, plain};
-use crate::peers::{About, Kind};
+use crate::peers::{About, AllocatorKind};
 
-pub(crate) type Mimalloc = Malloc<Calls>;
+pub(crate) type Mimalloc = Malloc<MimallocCalls>;
 
 pub(crate) const ORIGIN: &str = "mimalloc 3.3.2, from libmimalloc-sys 0.1.49";
 
@@ -21,11 +21,11 @@ unsafe extern "C" {
     fn mi_collect(force: bool);
 }
 
-pub(crate) enum Calls {}
+pub(crate) enum MimallocCalls {}
 
-impl Heap for Calls {
+impl Heap for MimallocCalls {
     const ABOUT: About = About::peer(
-        Kind::Malloc,
+        AllocatorKind::Malloc,
         "mimalloc",
         ORIGIN,
         "mimalloc's defaults: unused pages are decommitted after a second (purge_delay 1000 ms)",

@@ -14,9 +14,9 @@ use std::sync::Once;
 use rpmalloc_sys as rp;
 
 use super::{Heap, Malloc, plain, zeroed_by_writing};
-use crate::peers::{About, Kind};
+use crate::peers::{About, AllocatorKind};
 
-pub(crate) type Rpmalloc = Malloc<Calls>;
+pub(crate) type Rpmalloc = Malloc<RpmallocCalls>;
 
 // The crate declares this function without the parameter that it has in the version that the crate
 // builds.
@@ -29,7 +29,7 @@ unsafe extern "C" {
 /// rpmalloc's alignments are smaller than a span, which has 64 KiB.
 const MAX_ALIGN: usize = 32 << 10;
 
-pub(crate) enum Calls {}
+pub(crate) enum RpmallocCalls {}
 
 /// A thread's entry into rpmalloc, which gives it a heap. Nested entries of one thread share the
 /// heap. The first entry to be dropped removes it, and the next call through another entry gets a
@@ -43,9 +43,9 @@ impl Drop for Entered {
     }
 }
 
-impl Heap for Calls {
+impl Heap for RpmallocCalls {
     const ABOUT: About = About::peer(
-        Kind::Malloc,
+        AllocatorKind::Malloc,
         "rpmalloc",
         "rpmalloc 1.4.3, from rpmalloc-sys 0.2.3",
         "rpmalloc's defaults: free spans are cached per thread and globally, up to a fixed number of each \

@@ -11,13 +11,13 @@ use std::alloc::Layout;
 use snmalloc_sys as sn;
 
 use super::{Heap, Malloc};
-use crate::peers::{About, Kind};
+use crate::peers::{About, AllocatorKind};
 
-pub(crate) type Snmalloc = Malloc<Calls>;
+pub(crate) type Snmalloc = Malloc<SnmallocCalls>;
 
-pub(crate) enum Calls {}
+pub(crate) enum SnmallocCalls {}
 
-impl Heap for Calls {
+impl Heap for SnmallocCalls {
     const ABOUT: About = About {
         handicap: || {
             cfg!(cxx_assertions).then_some(
@@ -25,7 +25,7 @@ impl Heap for Calls {
             )
         },
         ..About::peer(
-            Kind::Malloc,
+            AllocatorKind::Malloc,
             "snmalloc",
             "snmalloc 0.7, from snmalloc-sys 0.7.6",
             "snmalloc's defaults: unused chunks are cached per thread, then globally; only large ranges are \

@@ -26,9 +26,9 @@ use std::thread;
 use libtcmalloc_sys as tc;
 
 use super::{Heap, Malloc, plain, resize_by_copy, zeroed_by_writing};
-use crate::peers::{About, Kind};
+use crate::peers::{About, AllocatorKind};
 
-pub(crate) type Tcmalloc = Malloc<Calls>;
+pub(crate) type Tcmalloc = Malloc<TcmallocCalls>;
 
 // Entry points that the crate links without declaring them; signatures from tcmalloc's own
 // `tcmalloc.h` and `internal_malloc_extension.h`.
@@ -47,14 +47,14 @@ unsafe extern "C" {
     fn MallocExtension_Internal_ReleaseMemoryToSystem(bytes: usize) -> usize;
 }
 
-pub(crate) enum Calls {}
+pub(crate) enum TcmallocCalls {}
 
-impl Heap for Calls {
+impl Heap for TcmallocCalls {
     const ABOUT: About = About {
         environment: &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")],
         handicap,
         ..About::peer(
-            Kind::Malloc,
+            AllocatorKind::Malloc,
             "tcmalloc",
             "Google's tcmalloc of June 2025, 8 KiB pages, from libtcmalloc-sys 0.1.14",
             "tcmalloc's defaults: per-CPU caches; free memory is kept (background release rate 0); its \
@@ -144,9 +144,9 @@ fn handicap() -> Option<&'static str> {
     // SAFETY: this heap needs no entry of the thread; the block is freed once, with its layout.
     // The first allocation decides whether per-CPU caches are used, so there must have been one.
     let per_cpu = unsafe {
-        let block = Calls::alloc(layout);
+        let block = TcmallocCalls::alloc(layout);
         if !block.is_null() {
-            Calls::free(block, layout);
+            TcmallocCalls::free(block, layout);
         }
         MallocExtension_Internal_GetPerCpuCachesActive()
     };

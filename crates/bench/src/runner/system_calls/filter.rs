@@ -17,7 +17,7 @@ pub const CALLS: [(&str, libc::c_long); 6] = [
 
 /// Which calls a child lets its tracer see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Traced {
+pub enum TracedCalls {
     /// Those of [`CALLS`].
     Memory,
     /// Every one.
@@ -35,7 +35,7 @@ const NUMBER: u32 = 0;
 const FIRST_ARGUMENT: u32 = 16;
 
 /// Installs the filter for this thread and those it will start. It can't be taken off again.
-pub fn install(calls: Traced) -> io::Result<()> {
+pub fn install(calls: TracedCalls) -> io::Result<()> {
     let mut program = program(calls);
     let filter = libc::sock_fprog {
         len: u16::try_from(program.len()).map_err(io::Error::other)?,
@@ -50,7 +50,7 @@ pub fn install(calls: Traced) -> io::Result<()> {
     if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn program(calls: Traced) -> Vec<libc::sock_filter> {
+fn program(calls: TracedCalls) -> Vec<libc::sock_filter> {
     let mut program = vec![load(NUMBER)];
     for (index, (_, number)) in CALLS.iter().enumerate() {
         program.extend(trace_if_equal(*number as u32, index as u16));
@@ -63,8 +63,8 @@ fn program(calls: Traced) -> Vec<libc::sock_filter> {
         program.extend(trace_if_equal(*descriptor as u32, FIRST_MARK + index as u16));
     }
     program.push(give(match calls {
-        Traced::Memory => libc::SECCOMP_RET_ALLOW,
-        Traced::All => libc::SECCOMP_RET_TRACE | u32::from(OTHER),
+        TracedCalls::Memory => libc::SECCOMP_RET_ALLOW,
+        TracedCalls::All => libc::SECCOMP_RET_TRACE | u32::from(OTHER),
     }));
     program
 }

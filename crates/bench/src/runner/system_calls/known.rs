@@ -14,7 +14,7 @@ const STEADY: u64 = 2;
 /// of them in the steady state. Before and after the measured part it makes some more.
 pub fn make(threads: usize) {
     crate::runner::child_process::end_with_parent();
-    super::let_tracer_in(super::Traced::Memory);
+    super::let_tracer_in(super::TracedCalls::Memory);
     let barrier = Barrier::new(threads + 1);
     thread::scope(|scope| {
         for _ in 0..threads {

@@ -11,11 +11,11 @@ pub mod known;
 pub mod marks;
 
 use crate::console::failure::Failure;
-use crate::console::print::line;
+use crate::console::print::json_line;
 use crate::runner::child_process::{self, child_command};
 use filter::{CALLS, FIRST_MARK, OTHER};
 
-pub use filter::Traced;
+pub use filter::TracedCalls;
 use marks::{MARKS, Mark};
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
@@ -56,7 +56,7 @@ impl Counts {
 /// The tracer's answer.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum TraceAnswer {
     /// It could count.
     Counted(Counts),
     /// It may not trace here.
@@ -68,7 +68,7 @@ const REFUSED: i32 = 77;
 
 /// In the child, before its work: stops until the tracer is ready, then lets it see these calls.
 /// Ends the process if that is not permitted.
-pub fn let_tracer_in(calls: Traced) {
+pub fn let_tracer_in(calls: TracedCalls) {
     let refuse = |why: String| -> ! {
         println!("{why}");
         std::process::exit(REFUSED)
@@ -87,19 +87,19 @@ pub fn let_tracer_in(calls: Traced) {
 /// Runs this executable with `arguments` and counts its calls between its marks.
 ///
 /// The calling process must have no other children.
-pub fn trace(arguments: &[String]) -> io::Result<Answer> {
+pub fn trace(arguments: &[String]) -> io::Result<TraceAnswer> {
     let mut child =
         child_command(arguments)?.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let mut tracer = Tracer::new(Pid::from_raw(child.id().cast_signed()));
     let end = tracer.follow()?;
     let printed = read_all(&mut child)?;
     match end {
-        End::Code(0) => Ok(Answer::Counted(tracer.counts(printed))),
-        End::Code(REFUSED) => Ok(Answer::Refused(printed.trim().to_owned())),
-        End::Code(code) => {
+        ChildEnd::Code(0) => Ok(TraceAnswer::Counted(tracer.counts(printed))),
+        ChildEnd::Code(REFUSED) => Ok(TraceAnswer::Refused(printed.trim().to_owned())),
+        ChildEnd::Code(code) => {
             Err(io::Error::other(format!("the traced child process ended with exit code {code}")))
         }
-        End::Signal(signal) => {
+        ChildEnd::Signal(signal) => {
             Err(io::Error::other(format!("the traced child process was ended by {signal}")))
         }
     }
@@ -109,10 +109,7 @@ pub fn trace(arguments: &[String]) -> io::Result<Answer> {
 /// them.
 pub fn answer(arguments: &[String]) -> Result<(), Failure> {
     child_process::end_with_parent();
-    let answer = trace(arguments)
-        .and_then(|answer| serde_json::to_string(&answer).map_err(Into::into))
-        .map_err(|error| Failure::Failed(error.to_string()))?;
-    line(answer)
+    json_line(&trace(arguments).map_err(|error| Failure::Failed(error.to_string()))?)
 }
 
 /// What a child prints is one line, which a pipe holds, so it can be read after its end.
@@ -124,7 +121,7 @@ fn read_all(child: &mut Child) -> io::Result<String> {
     Ok(printed)
 }
 
-enum End {
+enum ChildEnd {
     Code(i32),
     Signal(Signal),
 }
@@ -167,14 +164,14 @@ impl Tracer {
     }
 
     /// Follows the child and its threads to the child's end.
-    fn follow(&mut self) -> io::Result<End> {
+    fn follow(&mut self) -> io::Result<ChildEnd> {
         loop {
             match waitpid(None, Some(WaitPidFlag::__WALL)) {
                 Ok(WaitStatus::Exited(pid, code)) if pid == self.child => {
-                    return Ok(End::Code(code));
+                    return Ok(ChildEnd::Code(code));
                 }
                 Ok(WaitStatus::Signaled(pid, signal, _)) if pid == self.child => {
-                    return Ok(End::Signal(signal));
+                    return Ok(ChildEnd::Signal(signal));
                 }
                 Ok(WaitStatus::Stopped(pid, signal)) => self.stopped(pid, signal)?,
                 Ok(WaitStatus::PtraceEvent(pid, _, event)) => {

@@ -11,12 +11,12 @@
 //! 3. SQLite is configured for the whole process: code that uses it holds
 //!    [`linked::ONE_AT_A_TIME`].
 
-use crate::workloads::kind::{Client, Kind};
+use crate::workloads::kind::{Client, WorkloadKind};
 use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
 use crate::workloads::run_error::RunError;
 use crate::workloads::variant::Variant;
-use crate::workloads::workload::Load;
+use crate::workloads::workload::RunSpec;
 
 const MALLOC: Variant = Variant {
     name: super::LIBC,
@@ -24,7 +24,7 @@ const MALLOC: Variant = Variant {
     policy: "the C library's own",
     peer: true,
     own: None,
-    run: |load, observer| run(load, Allocator::Malloc, observer),
+    run: |spec, observer| run(spec, ClientAllocator::Malloc, observer),
 };
 
 static SQLITE: [Variant; 2] = [
@@ -34,7 +34,7 @@ static SQLITE: [Variant; 2] = [
         policy: "adaptive; the pool is released when the work is done",
         peer: false,
         own: None,
-        run: |load, observer| run(load, Allocator::Ours, observer),
+        run: |spec, observer| run(spec, ClientAllocator::Ours, observer),
     },
     MALLOC,
 ];
@@ -46,7 +46,7 @@ static LUA: [Variant; 2] = [
         policy: "adaptive; each pool is released with its state",
         peer: false,
         own: None,
-        run: |load, observer| run(load, Allocator::Ours, observer),
+        run: |spec, observer| run(spec, ClientAllocator::Ours, observer),
     },
     MALLOC,
 ];
@@ -58,7 +58,7 @@ static EXPAT: [Variant; 2] = [
         policy: "adaptive: chunks stay warm for later documents; unused memory is released",
         peer: false,
         own: None,
-        run: |load, observer| run(load, Allocator::Ours, observer),
+        run: |spec, observer| run(spec, ClientAllocator::Ours, observer),
     },
     MALLOC,
 ];
@@ -76,39 +76,39 @@ impl Client {
 /// Numbered as in `client.h`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-enum Allocator {
+enum ClientAllocator {
     Malloc = 0,
     Ours = 1,
 }
 
 fn run(
-    load: &Load,
-    allocator: Allocator,
+    spec: &RunSpec,
+    allocator: ClientAllocator,
     observer: &dyn Observer,
 ) -> Result<Measurement, RunError> {
-    let Kind::Client(client) = load.workload.kind else {
+    let WorkloadKind::Client(client) = spec.workload.kind else {
         unreachable!("the variants are clients'")
     };
-    linked::run(client, load, allocator, observer)
+    linked::run(client, spec, allocator, observer)
 }
 
 #[cfg(not(feature = "fast-peers"))]
 mod linked {
-    use super::{Allocator, Client, Load, Measurement, Observer, RunError};
+    use super::{Client, ClientAllocator, Measurement, Observer, RunError, RunSpec};
 
     pub(super) fn run(
         _: Client,
-        load: &Load,
-        _: Allocator,
+        spec: &RunSpec,
+        _: ClientAllocator,
         _: &dyn Observer,
     ) -> Result<Measurement, RunError> {
-        Err(RunError::without_c(load.workload))
+        Err(RunError::without_c(spec.workload))
     }
 }
 
 #[cfg(feature = "fast-peers")]
 mod linked {
-    use super::{Allocator, Client, Load, Measurement, Observer, RunError};
+    use super::{Client, ClientAllocator, Measurement, Observer, RunError, RunSpec};
     use crate::workloads::setting::Effort;
     use crate::workloads::thread_group;
     use std::ffi::{CStr, c_char, c_uint, c_void};
@@ -126,7 +126,7 @@ mod linked {
 
     /// `client_program`.
     #[repr(C)]
-    struct Program {
+    struct ClientProgram {
         name: *const c_char,
         operation: *const c_char,
         work: *const c_char,
@@ -134,26 +134,26 @@ mod linked {
         size: c_uint,
         times: c_uint,
         prepare: unsafe extern "C" fn(c_uint) -> Option<NonNull<c_void>>,
-        work_on: unsafe extern "C" fn(Allocator, NonNull<c_void>, c_uint) -> Done,
+        work_on: unsafe extern "C" fn(ClientAllocator, NonNull<c_void>, c_uint) -> Done,
         dispose: unsafe extern "C" fn(NonNull<c_void>),
     }
 
     // SAFETY: all of it is constant, and so is what it points to.
-    unsafe impl Sync for Program {}
+    unsafe impl Sync for ClientProgram {}
 
     unsafe extern "C" {
         #[cfg(client_sqlite)]
-        safe static client_sqlite: Program;
+        safe static client_sqlite: ClientProgram;
         #[cfg(client_lua)]
-        safe static client_lua: Program;
+        safe static client_lua: ClientProgram;
         #[cfg(client_expat)]
-        safe static client_expat: Program;
+        safe static client_expat: ClientProgram;
     }
 
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
     /// The example's program, if the library was found when this was compiled.
-    fn program(client: Client) -> Result<&'static Program, &'static str> {
+    fn program(client: Client) -> Result<&'static ClientProgram, &'static str> {
         match client {
             #[cfg(client_sqlite)]
             Client::Sqlite => Ok(&client_sqlite),
@@ -180,7 +180,7 @@ mod linked {
     }
 
     /// How often the work is done: about a second on malloc.
-    fn times(program: &Program, effort: Effort) -> c_uint {
+    fn times(program: &ClientProgram, effort: Effort) -> c_uint {
         match effort {
             Effort::Full => program.times * 2,
             Effort::Quick => program.times.div_ceil(2),
@@ -190,14 +190,14 @@ mod linked {
 
     pub(super) fn run(
         client: Client,
-        load: &Load,
-        allocator: Allocator,
+        spec: &RunSpec,
+        allocator: ClientAllocator,
         observer: &dyn Observer,
     ) -> Result<Measurement, RunError> {
         let program = program(client)
-            .map_err(|what| RunError::Missing { workload: load.workload.name, what })?;
-        let failed = |why: String| RunError::Failed { workload: load.workload.name, why };
-        let times = times(program, load.effort);
+            .map_err(|what| RunError::Missing { workload: spec.workload.name, what })?;
+        let failed = |why: String| RunError::Failed { workload: spec.workload.name, why };
+        let times = times(program, spec.effort);
         let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let mut done = thread_group::run(
             1,
@@ -247,9 +247,9 @@ mod tests {
     fn a_library_does_the_same_on_either_allocator_or_says_what_is_missing() {
         for name in ["client-sqlite", "client-lua", "client-expat"] {
             let workload = Workload::named(name).unwrap();
-            let load = Load { workload, setting: workload.setting(1), effort: Effort::Counted };
+            let spec = RunSpec { workload, setting: workload.setting(1), effort: Effort::Counted };
             let outcomes = workload.variants().iter().map(|variant| {
-                load.measure(variant.name, &Unobserved)
+                spec.measure(variant.name, &Unobserved)
                     .map(|outcome| (outcome.ops(), CHECKSUM.get()))
             });
             match &outcomes.collect::<Vec<_>>()[..] {

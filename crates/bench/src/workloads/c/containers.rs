@@ -11,7 +11,7 @@ use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
 use crate::workloads::run_error::RunError;
 use crate::workloads::variant::Variant;
-use crate::workloads::workload::Load;
+use crate::workloads::workload::RunSpec;
 
 /// Numbered as in `containers.cpp`.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +36,7 @@ pub(crate) static VARIANTS: [Variant; 7] = [
         policy: "adaptive: chunks stay warm for later tasks; unused memory is released",
         peer: false,
         own: None,
-        run: |load, observer| linked::run(load, Resource::Arena, observer),
+        run: |spec, observer| linked::run(spec, Resource::Arena, observer),
     },
     Variant {
         name: "pmr-monotonic",
@@ -44,7 +44,7 @@ pub(crate) static VARIANTS: [Variant; 7] = [
         policy: CHUNKS,
         peer: true,
         own: Some("allotment-arena"),
-        run: |load, observer| linked::run(load, Resource::Monotonic, observer),
+        run: |spec, observer| linked::run(spec, Resource::Monotonic, observer),
     },
     Variant {
         name: "allotment-pool",
@@ -52,7 +52,7 @@ pub(crate) static VARIANTS: [Variant; 7] = [
         policy: "adaptive: a thread keeps as much empty memory as it reuses",
         peer: false,
         own: Some("allotment-pool"),
-        run: |load, observer| linked::run(load, Resource::Pool, observer),
+        run: |spec, observer| linked::run(spec, Resource::Pool, observer),
     },
     Variant {
         name: "pmr-pool",
@@ -60,7 +60,7 @@ pub(crate) static VARIANTS: [Variant; 7] = [
         policy: CHUNKS,
         peer: true,
         own: Some("allotment-pool"),
-        run: |load, observer| linked::run(load, Resource::UnsynchronizedPool, observer),
+        run: |spec, observer| linked::run(spec, Resource::UnsynchronizedPool, observer),
     },
     Variant {
         name: "allotment-slab",
@@ -68,7 +68,7 @@ pub(crate) static VARIANTS: [Variant; 7] = [
         policy: "adaptive: as many empty pages are kept as the program reuses; the others are released",
         peer: false,
         own: Some("allotment-slab"),
-        run: |load, observer| linked::run(load, Resource::Slab, observer),
+        run: |spec, observer| linked::run(spec, Resource::Slab, observer),
     },
     Variant {
         name: "pmr-synchronized-pool",
@@ -76,7 +76,7 @@ pub(crate) static VARIANTS: [Variant; 7] = [
         policy: CHUNKS,
         peer: true,
         own: Some("allotment-slab"),
-        run: |load, observer| linked::run(load, Resource::SynchronizedPool, observer),
+        run: |spec, observer| linked::run(spec, Resource::SynchronizedPool, observer),
     },
     Variant {
         name: super::LIBC,
@@ -84,23 +84,27 @@ pub(crate) static VARIANTS: [Variant; 7] = [
         policy: "the C library's own",
         peer: true,
         own: Some("allotment-pool"),
-        run: |load, observer| linked::run(load, Resource::NewDelete, observer),
+        run: |spec, observer| linked::run(spec, Resource::NewDelete, observer),
     },
 ];
 
 #[cfg(not(feature = "fast-peers"))]
 mod linked {
-    use super::{Load, Measurement, Observer, Resource, RunError};
+    use super::{Measurement, Observer, Resource, RunError, RunSpec};
 
-    pub(super) fn run(load: &Load, _: Resource, _: &dyn Observer) -> Result<Measurement, RunError> {
-        Err(RunError::without_c(load.workload))
+    pub(super) fn run(
+        spec: &RunSpec,
+        _: Resource,
+        _: &dyn Observer,
+    ) -> Result<Measurement, RunError> {
+        Err(RunError::without_c(spec.workload))
     }
 }
 
 #[cfg(feature = "fast-peers")]
 mod linked {
-    use super::{Load, Measurement, Observer, Resource, RunError};
-    use crate::workloads::kind::{Container, Kind};
+    use super::{Measurement, Observer, Resource, RunError, RunSpec};
+    use crate::workloads::kind::{Container, WorkloadKind};
     use crate::workloads::task_threads::{self, TaskCounter};
     use std::ffi::c_void;
     use std::hint::black_box;
@@ -114,12 +118,12 @@ mod linked {
     }
 
     /// The state that all threads share.
-    struct Shared(*mut c_void);
+    struct SharedResource(*mut c_void);
 
     // SAFETY: resources that threads can't share are in the threads' own states, not here.
-    unsafe impl Sync for Shared {}
+    unsafe impl Sync for SharedResource {}
 
-    impl Drop for Shared {
+    impl Drop for SharedResource {
         fn drop(&mut self) {
             // SAFETY: all threads have left (invariant 2).
             unsafe { workloads_pmr_end(self.0) };
@@ -137,18 +141,18 @@ mod linked {
     }
 
     pub(super) fn run(
-        load: &Load,
+        spec: &RunSpec,
         resource: Resource,
         observer: &dyn Observer,
     ) -> Result<Measurement, RunError> {
-        let Kind::Container(container) = load.workload.kind else {
+        let WorkloadKind::Container(container) = spec.workload.kind else {
             unreachable!("the variants are containers'")
         };
         let maps = u32::from(container == Container::Map);
-        let threads = load.setting.threads;
-        let tasks = load.workload.tasks(threads, load.effort);
+        let threads = spec.setting.threads;
+        let tasks = spec.workload.tasks(threads, spec.effort);
         // SAFETY: one of the kinds that it knows.
-        let shared = Shared(unsafe { workloads_pmr_shared(resource as u32) });
+        let shared = SharedResource(unsafe { workloads_pmr_shared(resource as u32) });
         let run = task_threads::run(
             threads,
             observer,
@@ -207,8 +211,8 @@ mod tests {
             for threads in [1, 2] {
                 for variant in workload.variants() {
                     let setting = workload.setting(threads);
-                    let load = Load { workload, setting, effort: Effort::Counted };
-                    let outcome = load.measure(variant.name, &Unobserved).unwrap();
+                    let spec = RunSpec { workload, setting, effort: Effort::Counted };
+                    let outcome = spec.measure(variant.name, &Unobserved).unwrap();
                     let tasks = workload.tasks(threads, Effort::Counted);
                     assert_eq!(outcome.count(&QUERIES), tasks * threads as u64);
                     assert!(outcome.ops() > tasks * threads as u64 * 100, "{name}: {outcome:?}");

@@ -16,7 +16,7 @@ use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
 use crate::workloads::run_error::RunError;
 use crate::workloads::variant::Variant;
-use crate::workloads::workload::Load;
+use crate::workloads::workload::RunSpec;
 
 static ARENA: [Variant; 2] = [
     Variant {
@@ -33,7 +33,7 @@ static ARENA: [Variant; 2] = [
         policy: ARENA_POLICY,
         peer: true,
         own: None,
-        run: |load, observer| load.objects(DIMENSIONS, "allotment-arena", observer),
+        run: |spec, observer| spec.objects(DIMENSIONS, "allotment-arena", observer),
     },
 ];
 
@@ -52,7 +52,7 @@ static FREE_LIST: [Variant; 2] = [
         policy: LIST_POLICY,
         peer: true,
         own: None,
-        run: |load, observer| load.pairs("allotment-free-list", observer),
+        run: |spec, observer| spec.pairs("allotment-free-list", observer),
     },
 ];
 
@@ -71,7 +71,7 @@ static SLAB_HANDLE: [Variant; 2] = [
         policy: SLAB_POLICY,
         peer: true,
         own: None,
-        run: |load, observer| load.pairs("allotment-slab-handle", observer),
+        run: |spec, observer| spec.pairs("allotment-slab-handle", observer),
     },
 ];
 
@@ -94,18 +94,18 @@ impl Inline {
 
 #[cfg(not(feature = "fast-peers"))]
 mod linked {
-    use super::{Load, Measurement, Observer, RunError};
+    use super::{Measurement, Observer, RunError, RunSpec};
 
     pub(super) use {missing as arena, missing as free_list, missing as slab_handle};
 
-    pub(super) fn missing(load: &Load, _: &dyn Observer) -> Result<Measurement, RunError> {
-        Err(RunError::without_c(load.workload))
+    pub(super) fn missing(spec: &RunSpec, _: &dyn Observer) -> Result<Measurement, RunError> {
+        Err(RunError::without_c(spec.workload))
     }
 }
 
 #[cfg(feature = "fast-peers")]
 mod linked {
-    use super::{DIMENSIONS, Load, Measurement, Observer, RunError};
+    use super::{DIMENSIONS, Measurement, Observer, RunError, RunSpec};
     use crate::peers::OBJECT;
     use crate::workloads::fixed_size::live;
     use crate::workloads::fixed_size::prepared::ObjectSlots;
@@ -135,9 +135,9 @@ mod linked {
         fn allot_slab_destroy(slab: Pointer);
     }
 
-    pub(super) fn arena(load: &Load, observer: &dyn Observer) -> Result<Measurement, RunError> {
-        let threads = load.setting.threads;
-        let tasks = load.workload.tasks(threads, load.effort);
+    pub(super) fn arena(spec: &RunSpec, observer: &dyn Observer) -> Result<Measurement, RunError> {
+        let threads = spec.setting.threads;
+        let tasks = spec.workload.tasks(threads, spec.effort);
         let run = task_threads::run(
             threads,
             observer,
@@ -158,28 +158,31 @@ mod linked {
     }
 
     /// The functions that make the pairs of one thread.
-    struct Calls {
+    struct PairCalls {
         fill: unsafe extern "C" fn(Pointer, *mut c_void, usize),
         pairs: unsafe extern "C" fn(Pointer, u64),
         empty: unsafe extern "C" fn(Pointer, *mut c_void, usize),
         destroy: unsafe extern "C" fn(Pointer),
     }
 
-    pub(super) fn free_list(load: &Load, observer: &dyn Observer) -> Result<Measurement, RunError> {
-        let calls = Calls {
+    pub(super) fn free_list(
+        spec: &RunSpec,
+        observer: &dyn Observer,
+    ) -> Result<Measurement, RunError> {
+        let calls = PairCalls {
             fill: workloads_c_free_list_fill,
             pairs: workloads_c_free_list_pairs,
             empty: workloads_c_free_list_empty,
             destroy: allot_free_list_destroy,
         };
         // SAFETY: lists support this layout.
-        Ok(pairs(load, observer, &calls, || unsafe {
+        Ok(pairs(spec, observer, &calls, || unsafe {
             workloads_c_free_list(OBJECT.size(), OBJECT.align())
         }))
     }
 
     pub(super) fn slab_handle(
-        load: &Load,
+        spec: &RunSpec,
         observer: &dyn Observer,
     ) -> Result<Measurement, RunError> {
         /// A slab of the C interface, which all threads share.
@@ -194,7 +197,7 @@ mod linked {
                 unsafe { allot_slab_destroy(self.0) };
             }
         }
-        let calls = Calls {
+        let calls = PairCalls {
             fill: workloads_c_slab_handle_fill,
             pairs: workloads_c_slab_handle_pairs,
             empty: workloads_c_slab_handle_empty,
@@ -202,7 +205,7 @@ mod linked {
         };
         let slab = OnceLock::new();
         // SAFETY: slabs support this layout; the slab outlives its handles (invariant 2).
-        Ok(pairs(load, observer, &calls, || unsafe {
+        Ok(pairs(spec, observer, &calls, || unsafe {
             let slab = slab.get_or_init(|| Slab(workloads_c_slab(OBJECT.size(), OBJECT.align())));
             workloads_c_slab_handle(slab.0)
         }))
@@ -210,13 +213,13 @@ mod linked {
 
     /// The C counterpart of `live::run`.
     fn pairs(
-        load: &Load,
+        spec: &RunSpec,
         observer: &dyn Observer,
-        calls: &Calls,
+        calls: &PairCalls,
         create: impl Fn() -> Pointer + Sync,
     ) -> Measurement {
-        let threads = load.setting.threads;
-        let rounds = live::Order::AtOnce.rounds(threads, load.effort);
+        let threads = spec.setting.threads;
+        let rounds = live::FreeOrder::AtOnce.rounds(threads, spec.effort);
         let walls = thread_group::run(
             threads,
             observer,
@@ -239,7 +242,7 @@ mod linked {
                 }
             },
         );
-        live::Order::AtOnce.figures(threads, rounds, walls[0])
+        live::FreeOrder::AtOnce.figures(threads, rounds, walls[0])
     }
 }
 
@@ -255,12 +258,12 @@ mod tests {
     fn the_loops_in_c_do_what_those_in_rust_do() {
         for (name, threads) in [("c-arena", 2), ("c-free-list", 1), ("c-slab-handle", 2)] {
             let workload = Workload::named(name).unwrap();
-            let load =
-                Load { workload, setting: workload.setting(threads), effort: Effort::Counted };
+            let spec =
+                RunSpec { workload, setting: workload.setting(threads), effort: Effort::Counted };
             let outcomes = workload
                 .variants()
                 .iter()
-                .map(|variant| load.measure(variant.name, &Unobserved).unwrap())
+                .map(|variant| spec.measure(variant.name, &Unobserved).unwrap())
                 .collect::<Vec<_>>();
             let [c, rust] = &outcomes[..] else { panic!("two rows") };
             assert_eq!((c.ops(), c.get(&QUERIES)), (rust.ops(), rust.get(&QUERIES)), "{name}");

@@ -26,9 +26,9 @@ pub(crate) static VARIANTS: [Variant; 3] = [
         policy: SLAB_POLICY,
         peer: false,
         own: None,
-        run: |load, observer| {
-            let threads = load.setting.threads;
-            Ok(Shape::Stress.measure("allotment-slab", threads, load.effort, observer)?)
+        run: |spec, observer| {
+            let threads = spec.setting.threads;
+            Ok(Shape::Stress.measure("allotment-slab", threads, spec.effort, observer)?)
         },
     },
     Variant {
@@ -49,12 +49,12 @@ mod linked {
     use crate::workloads::measurement::Measurement;
     use crate::workloads::observer::Observer;
     use crate::workloads::run_error::RunError;
-    use crate::workloads::workload::Load;
+    use crate::workloads::workload::RunSpec;
 
     pub(super) use {missing as aral, missing as libc};
 
-    pub(super) fn missing(load: &Load, _: &dyn Observer) -> Result<Measurement, RunError> {
-        Err(RunError::without_c(load.workload))
+    pub(super) fn missing(spec: &RunSpec, _: &dyn Observer) -> Result<Measurement, RunError> {
+        Err(RunError::without_c(spec.workload))
     }
 }
 
@@ -67,7 +67,7 @@ mod linked {
     use crate::workloads::observer::Observer;
     use crate::workloads::run_error::RunError;
     use crate::workloads::thread_group;
-    use crate::workloads::workload::Load;
+    use crate::workloads::workload::RunSpec;
     use std::ffi::c_void;
     use std::ptr::NonNull;
     use std::sync::OnceLock;
@@ -93,19 +93,19 @@ mod linked {
     }
 
     /// The allocator of a cycle: an ARAL, or the size to request from malloc.
-    pub(super) struct Allocator(pub *mut c_void);
+    pub(super) struct CycleAllocator(pub *mut c_void);
 
     // SAFETY: any thread may use an ARAL (invariant 2), and no thread writes the size.
-    unsafe impl Send for Allocator {}
+    unsafe impl Send for CycleAllocator {}
     // SAFETY: as above.
-    unsafe impl Sync for Allocator {}
+    unsafe impl Sync for CycleAllocator {}
 
-    pub(super) struct Aral(pub Allocator);
+    pub(super) struct Aral(pub CycleAllocator);
 
     impl Aral {
         pub(super) fn new() -> Self {
             // SAFETY: slabs support this size (invariant 1).
-            Self(Allocator(unsafe { workloads_c_aral(OBJECT.size()) }))
+            Self(CycleAllocator(unsafe { workloads_c_aral(OBJECT.size()) }))
         }
     }
 
@@ -116,19 +116,19 @@ mod linked {
         }
     }
 
-    pub(super) fn aral(load: &Load, observer: &dyn Observer) -> Result<Measurement, RunError> {
+    pub(super) fn aral(spec: &RunSpec, observer: &dyn Observer) -> Result<Measurement, RunError> {
         let aral = OnceLock::new();
         // SAFETY: the pointer is an ARAL.
         Ok(unsafe {
-            run(load, observer, workloads_c_stress_aral, || &aral.get_or_init(Aral::new).0)
+            run(spec, observer, workloads_c_stress_aral, || &aral.get_or_init(Aral::new).0)
         })
     }
 
-    pub(super) fn libc(load: &Load, observer: &dyn Observer) -> Result<Measurement, RunError> {
+    pub(super) fn libc(spec: &RunSpec, observer: &dyn Observer) -> Result<Measurement, RunError> {
         let mut size = OBJECT.size();
-        let size = Allocator((&raw mut size).cast());
+        let size = CycleAllocator((&raw mut size).cast());
         // SAFETY: the pointer points to a size.
-        Ok(unsafe { run(load, observer, workloads_c_stress_libc, || &size) })
+        Ok(unsafe { run(spec, observer, workloads_c_stress_libc, || &size) })
     }
 
     /// Runs cycles on all threads until the time is over, as `stress::run` does for Rust.
@@ -136,13 +136,13 @@ mod linked {
     /// # Safety
     /// The allocator is of the kind that the cycle takes, and the same on all threads.
     unsafe fn run<'a>(
-        load: &Load,
+        spec: &RunSpec,
         observer: &dyn Observer,
         cycle: Cycle,
-        allocator: impl Fn() -> &'a Allocator + Sync,
+        allocator: impl Fn() -> &'a CycleAllocator + Sync,
     ) -> Measurement {
-        let threads = load.setting.threads;
-        let time = stress::time(load.effort);
+        let threads = spec.setting.threads;
+        let time = stress::time(spec.effort);
         let walls = thread_group::run(
             threads,
             observer,
@@ -170,24 +170,26 @@ mod linked {
 
 #[cfg(all(test, feature = "fast-peers"))]
 mod tests {
-    use super::linked::{Allocator, Aral, Cycle, workloads_c_stress_aral, workloads_c_stress_libc};
+    use super::linked::{
+        Aral, Cycle, CycleAllocator, workloads_c_stress_aral, workloads_c_stress_libc,
+    };
     use crate::workloads::fixed_size::stress::pairs_a_cycle;
     use crate::workloads::observer::Unobserved;
     use crate::workloads::setting::Effort;
-    use crate::workloads::workload::Load;
+    use crate::workloads::workload::RunSpec;
     use crate::workloads::workload::Workload;
     use std::ptr;
 
     #[test]
     fn a_cycle_in_c_allocates_as_many_as_one_in_rust() {
-        let allocations = |cycle: Cycle, allocator: &Allocator, elements: usize| {
+        let allocations = |cycle: Cycle, allocator: &CycleAllocator, elements: usize| {
             let mut places = vec![ptr::null_mut::<u8>(); elements];
             // SAFETY: there are as many places, and the allocator is the cycle's.
             unsafe { cycle(allocator.0, places.as_mut_ptr().cast(), elements) }
         };
         let aral = Aral::new();
         let mut size = 64_usize;
-        let size = Allocator((&raw mut size).cast());
+        let size = CycleAllocator((&raw mut size).cast());
         for elements in [1, 100, 999, 10_000] {
             let expected = pairs_a_cycle(elements) as usize;
             assert_eq!(allocations(workloads_c_stress_aral, &aral.0, elements), expected);
@@ -199,8 +201,8 @@ mod tests {
     fn every_row_does_whole_cycles_on_every_thread() {
         let workload = Workload::named("c-stress").unwrap();
         for variant in workload.variants() {
-            let load = Load { workload, setting: workload.setting(2), effort: Effort::Quick };
-            let outcome = load.measure(variant.name, &Unobserved).unwrap();
+            let spec = RunSpec { workload, setting: workload.setting(2), effort: Effort::Quick };
+            let outcome = spec.measure(variant.name, &Unobserved).unwrap();
             assert!(outcome.ops() >= 2 * pairs_a_cycle(10_000), "{}", variant.name);
             assert_eq!(outcome.ops() % pairs_a_cycle(10_000), 0, "{}", variant.name);
             assert_eq!(outcome.live_bytes(), 2 * 10_000 * 64, "{}", variant.name);

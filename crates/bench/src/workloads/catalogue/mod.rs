@@ -4,7 +4,7 @@ mod table;
 
 use crate::workloads::c::containers;
 use crate::workloads::fixed_size::Shape;
-use crate::workloads::kind::{DIMENSIONS, Inline, Kind};
+use crate::workloads::kind::{DIMENSIONS, Inline, WorkloadKind};
 use crate::workloads::setting::{Effort, Setting, Threads};
 use crate::workloads::variant::Variant;
 use crate::workloads::workload::Workload;
@@ -46,7 +46,7 @@ impl Workload {
     /// The name of its kind, if there are several workloads of that kind.
     pub fn family(&self) -> Option<&'static str> {
         let (family, _) = match self.kind {
-            Kind::Inline(_) => self.name.split_once('-')?,
+            WorkloadKind::Inline(_) => self.name.split_once('-')?,
             _ => self.name.rsplit_once('-')?,
         };
         // A name that is a workload's own means only that workload.
@@ -59,25 +59,29 @@ impl Workload {
             counts.iter().map(|threads| Setting { threads: *threads, callers: None }).collect()
         };
         match self.kind {
-            Kind::Query => {
+            WorkloadKind::Query => {
                 let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
                 vec![
                     Setting { threads: 1, callers: Some(1) },
                     Setting { threads: cores.min(MOST_THREADS), callers: Some(CALLERS) },
                 ]
             }
-            Kind::Objects { dimensions } if dimensions > 1000 => threads(&[1, 2, 16, 64]),
-            Kind::Objects { .. } | Kind::Grow | Kind::Handler => threads(&[1, 2]),
-            Kind::Mixed { remote: true } => threads(&[2, 16]),
-            Kind::Mixed { remote: false } | Kind::Scope { .. } => threads(&[1, 2, 16]),
-            Kind::Locking | Kind::Published => threads(&[1, 2, 16]),
-            Kind::TreeCopy { .. } | Kind::FileScan(_) | Kind::Inline(Inline::FreeList) => {
-                threads(&[1])
+            WorkloadKind::Objects { dimensions } if dimensions > 1000 => threads(&[1, 2, 16, 64]),
+            WorkloadKind::Objects { .. } | WorkloadKind::Grow | WorkloadKind::Handler => {
+                threads(&[1, 2])
             }
-            Kind::Client(_) => threads(&[1]),
-            Kind::Inline(Inline::Stress) => threads(&[1, 2, 4, 8, 16]),
-            Kind::Inline(_) | Kind::Container(_) => threads(&[1, 2]),
-            Kind::FixedSize(shape) => threads(match shape {
+            WorkloadKind::Mixed { remote: true } => threads(&[2, 16]),
+            WorkloadKind::Mixed { remote: false } | WorkloadKind::Scope { .. } => {
+                threads(&[1, 2, 16])
+            }
+            WorkloadKind::Locking | WorkloadKind::Published => threads(&[1, 2, 16]),
+            WorkloadKind::TreeCopy { .. }
+            | WorkloadKind::FileScan(_)
+            | WorkloadKind::Inline(Inline::FreeList) => threads(&[1]),
+            WorkloadKind::Client(_) => threads(&[1]),
+            WorkloadKind::Inline(Inline::Stress) => threads(&[1, 2, 4, 8, 16]),
+            WorkloadKind::Inline(_) | WorkloadKind::Container(_) => threads(&[1, 2]),
+            WorkloadKind::FixedSize(shape) => threads(match shape {
                 Shape::Pair | Shape::Lifo | Shape::Fifo | Shape::Random => &[1, 2, 16],
                 Shape::Stress => &[1, 2, 4, 8, 16],
                 Shape::BurstAlloc | Shape::BurstFree | Shape::Churn => &[1, 2],
@@ -96,25 +100,19 @@ impl Workload {
 
     /// The numbers of threads that it needs; `None` if it runs with any number.
     pub fn needed_threads(&self) -> Option<Threads> {
+        let exactly = |count, meaning| Some(Threads { count, or_more: false, meaning });
         match self.kind {
-            Kind::FixedSize(Shape::Exchange { .. }) => {
-                Some(Threads { count: 2, or_more: false, meaning: "a producer and a consumer" })
+            WorkloadKind::FixedSize(Shape::Exchange { .. }) => {
+                exactly(2, "a producer and a consumer")
             }
-            Kind::FixedSize(Shape::Tree { .. } | Shape::ManyTrees(_)) | Kind::TreeCopy { .. } => {
-                Some(Threads { count: 1, or_more: false, meaning: "a tree belongs to one thread" })
+            WorkloadKind::FixedSize(Shape::Tree { .. } | Shape::ManyTrees(_))
+            | WorkloadKind::TreeCopy { .. } => exactly(1, "a tree belongs to one thread"),
+            WorkloadKind::FileScan(_) => exactly(1, "one thread reads the file"),
+            WorkloadKind::Inline(Inline::FreeList) => {
+                exactly(1, "a free list belongs to one thread")
             }
-            Kind::FileScan(_) => {
-                Some(Threads { count: 1, or_more: false, meaning: "one thread reads the file" })
-            }
-            Kind::Inline(Inline::FreeList) => Some(Threads {
-                count: 1,
-                or_more: false,
-                meaning: "a free list belongs to one thread",
-            }),
-            Kind::Client(_) => {
-                Some(Threads { count: 1, or_more: false, meaning: "the program has one thread" })
-            }
-            Kind::Mixed { remote: true } => Some(Threads {
+            WorkloadKind::Client(_) => exactly(1, "the program has one thread"),
+            WorkloadKind::Mixed { remote: true } => Some(Threads {
                 count: 2,
                 or_more: true,
                 meaning: "each thread hands objects to the next",
@@ -126,37 +124,38 @@ impl Workload {
     /// The environment variable, with its value, that a process must be started with to run this
     /// workload with `allocator`, if there is one.
     pub fn variable(&self, allocator: &'static str) -> Option<(&'static str, &'static str)> {
-        (self.kind == Kind::Handler).then_some((crate::workloads::global::VARIABLE, allocator))
+        (self.kind == WorkloadKind::Handler)
+            .then_some((crate::workloads::global::VARIABLE, allocator))
     }
 
     /// Whether it has callers, whose response times are measured.
     pub fn has_callers(&self) -> bool {
-        self.kind == Kind::Query
+        self.kind == WorkloadKind::Query
     }
 
     /// Whether it consists of tasks, so that there are figures for each task.
     pub fn has_tasks(&self) -> bool {
         !matches!(
             self.kind,
-            Kind::FixedSize(_)
-                | Kind::TreeCopy { .. }
-                | Kind::Mixed { .. }
-                | Kind::Published
-                | Kind::FileScan(_)
-                | Kind::Inline(Inline::FreeList | Inline::SlabHandle | Inline::Stress)
-                | Kind::Client(_)
+            WorkloadKind::FixedSize(_)
+                | WorkloadKind::TreeCopy { .. }
+                | WorkloadKind::Mixed { .. }
+                | WorkloadKind::Published
+                | WorkloadKind::FileScan(_)
+                | WorkloadKind::Inline(Inline::FreeList | Inline::SlabHandle | Inline::Stress)
+                | WorkloadKind::Client(_)
         )
     }
 
     /// The variants that it compares. Empty if it compares allocators.
     pub fn variants(&self) -> &'static [Variant] {
         match self.kind {
-            Kind::Locking => &locking::VARIANTS,
-            Kind::Published => &published::VARIANTS,
-            Kind::FileScan(program) => program.variants(),
-            Kind::Inline(inline) => inline.variants(),
-            Kind::Container(_) => &containers::VARIANTS,
-            Kind::Client(client) => client.variants(),
+            WorkloadKind::Locking => &locking::VARIANTS,
+            WorkloadKind::Published => &published::VARIANTS,
+            WorkloadKind::FileScan(program) => program.variants(),
+            WorkloadKind::Inline(inline) => inline.variants(),
+            WorkloadKind::Container(_) => &containers::VARIANTS,
+            WorkloadKind::Client(client) => client.variants(),
             _ => &[],
         }
     }
@@ -165,9 +164,8 @@ impl Workload {
     /// kind share the time of one workload, and are plotted together.
     pub fn exponent(&self) -> Option<u32> {
         match self.kind {
-            Kind::FixedSize(Shape::Tree { exponent }) | Kind::TreeCopy { exponent } => {
-                Some(exponent)
-            }
+            WorkloadKind::FixedSize(Shape::Tree { exponent })
+            | WorkloadKind::TreeCopy { exponent } => Some(exponent),
             _ => None,
         }
     }
@@ -175,24 +173,29 @@ impl Workload {
     /// The project's own row, with which ratios compare.
     pub fn own(&self) -> &'static str {
         match self.kind {
-            Kind::FixedSize(Shape::Tree { .. } | Shape::ManyTrees(_)) => "allotment-free-list",
-            Kind::FixedSize(_) => "allotment-slab",
-            Kind::TreeCopy { .. } => "compact-copy",
-            Kind::Query | Kind::Objects { .. } | Kind::Grow => "allotment-arena",
-            Kind::Mixed { .. } | Kind::Handler => "allotment-pool",
-            Kind::Scope { .. } => "allotment-reap",
-            Kind::Locking => locking::OWN,
-            Kind::Published => published::OWN,
-            Kind::FileScan(_) | Kind::Inline(_) | Kind::Container(_) | Kind::Client(_) => {
-                self.variants()[0].name
+            WorkloadKind::FixedSize(Shape::Tree { .. } | Shape::ManyTrees(_)) => {
+                "allotment-free-list"
             }
+            WorkloadKind::FixedSize(_) => "allotment-slab",
+            WorkloadKind::TreeCopy { .. } => "compact-copy",
+            WorkloadKind::Query | WorkloadKind::Objects { .. } | WorkloadKind::Grow => {
+                "allotment-arena"
+            }
+            WorkloadKind::Mixed { .. } | WorkloadKind::Handler => "allotment-pool",
+            WorkloadKind::Scope { .. } => "allotment-reap",
+            WorkloadKind::Locking => locking::OWN,
+            WorkloadKind::Published => published::OWN,
+            WorkloadKind::FileScan(_)
+            | WorkloadKind::Inline(_)
+            | WorkloadKind::Container(_)
+            | WorkloadKind::Client(_) => self.variants()[0].name,
         }
     }
 
     /// The approximate memory in bytes that a run needs, if some machines lack that much.
     pub fn memory(&self, effort: Effort) -> Option<u64> {
         match (&self.kind, effort) {
-            (Kind::FixedSize(Shape::Tiers { .. }), Effort::Full) => Some(6 << 30),
+            (WorkloadKind::FixedSize(Shape::Tiers { .. }), Effort::Full) => Some(6 << 30),
             _ => None,
         }
     }
@@ -207,35 +210,38 @@ impl Workload {
             if effort.is_quick() && threads > 16 { 1 } else { crate::workloads::WARM_UP + 1 };
         let shared = |all: u64, most: u64| (all / threads).clamp(least, most);
         match (&self.kind, effort) {
-            (Kind::Query, Effort::Full) => CALLERS as u64,
-            (Kind::Query, _) => 16,
+            (WorkloadKind::Query, Effort::Full) => CALLERS as u64,
+            (WorkloadKind::Query, _) => 16,
             (
-                Kind::Objects { dimensions: DIMENSIONS } | Kind::Inline(Inline::Arena),
+                WorkloadKind::Objects { dimensions: DIMENSIONS }
+                | WorkloadKind::Inline(Inline::Arena),
                 Effort::Full,
             ) => shared(64, 48),
-            (Kind::Objects { dimensions: DIMENSIONS } | Kind::Inline(Inline::Arena), _) => {
-                shared(16, 12)
-            }
-            (Kind::Objects { .. }, Effort::Full) => shared(120_000, 60_000),
-            (Kind::Objects { .. }, _) => shared(40_000, 20_000),
-            (Kind::Grow, Effort::Full) => shared(4_000, 2_000),
-            (Kind::Grow, _) => shared(1_000, 500),
-            (Kind::Scope { .. }, Effort::Full) => shared(20_000, 20_000),
-            (Kind::Scope { .. }, _) => shared(4_000, 4_000),
-            (Kind::Handler, Effort::Full) => shared(100_000, 100_000),
-            (Kind::Handler, _) => shared(20_000, 20_000),
-            (Kind::Container(_), Effort::Full) => shared(30_000, 30_000),
-            (Kind::Container(_), _) => shared(6_000, 6_000),
-            (Kind::Locking, Effort::Full) => shared(200_000, 200_000),
-            (Kind::Locking, _) => shared(40_000, 40_000),
             (
-                Kind::FixedSize(_)
-                | Kind::TreeCopy { .. }
-                | Kind::Mixed { .. }
-                | Kind::Published
-                | Kind::FileScan(_)
-                | Kind::Inline(Inline::FreeList | Inline::SlabHandle | Inline::Stress)
-                | Kind::Client(_),
+                WorkloadKind::Objects { dimensions: DIMENSIONS }
+                | WorkloadKind::Inline(Inline::Arena),
+                _,
+            ) => shared(16, 12),
+            (WorkloadKind::Objects { .. }, Effort::Full) => shared(120_000, 60_000),
+            (WorkloadKind::Objects { .. }, _) => shared(40_000, 20_000),
+            (WorkloadKind::Grow, Effort::Full) => shared(4_000, 2_000),
+            (WorkloadKind::Grow, _) => shared(1_000, 500),
+            (WorkloadKind::Scope { .. }, Effort::Full) => shared(20_000, 20_000),
+            (WorkloadKind::Scope { .. }, _) => shared(4_000, 4_000),
+            (WorkloadKind::Handler, Effort::Full) => shared(100_000, 100_000),
+            (WorkloadKind::Handler, _) => shared(20_000, 20_000),
+            (WorkloadKind::Container(_), Effort::Full) => shared(30_000, 30_000),
+            (WorkloadKind::Container(_), _) => shared(6_000, 6_000),
+            (WorkloadKind::Locking, Effort::Full) => shared(200_000, 200_000),
+            (WorkloadKind::Locking, _) => shared(40_000, 40_000),
+            (
+                WorkloadKind::FixedSize(_)
+                | WorkloadKind::TreeCopy { .. }
+                | WorkloadKind::Mixed { .. }
+                | WorkloadKind::Published
+                | WorkloadKind::FileScan(_)
+                | WorkloadKind::Inline(Inline::FreeList | Inline::SlabHandle | Inline::Stress)
+                | WorkloadKind::Client(_),
                 _,
             ) => 0,
         }

@@ -3,9 +3,9 @@
 use crate::workloads::fixed_size::Shape;
 use crate::workloads::kind::Client;
 use crate::workloads::kind::Container;
+use crate::workloads::kind::FileSearch;
 use crate::workloads::kind::Inline;
-use crate::workloads::kind::Kind;
-use crate::workloads::kind::Program;
+use crate::workloads::kind::WorkloadKind;
 use crate::workloads::trees::many;
 use crate::workloads::workload::Workload;
 
@@ -20,7 +20,7 @@ macro_rules! tree {
                 " nodes of 32 B: built, modified, freed"
             ),
             unit: "operation",
-            kind: Kind::FixedSize(Shape::Tree { exponent: $exponent }),
+            kind: WorkloadKind::FixedSize(Shape::Tree { exponent: $exponent }),
         }
     };
 }
@@ -36,7 +36,7 @@ macro_rules! tree_copy {
                 " nodes of 32 B, 2^20 in all, laid out and walked"
             ),
             unit: "node",
-            kind: Kind::TreeCopy { exponent: $exponent },
+            kind: WorkloadKind::TreeCopy { exponent: $exponent },
         }
     };
 }
@@ -46,97 +46,97 @@ pub(super) static CATALOGUE: [Workload; 51] = [
         name: "query",
         meaning: "a context query over 1000 charts x 100 dimensions: build, group, render, free",
         unit: "dimension",
-        kind: Kind::Query,
+        kind: WorkloadKind::Query,
     },
     Workload {
         name: "query-alloc",
         meaning: "only the objects of a query: 100,000 x (192, 24, 40, 64 B), every byte written",
         unit: "object",
-        kind: Kind::Objects { dimensions: 100_000 },
+        kind: WorkloadKind::Objects { dimensions: 100_000 },
     },
     Workload {
         name: "query-small",
         meaning: "the same for a small query: 100 x (192, 24, 40, 64 B)",
         unit: "object",
-        kind: Kind::Objects { dimensions: 100 },
+        kind: WorkloadKind::Objects { dimensions: 100 },
     },
     Workload {
         name: "grow",
         meaning: "a reply that grows to 1 MiB in pieces of 1 to 64 B and is then dropped",
         unit: "byte",
-        kind: Kind::Grow,
+        kind: WorkloadKind::Grow,
     },
     Workload {
         name: "pair",
         meaning: "a 64 B object is allocated and freed at once; each thread holds 10,000 others",
         unit: "pair",
-        kind: Kind::FixedSize(Shape::Pair),
+        kind: WorkloadKind::FixedSize(Shape::Pair),
     },
     Workload {
         name: "lifo",
         meaning: "each thread allocates 10,000 objects of 64 B, then frees them from last to first",
         unit: "pair",
-        kind: Kind::FixedSize(Shape::Lifo),
+        kind: WorkloadKind::FixedSize(Shape::Lifo),
     },
     Workload {
         name: "fifo",
         meaning: "each thread allocates 10,000 objects of 64 B, then frees them from first to last",
         unit: "pair",
-        kind: Kind::FixedSize(Shape::Fifo),
+        kind: WorkloadKind::FixedSize(Shape::Fifo),
     },
     Workload {
         name: "random",
         meaning: "each thread holds 10,000 objects of 64 B; a random one is freed and replaced",
         unit: "pair",
-        kind: Kind::FixedSize(Shape::Random),
+        kind: WorkloadKind::FixedSize(Shape::Random),
     },
     Workload {
         name: "exchange-1000",
         meaning: "one thread allocates objects of 64 B, another frees them, 1000 at a time",
         unit: "object",
-        kind: Kind::FixedSize(Shape::Exchange { batch: 1000 }),
+        kind: WorkloadKind::FixedSize(Shape::Exchange { batch: 1000 }),
     },
     Workload {
         name: "exchange-1",
         meaning: "one thread allocates objects of 64 B, another frees them, one at a time",
         unit: "object",
-        kind: Kind::FixedSize(Shape::Exchange { batch: 1 }),
+        kind: WorkloadKind::FixedSize(Shape::Exchange { batch: 1 }),
     },
     Workload {
         name: "stress",
         meaning: "the array allocator's stress test: each thread replaces parts of 10,000 x 64 B",
         unit: "pair",
-        kind: Kind::FixedSize(Shape::Stress),
+        kind: WorkloadKind::FixedSize(Shape::Stress),
     },
     Workload {
         name: "burst-alloc",
         meaning: "each thread allocates 1,000,000 objects of 64 B at once",
         unit: "object",
-        kind: Kind::FixedSize(Shape::BurstAlloc),
+        kind: WorkloadKind::FixedSize(Shape::BurstAlloc),
     },
     Workload {
         name: "burst-free",
         meaning: "each thread frees 1,000,000 objects of 64 B in random order",
         unit: "object",
-        kind: Kind::FixedSize(Shape::BurstFree),
+        kind: WorkloadKind::FixedSize(Shape::BurstFree),
     },
     Workload {
         name: "churn",
         meaning: "each thread frees 90 % of 1,000,000 x 64 B, then replaces the rest at random",
         unit: "pair",
-        kind: Kind::FixedSize(Shape::Churn),
+        kind: WorkloadKind::FixedSize(Shape::Churn),
     },
     Workload {
         name: "tiers-cold",
         meaning: "the end of an hour: each of 1,000,000 metrics needs buffers of 2048 B and 384 B",
         unit: "buffer",
-        kind: Kind::FixedSize(Shape::Tiers { reserved: false }),
+        kind: WorkloadKind::FixedSize(Shape::Tiers { reserved: false }),
     },
     Workload {
         name: "tiers-reserved",
         meaning: "the same, with memory reserved one second earlier if the allocator can",
         unit: "buffer",
-        kind: Kind::FixedSize(Shape::Tiers { reserved: true }),
+        kind: WorkloadKind::FixedSize(Shape::Tiers { reserved: true }),
     },
     tree!(8),
     tree!(10),
@@ -156,126 +156,126 @@ pub(super) static CATALOGUE: [Workload; 51] = [
         name: "many-trees-each",
         meaning: "4096 trees of 256 nodes: each built and pruned before the next, then all rebuilt",
         unit: "operation",
-        kind: Kind::FixedSize(Shape::ManyTrees(many::Order::Each)),
+        kind: WorkloadKind::FixedSize(Shape::ManyTrees(many::PruneOrder::Each)),
     },
     Workload {
         name: "many-trees-all",
         meaning: "4096 trees of 256 nodes: all built, then all pruned, then all rebuilt",
         unit: "operation",
-        kind: Kind::FixedSize(Shape::ManyTrees(many::Order::All)),
+        kind: WorkloadKind::FixedSize(Shape::ManyTrees(many::PruneOrder::All)),
     },
     Workload {
         name: "mixed",
         meaning: "each thread holds 10,000 objects of 16 to 1024 B; a random one is replaced",
         unit: "pair",
-        kind: Kind::Mixed { remote: false },
+        kind: WorkloadKind::Mixed { remote: false },
     },
     Workload {
         name: "mixed-remote",
         meaning: "the same, where another thread frees one object in twenty",
         unit: "pair",
-        kind: Kind::Mixed { remote: true },
+        kind: WorkloadKind::Mixed { remote: true },
     },
     Workload {
         name: "scope",
         meaning: "a request's 2,000 objects of 16 to 1024 B: half freed early, half at its end",
         unit: "allocation",
-        kind: Kind::Scope { exit: false },
+        kind: WorkloadKind::Scope { exit: false },
     },
     Workload {
         name: "scope-exit",
         meaning: "only the end of such a request, divided by its number of allocations",
         unit: "allocation",
-        kind: Kind::Scope { exit: true },
+        kind: WorkloadKind::Scope { exit: true },
     },
     Workload {
         name: "handler",
         meaning: "a JSON request to an ordinary handler: serde_json, String, Vec, HashMap",
         unit: "request",
-        kind: Kind::Handler,
+        kind: WorkloadKind::Handler,
     },
     Workload {
         name: "categories",
         meaning: "a request to a server with shared objects: all locked, or by locking category",
         unit: "request",
-        kind: Kind::Locking,
+        kind: WorkloadKind::Locking,
     },
     Workload {
         name: "published",
         meaning: "a read of two fields of a configuration that all threads share",
         unit: "read",
-        kind: Kind::Published,
+        kind: WorkloadKind::Published,
     },
     Workload {
         name: "letters-read",
         meaning: "the letters A of a word list are counted: one system call per byte",
         unit: "byte",
-        kind: Kind::FileScan(Program::Read),
+        kind: WorkloadKind::FileScan(FileSearch::Read),
     },
     Workload {
         name: "letters-buffered",
         meaning: "the same through a buffer of 4 KiB",
         unit: "byte",
-        kind: Kind::FileScan(Program::Buffered),
+        kind: WorkloadKind::FileScan(FileSearch::Buffered),
     },
     Workload {
         name: "letters-mapped",
         meaning: "the same in a mapped file",
         unit: "byte",
-        kind: Kind::FileScan(Program::Mapped),
+        kind: WorkloadKind::FileScan(FileSearch::Mapped),
     },
     Workload {
         name: "c-arena",
         meaning: "query-alloc's objects in C, with allotment.h, compared with Rust",
         unit: "object",
-        kind: Kind::Inline(Inline::Arena),
+        kind: WorkloadKind::Inline(Inline::Arena),
     },
     Workload {
         name: "c-free-list",
         meaning: "pair in C, with the free list of allotment.h, compared with Rust",
         unit: "pair",
-        kind: Kind::Inline(Inline::FreeList),
+        kind: WorkloadKind::Inline(Inline::FreeList),
     },
     Workload {
         name: "c-slab-handle",
         meaning: "pair in C, with the slab handle of allotment.h, compared with Rust",
         unit: "pair",
-        kind: Kind::Inline(Inline::SlabHandle),
+        kind: WorkloadKind::Inline(Inline::SlabHandle),
     },
     Workload {
         name: "c-stress",
         meaning: "stress in C, with the array allocator's functions, compared with malloc",
         unit: "pair",
-        kind: Kind::Inline(Inline::Stress),
+        kind: WorkloadKind::Inline(Inline::Stress),
     },
     Workload {
         name: "pmr-vector",
         meaning: "500 std::pmr::vectors, grown to 1 to 48 numbers of 8 B, summed and destroyed",
         unit: "element",
-        kind: Kind::Container(Container::Vector),
+        kind: WorkloadKind::Container(Container::Vector),
     },
     Workload {
         name: "pmr-map",
         meaning: "100 std::pmr::maps of up to 16 std::pmr::strings of 20 to 49 B, then destroyed",
         unit: "key",
-        kind: Kind::Container(Container::Map),
+        kind: WorkloadKind::Container(Container::Map),
     },
     Workload {
         name: "client-sqlite",
         meaning: "SQLite: a shop's database is filled, indexed, queried, changed, archived, closed",
         unit: "statement",
-        kind: Kind::Client(Client::Sqlite),
+        kind: WorkloadKind::Client(Client::Sqlite),
     },
     Workload {
         name: "client-lua",
         meaning: "Lua: a script makes records, closures and a report, in a new state each time",
         unit: "record",
-        kind: Kind::Client(Client::Lua),
+        kind: WorkloadKind::Client(Client::Lua),
     },
     Workload {
         name: "client-expat",
         meaning: "expat: a 4 MB document is parsed into a tree, its orders summed, all is freed",
         unit: "element",
-        kind: Kind::Client(Client::Expat),
+        kind: WorkloadKind::Client(Client::Expat),
     },
 ];

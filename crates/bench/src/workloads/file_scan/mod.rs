@@ -8,14 +8,14 @@
 mod file;
 mod mapped;
 
-use crate::workloads::kind::Program;
+use crate::workloads::kind::FileSearch;
 use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
 use crate::workloads::run_error::RunError;
 use crate::workloads::setting::Effort;
 use crate::workloads::thread_group;
 use crate::workloads::variant::{TAKES_NO_MEMORY, Variant};
-use crate::workloads::workload::Load;
+use crate::workloads::workload::RunSpec;
 use file::WordList;
 use std::fs::File;
 use std::hint::black_box;
@@ -35,7 +35,7 @@ static READ: [Variant; 1] = [Variant {
     policy: TAKES_NO_MEMORY,
     peer: false,
     own: None,
-    run: |load, observer| run(Program::Read, load, observer),
+    run: |spec, observer| run(FileSearch::Read, spec, observer),
 }];
 
 static BUFFERED: [Variant; 1] = [Variant {
@@ -44,7 +44,7 @@ static BUFFERED: [Variant; 1] = [Variant {
     policy: "a buffer of 4 KiB for each search, from the C library's malloc",
     peer: false,
     own: None,
-    run: |load, observer| run(Program::Buffered, load, observer),
+    run: |spec, observer| run(FileSearch::Buffered, spec, observer),
 }];
 
 static MAPPED: [Variant; 1] = [Variant {
@@ -53,10 +53,10 @@ static MAPPED: [Variant; 1] = [Variant {
     policy: "unmapped after each search",
     peer: false,
     own: None,
-    run: |load, observer| run(Program::Mapped, load, observer),
+    run: |spec, observer| run(FileSearch::Mapped, spec, observer),
 }];
 
-impl Program {
+impl FileSearch {
     pub(crate) fn variants(self) -> &'static [Variant] {
         match self {
             Self::Read => &READ,
@@ -89,9 +89,13 @@ impl Program {
     }
 }
 
-fn run(program: Program, load: &Load, observer: &dyn Observer) -> Result<Measurement, RunError> {
+fn run(
+    program: FileSearch,
+    spec: &RunSpec,
+    observer: &dyn Observer,
+) -> Result<Measurement, RunError> {
     let list = WordList::create().map_err(|error| RunError::file(&error))?;
-    let searches = program.searches(load.effort);
+    let searches = program.searches(spec.effort);
     let walls = thread_group::run(
         1,
         observer,
@@ -150,7 +154,7 @@ mod tests {
         assert_eq!(text.len(), BYTES);
         let letters = text.iter().filter(|byte| **byte == b'A').count() as u64;
         assert!(letters > 100);
-        for program in [Program::Read, Program::Buffered, Program::Mapped] {
+        for program in [FileSearch::Read, FileSearch::Buffered, FileSearch::Mapped] {
             assert_eq!(program.search(list.path()).unwrap(), letters, "{program:?}");
         }
     }
@@ -158,7 +162,7 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_and_one_without_bytes_are_no_trouble() {
         let folder = std::env::temp_dir();
-        for program in [Program::Read, Program::Buffered, Program::Mapped] {
+        for program in [FileSearch::Read, FileSearch::Buffered, FileSearch::Mapped] {
             let missing = program.search(Path::new("/no/such/file")).unwrap_err();
             assert_eq!(missing.kind(), ErrorKind::NotFound);
             assert!(program.search(&folder).is_err(), "a directory can't be read");

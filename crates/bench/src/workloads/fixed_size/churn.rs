@@ -89,25 +89,14 @@ pub fn run<A: FixedSize>(amount: Amount, threads: usize, observer: &dyn Observer
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workloads::testing::{Audited, audited};
-    use std::sync::Mutex;
+    use crate::workloads::testing::{Audited, LiveSteps, audited};
 
     const SMALL: Amount = Amount { burst: 1000, live: 100, replacements: 5000 };
-
-    /// Records the number of live objects at each step.
-    #[derive(Default)]
-    struct Live(Mutex<Vec<(&'static str, u64)>>);
-
-    impl Observer for Live {
-        fn step(&self, name: &'static str) {
-            self.0.lock().unwrap().push((name, crate::workloads::testing::live()));
-        }
-    }
 
     #[test]
     fn the_steps_are_those_of_the_contract() {
         for threads in [1, 2] {
-            let live = Live::default();
+            let live = LiveSteps::default();
             let (figures, audit) = audited(|| run::<Audited>(SMALL, threads, &live));
             let threads = threads as u64;
             let expected = [
@@ -117,7 +106,7 @@ mod tests {
                 ("all_freed", 0),
                 ("trimmed", 0),
             ];
-            assert_eq!(*live.0.lock().unwrap(), expected);
+            assert_eq!(live.steps(), expected);
             assert_eq!(figures.ops(), 5000 * threads);
             assert_eq!(figures.live_bytes(), 100 * threads * OBJECT.size() as u64);
             assert_eq!((audit.allocated, audit.freed), (6000 * threads, 6000 * threads));

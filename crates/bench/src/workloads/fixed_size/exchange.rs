@@ -18,25 +18,26 @@ use std::thread;
 pub const THREADS: usize = 2;
 
 /// The capacity of the queue in objects, or eight batches if that is more.
-const ROOM: usize = 1024;
+const CAPACITY: usize = 1024;
 
 /// The number of times that a thread checks a full or empty queue before it yields the processor.
-const LOOKS: u32 = 100;
+const SPINS: u32 = 100;
 
-type Slot<O> = MaybeUninit<O>;
+type QueueSlot<O> = MaybeUninit<O>;
 
 /// One end of the queue.
-enum End<O> {
-    Producer(Producer<Slot<O>>),
-    Consumer(Consumer<Slot<O>>),
+enum QueueEnd<O> {
+    Producer(Producer<QueueSlot<O>>),
+    Consumer(Consumer<QueueSlot<O>>),
 }
 
 /// Runs it with `objects` objects, rounded up to whole batches.
 pub fn run<A: FixedSize>(batch: usize, objects: usize, observer: &dyn Observer) -> Measurement {
     let batches = objects.div_ceil(batch);
-    let room = ROOM.max(8 * batch);
-    let (producer, consumer) = touched::<A::Object>(room);
-    let ends = [End::Producer(producer), End::Consumer(consumer)].map(Some).map(Mutex::new);
+    let capacity = CAPACITY.max(8 * batch);
+    let (producer, consumer) = touched::<A::Object>(capacity);
+    let ends =
+        [QueueEnd::Producer(producer), QueueEnd::Consumer(consumer)].map(Some).map(Mutex::new);
     let store = OnceLock::new();
     let walls = thread_group::run(
         THREADS,
@@ -48,16 +49,16 @@ pub fn run<A: FixedSize>(batch: usize, objects: usize, observer: &dyn Observer) 
         |worker, (mut end, mut places)| {
             let local = store.get_or_init(|| A::new(OBJECT)).local();
             worker.measured(|| match (&mut end, batch) {
-                (End::Producer(producer), 1) => produce_singly(&local, producer, batches),
-                (End::Producer(producer), _) => {
+                (QueueEnd::Producer(producer), 1) => produce_singly(&local, producer, batches),
+                (QueueEnd::Producer(producer), _) => {
                     produce(&local, producer, places.all(), batches);
                 }
                 // SAFETY: the producer pushes as many objects of the same allocator.
-                (End::Consumer(consumer), 1) => unsafe {
+                (QueueEnd::Consumer(consumer), 1) => unsafe {
                     consume_singly(&local, consumer, batches);
                 },
                 // SAFETY: as above.
-                (End::Consumer(consumer), _) => unsafe {
+                (QueueEnd::Consumer(consumer), _) => unsafe {
                     consume(&local, consumer, batch, batches);
                 },
             })
@@ -65,26 +66,26 @@ pub fn run<A: FixedSize>(batch: usize, objects: usize, observer: &dyn Observer) 
     );
     // Objects in the queue, and in the current batches of the producer and the consumer.
     Measurement::timed((batches * batch) as u64, walls[0])
-        .with(&LIVE_BYTES, ((room + 2 * batch) * OBJECT.size()) as f64)
+        .with(&LIVE_BYTES, ((capacity + 2 * batch) * OBJECT.size()) as f64)
 }
 
 /// A queue whose slots have all been used once.
-fn touched<O>(room: usize) -> (Producer<Slot<O>>, Consumer<Slot<O>>) {
-    let (mut producer, mut consumer) = RingBuffer::new(room);
+fn touched<O>(capacity: usize) -> (Producer<QueueSlot<O>>, Consumer<QueueSlot<O>>) {
+    let (mut producer, mut consumer) = RingBuffer::new(capacity);
     while producer.push(MaybeUninit::zeroed()).is_ok() {}
     while consumer.pop().is_ok() {}
     (producer, consumer)
 }
 
-/// Waits until `look` returns a value.
+/// Waits until `attempt` returns a value.
 #[inline(always)]
-fn until<T, E>(mut look: impl FnMut() -> Result<T, E>) -> T {
-    let mut looks = 0;
+fn until<T, E>(mut attempt: impl FnMut() -> Result<T, E>) -> T {
+    let mut spins = 0;
     loop {
-        match look() {
+        match attempt() {
             Ok(found) => return found,
-            Err(_) if looks < LOOKS => {
-                looks += 1;
+            Err(_) if spins < SPINS => {
+                spins += 1;
                 std::hint::spin_loop();
             }
             Err(_) => thread::yield_now(),
@@ -95,7 +96,7 @@ fn until<T, E>(mut look: impl FnMut() -> Result<T, E>) -> T {
 #[inline(never)]
 fn produce<L: FixedSizeLocal>(
     local: &L,
-    queue: &mut Producer<Slot<L::Object>>,
+    queue: &mut Producer<QueueSlot<L::Object>>,
     places: &mut [MaybeUninit<L::Object>],
     batches: usize,
 ) {
@@ -113,7 +114,7 @@ fn produce<L: FixedSizeLocal>(
 #[inline(never)]
 unsafe fn consume<L: FixedSizeLocal>(
     local: &L,
-    queue: &mut Consumer<Slot<L::Object>>,
+    queue: &mut Consumer<QueueSlot<L::Object>>,
     batch: usize,
     batches: usize,
 ) {
@@ -133,7 +134,7 @@ unsafe fn consume<L: FixedSizeLocal>(
 #[inline(never)]
 fn produce_singly<L: FixedSizeLocal>(
     local: &L,
-    queue: &mut Producer<Slot<L::Object>>,
+    queue: &mut Producer<QueueSlot<L::Object>>,
     objects: usize,
 ) {
     for word in 0..objects {
@@ -147,7 +148,7 @@ fn produce_singly<L: FixedSizeLocal>(
 #[inline(never)]
 unsafe fn consume_singly<L: FixedSizeLocal>(
     local: &L,
-    queue: &mut Consumer<Slot<L::Object>>,
+    queue: &mut Consumer<QueueSlot<L::Object>>,
     objects: usize,
 ) {
     for _ in 0..objects {

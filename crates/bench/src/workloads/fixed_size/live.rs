@@ -20,7 +20,7 @@ const DRAWS: usize = 1 << 16;
 
 /// The choice of the object to free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum FreeOrder {
     /// The object that was just allocated, while [`LIVE`] others are live.
     AtOnce,
     /// [`LIVE`] objects are allocated, then freed from last to first.
@@ -31,7 +31,7 @@ pub enum Order {
     Random,
 }
 
-impl Order {
+impl FreeOrder {
     /// The number of pairs in one round.
     fn round(self) -> usize {
         if self == Self::Random { DRAWS } else { LIVE }
@@ -61,7 +61,7 @@ struct WorkerState<O> {
 
 /// Runs it.
 pub fn run<A: FixedSize>(
-    order: Order,
+    order: FreeOrder,
     threads: usize,
     effort: Effort,
     observer: &dyn Observer,
@@ -70,7 +70,7 @@ pub fn run<A: FixedSize>(
 }
 
 fn rounds<A: FixedSize>(
-    order: Order,
+    order: FreeOrder,
     threads: usize,
     rounds: usize,
     observer: &dyn Observer,
@@ -87,11 +87,11 @@ fn rounds<A: FixedSize>(
             let local = store.get_or_init(|| A::new(OBJECT)).local();
             let places = &mut state.places;
             match order {
-                Order::AtOnce | Order::Random => {
+                FreeOrder::AtOnce | FreeOrder::Random => {
                     fill(&local, places.all());
                     let wall = worker.measured(|| {
                         for _ in 0..rounds {
-                            if order == Order::AtOnce {
+                            if order == FreeOrder::AtOnce {
                                 pairs(&local);
                             } else {
                                 // SAFETY: the index was drawn below the number of places, and the
@@ -104,14 +104,14 @@ fn rounds<A: FixedSize>(
                     unsafe { empty(&local, places.all().iter()) };
                     wall
                 }
-                Order::Lifo => worker.measured(|| {
+                FreeOrder::Lifo => worker.measured(|| {
                     for _ in 0..rounds {
                         fill(&local, places.all());
                         // SAFETY: just filled.
                         unsafe { empty(&local, places.all().iter().rev()) };
                     }
                 }),
-                Order::Fifo => worker.measured(|| {
+                FreeOrder::Fifo => worker.measured(|| {
                     for _ in 0..rounds {
                         fill(&local, places.all());
                         // SAFETY: just filled.
@@ -156,7 +156,8 @@ mod tests {
     use crate::workloads::observer::Unobserved;
     use crate::workloads::testing::{Audit, audited};
 
-    const ORDERS: [Order; 4] = [Order::AtOnce, Order::Lifo, Order::Fifo, Order::Random];
+    const ORDERS: [FreeOrder; 4] =
+        [FreeOrder::AtOnce, FreeOrder::Lifo, FreeOrder::Fifo, FreeOrder::Random];
 
     #[test]
     fn each_operation_is_one_allocation_and_one_free_and_nothing_is_left() {
@@ -169,8 +170,8 @@ mod tests {
                 // The objects that stay live, or that are there before the first replacement, are
                 // not operations.
                 let beside = match order {
-                    Order::AtOnce | Order::Random => (threads * LIVE) as u64,
-                    Order::Lifo | Order::Fifo => 0,
+                    FreeOrder::AtOnce | FreeOrder::Random => (threads * LIVE) as u64,
+                    FreeOrder::Lifo | FreeOrder::Fifo => 0,
                 };
                 assert_eq!(audit.allocated, figures.ops() + beside, "{order:?}");
                 assert_eq!(audit.freed, audit.allocated, "{order:?}");
@@ -196,12 +197,12 @@ mod tests {
         };
         let up: Vec<u64> = (0..LIVE as u64).collect();
         let down: Vec<u64> = up.iter().rev().copied().collect();
-        assert_eq!(freed(Order::Fifo), up);
-        assert_eq!(freed(Order::Lifo), down);
-        assert_eq!(freed(Order::AtOnce)[..LIVE], up);
-        let random = freed(Order::Random);
+        assert_eq!(freed(FreeOrder::Fifo), up);
+        assert_eq!(freed(FreeOrder::Lifo), down);
+        assert_eq!(freed(FreeOrder::AtOnce)[..LIVE], up);
+        let random = freed(FreeOrder::Random);
         assert_eq!(random.len(), DRAWS + LIVE);
-        assert!(random != freed(Order::AtOnce) && random[..LIVE] != up);
+        assert!(random != freed(FreeOrder::AtOnce) && random[..LIVE] != up);
     }
 
     #[test]

@@ -13,12 +13,12 @@ pub(crate) mod prepared;
 pub mod stress;
 mod tiers;
 
-use crate::peers::{About, FixedSize, Service, UnknownAllocator, Visitor};
+use crate::peers::{About, FixedSize, FixedSizeVisitor, UnknownAllocator};
 use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
 use crate::workloads::setting::Effort;
 use crate::workloads::trees::{many, modify};
-use live::Order;
+use live::FreeOrder;
 
 pub use churn::STEPS as CHURN_STEPS;
 
@@ -48,7 +48,7 @@ pub(crate) enum Shape {
     /// Trees of 2^`exponent` nodes, built and modified.
     Tree { exponent: u32 },
     /// Very many small trees.
-    ManyTrees(many::Order),
+    ManyTrees(many::PruneOrder),
 }
 
 impl Shape {
@@ -65,7 +65,7 @@ impl Shape {
         effort: Effort,
         observer: &dyn Observer,
     ) -> Result<Measurement, UnknownAllocator> {
-        crate::peers::with(allocator, Measure { shape: self, threads, effort, observer })
+        Measure { shape: self, threads, effort, observer }.with(allocator)
     }
 
     fn run<A: FixedSize>(
@@ -77,10 +77,10 @@ impl Shape {
     ) -> Measurement {
         let quick = effort.is_quick();
         match self {
-            Self::Pair => live::run::<A>(Order::AtOnce, threads, effort, observer),
-            Self::Lifo => live::run::<A>(Order::Lifo, threads, effort, observer),
-            Self::Fifo => live::run::<A>(Order::Fifo, threads, effort, observer),
-            Self::Random => live::run::<A>(Order::Random, threads, effort, observer),
+            Self::Pair => live::run::<A>(FreeOrder::AtOnce, threads, effort, observer),
+            Self::Lifo => live::run::<A>(FreeOrder::Lifo, threads, effort, observer),
+            Self::Fifo => live::run::<A>(FreeOrder::Fifo, threads, effort, observer),
+            Self::Random => live::run::<A>(FreeOrder::Random, threads, effort, observer),
             Self::Exchange { batch } => {
                 let objects = if batch > 1 { 24_000_000 } else { 12_000_000 };
                 exchange::run::<A>(batch, if quick { objects / 4 } else { objects }, observer)
@@ -116,12 +116,10 @@ struct Measure<'w> {
     observer: &'w dyn Observer,
 }
 
-impl Visitor for Measure<'_> {
+impl FixedSizeVisitor for Measure<'_> {
     type Output = Measurement;
 
-    const SERVICE: Service = Service::FixedSize;
-
-    fn fixed_size<A: FixedSize>(self, about: &'static About) -> Measurement {
+    fn visit<A: FixedSize>(self, about: &'static About) -> Measurement {
         self.shape.run::<A>(about, self.threads, self.effort, self.observer)
     }
 }

@@ -6,7 +6,7 @@
 //! all. All threads use one allocator.
 
 use super::prepared::{ObjectSlots, fill};
-use crate::peers::{About, FixedSize, FixedSizeLocal, OBJECT, Service, UnknownAllocator, Visitor};
+use crate::peers::{About, FixedSize, FixedSizeLocal, FixedSizeVisitor, OBJECT, UnknownAllocator};
 use crate::workloads::measurement::{LIVE_BYTES, Measurement};
 use crate::workloads::observer::Observer;
 use crate::workloads::setting::Effort;
@@ -28,12 +28,12 @@ const STRIDES: [usize; 5] = [50, 40, 30, 20, 10];
 /// The counts of one thread so far. Other threads may read them at any time.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Count {
+pub struct ThreadCounts {
     allocated: AtomicU64,
     freed: AtomicU64,
 }
 
-impl Count {
+impl ThreadCounts {
     /// Objects allocated.
     pub fn allocated(&self) -> u64 {
         self.allocated.load(Ordering::Relaxed)
@@ -65,12 +65,12 @@ pub(crate) fn run<A: FixedSize>(
     time: Duration,
     observer: &dyn Observer,
 ) -> Measurement {
-    let counts: Vec<Count> = (0..threads).map(|_| Count::default()).collect();
+    let counts: Vec<ThreadCounts> = (0..threads).map(|_| ThreadCounts::default()).collect();
     let wall = cycles::<A, _>(&counts, elements, observer, || {
         let began = Instant::now();
         move || began.elapsed() < time
     });
-    figures(threads, elements, counts.iter().map(Count::allocated).sum(), wall)
+    figures(threads, elements, counts.iter().map(ThreadCounts::allocated).sum(), wall)
 }
 
 /// The figures of a run with this number of allocations and threads.
@@ -89,36 +89,34 @@ pub(crate) fn time(effort: Effort) -> Duration {
 pub fn until_stopped(
     allocator: &str,
     elements: usize,
-    counts: &[Count],
+    counts: &[ThreadCounts],
     stop: &AtomicBool,
     observer: &dyn Observer,
 ) -> Result<Duration, UnknownAllocator> {
     struct UntilStopped<'c> {
         elements: usize,
-        counts: &'c [Count],
+        counts: &'c [ThreadCounts],
         stop: &'c AtomicBool,
         observer: &'c dyn Observer,
     }
 
-    impl Visitor for UntilStopped<'_> {
+    impl FixedSizeVisitor for UntilStopped<'_> {
         type Output = Duration;
 
-        const SERVICE: Service = Service::FixedSize;
-
-        fn fixed_size<A: FixedSize>(self, _: &'static About) -> Duration {
+        fn visit<A: FixedSize>(self, _: &'static About) -> Duration {
             cycles::<A, _>(self.counts, self.elements, self.observer, || {
                 || !self.stop.load(Ordering::Relaxed)
             })
         }
     }
 
-    crate::peers::with(allocator, UntilStopped { elements, counts, stop, observer })
+    UntilStopped { elements, counts, stop, observer }.with(allocator)
 }
 
 /// Runs cycles on one thread for each count. Each thread calls `begin` when it begins, and
 /// continues as long as the result says so.
 fn cycles<A: FixedSize, G: Fn() -> bool>(
-    counts: &[Count],
+    counts: &[ThreadCounts],
     elements: usize,
     observer: &dyn Observer,
     begin: impl Fn() -> G + Sync,
@@ -152,29 +150,29 @@ fn cycles<A: FixedSize, G: Fn() -> bool>(
 unsafe fn cycle<L: FixedSizeLocal>(
     local: &L,
     places: &mut [MaybeUninit<L::Object>],
-    count: &Count,
+    count: &ThreadCounts,
 ) {
     fill(local, places);
-    Count::add(&count.allocated, places.len());
+    ThreadCounts::add(&count.allocated, places.len());
     for divisor in DIVISORS {
         let part = places.len() / divisor;
         // SAFETY: all places are full.
         unsafe { empty_every(local, &places[..part], 1) };
-        Count::add(&count.freed, part);
+        ThreadCounts::add(&count.freed, part);
         fill(local, &mut places[..part]);
-        Count::add(&count.allocated, part);
+        ThreadCounts::add(&count.allocated, part);
     }
     for stride in STRIDES {
         let part = places.len().div_ceil(stride);
         // SAFETY: all places are full.
         unsafe { empty_every(local, places, stride) };
-        Count::add(&count.freed, part);
+        ThreadCounts::add(&count.freed, part);
         fill_every(local, places, stride);
-        Count::add(&count.allocated, part);
+        ThreadCounts::add(&count.allocated, part);
     }
     // SAFETY: all places are full.
     unsafe { empty_every(local, places, 1) };
-    Count::add(&count.freed, places.len());
+    ThreadCounts::add(&count.freed, places.len());
 }
 
 #[inline(never)]
@@ -207,8 +205,8 @@ mod tests {
     use crate::workloads::testing::{Audited, audited};
 
     /// Runs cycles until each thread has asked this number of times whether to continue.
-    fn some_cycles(threads: usize, elements: usize, cycles: usize) -> Vec<Count> {
-        let counts: Vec<Count> = (0..threads).map(|_| Count::default()).collect();
+    fn some_cycles(threads: usize, elements: usize, cycles: usize) -> Vec<ThreadCounts> {
+        let counts: Vec<ThreadCounts> = (0..threads).map(|_| ThreadCounts::default()).collect();
         super::cycles::<Audited, _>(&counts, elements, &Unobserved, || {
             let asked = std::cell::Cell::new(0);
             move || asked.replace(asked.get() + 1) + 1 < cycles
@@ -247,7 +245,7 @@ mod tests {
             audited(|| run::<Audited>(2, 50, Duration::from_millis(1), &Unobserved));
         assert_eq!(figures.ops(), audit.allocated);
         assert_eq!(figures.ops() % pairs_a_cycle(50), 0);
-        let counts = [Count::default()];
+        let counts = [ThreadCounts::default()];
         let stopped = AtomicBool::new(true);
         until_stopped("slab", 50, &counts, &stopped, &Unobserved).unwrap();
         assert_eq!(counts[0].allocated(), pairs_a_cycle(50));

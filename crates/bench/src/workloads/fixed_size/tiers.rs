@@ -85,8 +85,8 @@ fn layout(bytes: usize) -> Layout {
 /// One metric's buffer of tier 0: its capacity in points, and its number of points.
 #[derive(Clone, Copy)]
 struct Fill {
-    room: u16,
-    used: u16,
+    capacity: u16,
+    length: u16,
 }
 
 /// A worker's data: its own metrics.
@@ -99,7 +99,7 @@ struct WorkerState<O> {
 }
 
 /// A worker's results.
-struct CaseResults {
+struct WorkerResults {
     wall: Duration,
     live_bytes: u64,
     reserve: Option<Duration>,
@@ -141,9 +141,9 @@ pub fn run<A: FixedSize>(
 
 fn state<O: Copy>(metrics: usize, index: usize) -> WorkerState<O> {
     let mut random = Random::stream(index as u64);
-    let rooms = u32::from(POINTS - FEWEST_POINTS) + 1;
+    let capacities = u32::from(POINTS - FEWEST_POINTS) + 1;
     let fills = (0..metrics)
-        .map(|_| Fill { room: FEWEST_POINTS + random.below(rooms) as u16, used: 0 })
+        .map(|_| Fill { capacity: FEWEST_POINTS + random.below(capacities) as u16, length: 0 })
         .collect();
     let mut due = vec![u32::MAX; metrics];
     std::hint::black_box(&mut due).clear();
@@ -161,10 +161,10 @@ fn work<A: FixedSize>(
     stores: &Stores<A>,
     mut state: WorkerState<A::Object>,
     reserved: Option<usize>,
-) -> CaseResults {
+) -> WorkerResults {
     let locals = stores.locals();
     for (fill, buffer) in state.fills.iter().zip(state.buffers.all()) {
-        buffer.write(locals.of(fill.room).alloc(0));
+        buffer.write(locals.of(fill.capacity).alloc(0));
     }
     for second in 0..SECONDS {
         worker.lead(|| ());
@@ -185,11 +185,11 @@ fn work<A: FixedSize>(
         });
     }
     let wall = worker.measured(|| boundary(&locals, &mut state));
-    let points: u64 = state.fills.iter().map(|fill| u64::from(fill.room)).sum();
+    let points: u64 = state.fills.iter().map(|fill| u64::from(fill.capacity)).sum();
     let tiers = (state.fills.len() * TIERS.iter().sum::<usize>()) as u64;
     // SAFETY: every metric has its three buffers, which are not used afterwards.
     unsafe { free_all(&locals, &mut state) };
-    CaseResults {
+    WorkerResults {
         wall,
         live_bytes: points * size_of::<Point>() as u64 + tiers,
         reserve,
@@ -212,11 +212,11 @@ unsafe fn collect<A: FixedSize>(
         // SAFETY: the caller's promise: the place is full and the buffer live, from this allocator;
         // there is room at its end.
         unsafe {
-            let bytes = locals.of(fill.room).bytes(buffer.assume_init());
-            bytes.cast::<Point>().add(usize::from(fill.used)).write(point);
+            let bytes = locals.of(fill.capacity).bytes(buffer.assume_init());
+            bytes.cast::<Point>().add(usize::from(fill.length)).write(point);
         }
-        fill.used += 1;
-        if fill.used == fill.room {
+        fill.length += 1;
+        if fill.length == fill.capacity {
             state.due.push(metric);
         }
     }
@@ -232,13 +232,13 @@ unsafe fn replace_due<A: FixedSize>(locals: &Locals<'_, A>, state: &mut WorkerSt
     for metric in &state.due {
         let fill = &mut state.fills[*metric as usize];
         // SAFETY: the caller's promise, and a metric's number is below their count; the buffer came
-        // from the allocator of its room.
+        // from the allocator of its capacity.
         unsafe {
             let place = state.buffers.at(*metric);
-            locals.of(fill.room).free(place.assume_init());
+            locals.of(fill.capacity).free(place.assume_init());
             place.write(full_size.alloc(0));
         }
-        *fill = Fill { room: POINTS, used: 0 };
+        *fill = Fill { capacity: POINTS, length: 0 };
     }
 }
 
@@ -257,8 +257,8 @@ fn boundary<A: FixedSize>(locals: &Locals<'_, A>, state: &mut WorkerState<A::Obj
 /// Every metric has its three buffers, which are not used afterwards.
 unsafe fn free_all<A: FixedSize>(locals: &Locals<'_, A>, state: &mut WorkerState<A::Object>) {
     for (fill, buffer) in state.fills.iter().zip(state.buffers.all()) {
-        // SAFETY: the caller's promise; the buffer came from the allocator of its room.
-        unsafe { locals.of(fill.room).free(buffer.assume_init()) };
+        // SAFETY: the caller's promise; the buffer came from the allocator of its capacity.
+        unsafe { locals.of(fill.capacity).free(buffer.assume_init()) };
     }
     for (local, tier) in locals.tiers.iter().zip(&mut state.tiers) {
         for buffer in tier.all() {
@@ -301,18 +301,16 @@ mod tests {
     fn an_allocator_that_can_not_reserve_has_no_time_for_it() {
         struct Tiny;
 
-        impl crate::peers::Visitor for Tiny {
+        impl crate::peers::FixedSizeVisitor for Tiny {
             type Output = Measurement;
 
-            const SERVICE: crate::peers::Service = crate::peers::Service::FixedSize;
-
-            fn fixed_size<A: FixedSize>(self, _: &'static crate::peers::About) -> Measurement {
+            fn visit<A: FixedSize>(self, _: &'static crate::peers::About) -> Measurement {
                 run::<A>(100, true, 1, &Unobserved)
             }
         }
 
         let libc = crate::peers::known()[0].name;
-        let figures = crate::peers::with(libc, Tiny).unwrap();
+        let figures = crate::peers::FixedSizeVisitor::with(Tiny, libc).unwrap();
         assert_eq!(figures.get(&RESERVE_MS), None);
     }
 }

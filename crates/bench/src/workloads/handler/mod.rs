@@ -8,9 +8,9 @@
 pub mod service;
 
 use crate::peers::Global;
-use crate::workloads::global::Marking;
+use crate::workloads::global::Sampling;
 use crate::workloads::observer::{Observer, Unobserved};
-use crate::workloads::sampled::{self, CaseResults};
+use crate::workloads::sampled::{self, Samples};
 use crate::workloads::task_threads::{self, Run, TaskCounter};
 use service::{Shop, bodies, handle};
 use std::hint::black_box;
@@ -20,13 +20,13 @@ use std::time::{Duration, Instant};
 pub const REQUESTS: usize = 64;
 
 /// The shop, the requests to it, and the expected replies.
-struct Scene {
+struct Fixture {
     shop: Shop,
     bodies: Vec<String>,
     replies: Vec<String>,
 }
 
-impl Scene {
+impl Fixture {
     fn new() -> Self {
         let (shop, bodies) = (Shop::stocked(), bodies(REQUESTS));
         let replies = bodies.iter().map(|body| handle(&shop, body)).collect();
@@ -47,7 +47,7 @@ impl Scene {
 /// # Panics
 /// If a reply is not the expected one: the allocator gave out memory that was in use.
 pub fn run<G: Global>(threads: usize, requests: u64, observer: &dyn Observer) -> Run<()> {
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     task_threads::run(
         threads,
         observer,
@@ -55,7 +55,7 @@ pub fn run<G: Global>(threads: usize, requests: u64, observer: &dyn Observer) ->
         G::start,
         |allocator, (), counter: &mut TaskCounter<'_>| {
             for request in 0..requests {
-                allocator.request(|| scene.serve(request as usize % REQUESTS));
+                allocator.request(|| fixture.serve(request as usize % REQUESTS));
                 counter.task_done();
             }
         },
@@ -66,8 +66,8 @@ pub fn run<G: Global>(threads: usize, requests: u64, observer: &dyn Observer) ->
 /// separate run that lasts `time`, whose times have no other use. The work of [`Global::request`]
 /// around a request counts as the allocator's. `None` if it can't be measured.
 pub fn share<G: Global>(name: &str, threads: usize, time: Duration) -> Option<f64> {
-    let scene = Scene::new();
-    let marking = Marking::begin::<G>(name);
+    let fixture = Fixture::new();
+    let sampling = Sampling::begin::<G>(name);
     let run = task_threads::run(
         threads,
         &Unobserved,
@@ -75,12 +75,12 @@ pub fn share<G: Global>(name: &str, threads: usize, time: Duration) -> Option<f6
         G::start,
         |allocator, (), _: &mut TaskCounter<'_>| {
             let began = Instant::now();
-            sampled::while_looking(|| {
+            sampled::while_sampling(|| {
                 for number in (0..REQUESTS).cycle() {
                     sampled::enter();
                     allocator.request(|| {
                         sampled::leave();
-                        scene.serve(number);
+                        fixture.serve(number);
                         sampled::enter();
                     });
                     sampled::leave();
@@ -91,23 +91,21 @@ pub fn share<G: Global>(name: &str, threads: usize, time: Duration) -> Option<f6
             })
         },
     );
-    drop(marking);
-    run.results.into_iter().fold(CaseResults::default(), CaseResults::and).share()
+    drop(sampling);
+    run.results.into_iter().fold(Samples::default(), Samples::and).share()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peers::{About, Service, Visitor};
+    use crate::peers::{About, GlobalVisitor};
 
     struct Serve;
 
-    impl Visitor for Serve {
+    impl GlobalVisitor for Serve {
         type Output = (u64, Option<f64>);
 
-        const SERVICE: Service = Service::Global;
-
-        fn global<G: Global>(self, about: &'static About) -> Self::Output {
+        fn visit<G: Global>(self, about: &'static About) -> Self::Output {
             let run = run::<G>(2, REQUESTS as u64 + 5, &Unobserved);
             (run.steady.tasks, share::<G>(about.name, 2, Duration::from_millis(200)))
         }
@@ -116,7 +114,7 @@ mod tests {
     #[test]
     fn requests_are_served_and_the_allocators_share_is_a_part_of_the_time() {
         let in_use = crate::workloads::global::in_use().expect("the tests' global allocator");
-        let (tasks, share) = crate::peers::with(in_use, Serve).unwrap();
+        let (tasks, share) = Serve.with(in_use).unwrap();
         assert_eq!(tasks, 2 * (REQUESTS as u64 + 5 - crate::workloads::WARM_UP));
         assert!(share.is_none_or(|share| share > 0.0 && share < 0.9), "{share:?}");
         assert!(share.is_some() || cfg!(not(all(target_os = "linux", target_env = "gnu"))));

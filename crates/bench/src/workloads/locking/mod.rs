@@ -11,14 +11,14 @@ mod server;
 mod servers;
 mod sessions;
 
-use crate::peers::{About, Allocator, Service, Visitor};
+use crate::peers::{About, Allocator, TaskVisitor};
 use crate::workloads::measurement::{LOCKS_PER_OP, Measurement};
 use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
 use crate::workloads::run_error::RunError;
 use crate::workloads::task_threads::{self, Run, TaskCounter};
 use crate::workloads::variant::Variant;
-use crate::workloads::workload::Load;
+use crate::workloads::workload::RunSpec;
 use locks::Tally;
 use server::{Request, Server};
 use servers::{ByCategory, Locked, OnTheHeap};
@@ -43,7 +43,7 @@ pub(crate) static VARIANTS: [Variant; 4] = [
         policy: "adaptive: chunks stay warm for later requests of any thread",
         peer: false,
         own: None,
-        run: |load, observer| run::<ByCategory>("allotment-arena", load, observer),
+        run: |spec, observer| run::<ByCategory>("allotment-arena", spec, observer),
     },
     Variant {
         name: "all-mutex",
@@ -51,7 +51,7 @@ pub(crate) static VARIANTS: [Variant; 4] = [
         policy: HEAPS_POLICY,
         peer: true,
         own: None,
-        run: |load, observer| run::<Locked<Mutex<OnTheHeap>, true>>(HEAP, load, observer),
+        run: |spec, observer| run::<Locked<Mutex<OnTheHeap>, true>>(HEAP, spec, observer),
     },
     Variant {
         name: "all-mutex-malloc",
@@ -59,7 +59,7 @@ pub(crate) static VARIANTS: [Variant; 4] = [
         policy: HEAPS_POLICY,
         peer: true,
         own: None,
-        run: |load, observer| run::<Locked<Mutex<OnTheHeap>, false>>(HEAP, load, observer),
+        run: |spec, observer| run::<Locked<Mutex<OnTheHeap>, false>>(HEAP, spec, observer),
     },
     Variant {
         name: "rwlock-configuration",
@@ -67,7 +67,7 @@ pub(crate) static VARIANTS: [Variant; 4] = [
         policy: HEAPS_POLICY,
         peer: true,
         own: None,
-        run: |load, observer| run::<Locked<RwLock<OnTheHeap>, true>>(HEAP, load, observer),
+        run: |spec, observer| run::<Locked<RwLock<OnTheHeap>, true>>(HEAP, spec, observer),
     },
 ];
 
@@ -79,13 +79,13 @@ const REQUESTS: usize = 4096;
 
 fn run<S: Server>(
     allocator: &str,
-    load: &Load,
+    spec: &RunSpec,
     observer: &dyn Observer,
 ) -> Result<Measurement, RunError> {
-    let serve = Serve::<S> { load, observer, server: PhantomData };
-    let run = crate::peers::with(allocator, serve)?;
-    let threads = load.setting.threads as u64;
-    let tasks = load.workload.tasks(load.setting.threads, load.effort) * threads;
+    let serve = Serve::<S> { spec, observer, server: PhantomData };
+    let run = serve.with(allocator)?;
+    let threads = spec.setting.threads as u64;
+    let tasks = spec.workload.tasks(spec.setting.threads, spec.effort) * threads;
     let mut measurement = Measurement::timed(tasks, run.wall).with_tasks(tasks, run.steady);
     for (label, locks) in locks_per_request(run.results, tasks) {
         measurement.set_label(&LOCKS_PER_OP, label, locks);
@@ -95,19 +95,17 @@ fn run<S: Server>(
 
 /// The server, with an allocator for the objects of a request.
 struct Serve<'l, S> {
-    load: &'l Load,
+    spec: &'l RunSpec,
     observer: &'l dyn Observer,
     server: PhantomData<S>,
 }
 
-impl<S: Server> Visitor for Serve<'_, S> {
+impl<S: Server> TaskVisitor for Serve<'_, S> {
     type Output = Run<[u64; 4]>;
 
-    const SERVICE: Service = Service::Tasks;
-
-    fn tasks<A: Allocator>(self, _: &'static About) -> Self::Output {
-        let threads = self.load.setting.threads;
-        let requests = self.load.workload.tasks(threads, self.load.effort);
+    fn visit<A: Allocator>(self, _: &'static About) -> Self::Output {
+        let threads = self.spec.setting.threads;
+        let requests = self.spec.workload.tasks(threads, self.spec.effort);
         let server = S::new();
         task_threads::run(
             threads,
@@ -161,7 +159,7 @@ mod tests {
         let (expected, locks) = pages::<ByCategory, Together>();
         assert_eq!(locks, [50, 0, 0, 0], "the session list alone");
         for page in &expected {
-            assert!((2_048..=page::REPLY_ROOM).contains(&page.len()), "{}", page.len());
+            assert!((2_048..=page::REPLY_CAPACITY).contains(&page.len()), "{}", page.len());
             assert!(page.contains(page::URL) && page.contains("Welcome, user "));
         }
         let (locked, locks) = pages::<Locked<Mutex<OnTheHeap>, true>, System>();
@@ -176,9 +174,9 @@ mod tests {
     #[test]
     fn a_run_tells_the_locks_of_each_request() {
         let workload = Workload::named("categories").unwrap();
-        let load = Load { workload, setting: workload.setting(2), effort: Effort::Quick };
+        let spec = RunSpec { workload, setting: workload.setting(2), effort: Effort::Quick };
         let locks = |variant: &str| {
-            let outcome = load.measure(variant, &Unobserved).unwrap();
+            let outcome = spec.measure(variant, &Unobserved).unwrap();
             assert_eq!(outcome.count(&QUERIES), outcome.ops());
             guarded().map(|label| (label, outcome.get_label(&LOCKS_PER_OP, label).unwrap()))
         };

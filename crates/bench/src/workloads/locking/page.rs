@@ -2,7 +2,7 @@
 //! same, however the objects are shared.
 
 use super::locks::Tally;
-use super::server::{Request, Server, Settings};
+use super::server::{ConfigurationContents, Request, Server};
 use super::sessions::Session;
 use crate::peers::Task;
 use crate::workloads::task_memory::Buffer;
@@ -13,7 +13,7 @@ pub const LINKS: usize = 16;
 /// The number of lines of the table.
 const LINES: u32 = 24;
 /// The initial capacity of a reply. No page exceeds it.
-pub const REPLY_ROOM: usize = 8 << 10;
+pub const REPLY_CAPACITY: usize = 8 << 10;
 /// The initial capacity of a text of the request.
 const TEXT_ROOM: usize = 64;
 

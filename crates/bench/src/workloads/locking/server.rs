@@ -12,7 +12,7 @@ pub struct Request {
 }
 
 /// The contents of the configuration.
-pub trait Settings {
+pub trait ConfigurationContents {
     fn title(&self) -> &str;
     fn url(&self) -> &str;
     fn footer(&self) -> &str;
@@ -22,14 +22,18 @@ pub trait Settings {
 
 /// The objects that all workers share.
 pub trait Server: Sync + Sized {
-    type Settings<'s>: Settings;
+    type ConfigurationContents<'s>: ConfigurationContents;
 
     fn new() -> Self;
 
     fn sessions(&self) -> &Sessions;
 
-    /// Calls `look` with the configuration.
-    fn configuration<R>(&self, tally: &Tally, look: impl FnOnce(&Self::Settings<'_>) -> R) -> R;
+    /// Calls `inspect` with the configuration.
+    fn configuration<R>(
+        &self,
+        tally: &Tally,
+        inspect: impl FnOnce(&Self::ConfigurationContents<'_>) -> R,
+    ) -> R;
 
     /// Serves a request: renders its page and passes the bytes to `send`.
     fn serve<T: Task>(&self, task: T, request: Request, tally: &Tally, send: impl FnOnce(&[u8]));

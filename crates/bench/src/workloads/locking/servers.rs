@@ -6,8 +6,8 @@
 //! call does not affect its result.
 
 use super::locks::{Guarded, Tally};
-use super::page::{self, LINKS, REPLY_ROOM, render};
-use super::server::{Request, Server, Settings};
+use super::page::{self, LINKS, REPLY_CAPACITY, render};
+use super::server::{ConfigurationContents, Request, Server};
 use super::sessions::Sessions;
 use crate::peers::Task;
 use crate::workloads::task_memory::Buffer;
@@ -37,7 +37,7 @@ impl OnTheHeap {
     }
 }
 
-impl Settings for OnTheHeap {
+impl ConfigurationContents for OnTheHeap {
     fn title(&self) -> &str {
         &self.title
     }
@@ -59,7 +59,7 @@ impl Settings for OnTheHeap {
 /// A lock around the configuration.
 pub trait ConfigurationLock: Sync {
     fn new(configuration: OnTheHeap) -> Self;
-    fn with<R>(&self, look: impl FnOnce(&OnTheHeap) -> R) -> R;
+    fn with<R>(&self, inspect: impl FnOnce(&OnTheHeap) -> R) -> R;
 }
 
 impl ConfigurationLock for Mutex<OnTheHeap> {
@@ -68,8 +68,8 @@ impl ConfigurationLock for Mutex<OnTheHeap> {
     }
 
     #[inline]
-    fn with<R>(&self, look: impl FnOnce(&OnTheHeap) -> R) -> R {
-        look(&locked(self))
+    fn with<R>(&self, inspect: impl FnOnce(&OnTheHeap) -> R) -> R {
+        inspect(&locked(self))
     }
 }
 
@@ -79,8 +79,8 @@ impl ConfigurationLock for RwLock<OnTheHeap> {
     }
 
     #[inline]
-    fn with<R>(&self, look: impl FnOnce(&OnTheHeap) -> R) -> R {
-        look(&self.read().unwrap_or_else(PoisonError::into_inner))
+    fn with<R>(&self, inspect: impl FnOnce(&OnTheHeap) -> R) -> R {
+        inspect(&self.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -104,7 +104,7 @@ impl<C: ConfigurationLock, const ONE_HEAP: bool> Locked<C, ONE_HEAP> {
     fn take_reply(&self, tally: &Tally) -> String {
         tally.takes(Guarded::Replies);
         let reply = locked(&self.replies).pop();
-        reply.unwrap_or_else(|| String::with_capacity(REPLY_ROOM))
+        reply.unwrap_or_else(|| String::with_capacity(REPLY_CAPACITY))
     }
 
     fn give_back_reply(&self, mut reply: String, tally: &Tally) {
@@ -115,7 +115,7 @@ impl<C: ConfigurationLock, const ONE_HEAP: bool> Locked<C, ONE_HEAP> {
 }
 
 impl<C: ConfigurationLock, const ONE_HEAP: bool> Server for Locked<C, ONE_HEAP> {
-    type Settings<'s> = OnTheHeap;
+    type ConfigurationContents<'s> = OnTheHeap;
 
     fn new() -> Self {
         Self {
@@ -131,9 +131,9 @@ impl<C: ConfigurationLock, const ONE_HEAP: bool> Server for Locked<C, ONE_HEAP> 
     }
 
     #[inline]
-    fn configuration<R>(&self, tally: &Tally, look: impl FnOnce(&OnTheHeap) -> R) -> R {
+    fn configuration<R>(&self, tally: &Tally, inspect: impl FnOnce(&OnTheHeap) -> R) -> R {
         tally.takes(Guarded::Configuration);
-        self.configuration.with(look)
+        self.configuration.with(inspect)
     }
 
     fn serve<T: Task>(&self, task: T, request: Request, tally: &Tally, send: impl FnOnce(&[u8])) {
@@ -158,7 +158,7 @@ pub struct InSealedMemory<'s> {
     links: &'s [(&'s str, &'s str)],
 }
 
-impl Settings for InSealedMemory<'_> {
+impl ConfigurationContents for InSealedMemory<'_> {
     fn title(&self) -> &str {
         self.title
     }
@@ -186,7 +186,7 @@ pub struct ByCategory {
 }
 
 impl Server for ByCategory {
-    type Settings<'s> = InSealedMemory<'s>;
+    type ConfigurationContents<'s> = InSealedMemory<'s>;
 
     fn new() -> Self {
         let configuration =
@@ -206,12 +206,12 @@ impl Server for ByCategory {
     }
 
     #[inline]
-    fn configuration<R>(&self, _: &Tally, look: impl FnOnce(&InSealedMemory<'_>) -> R) -> R {
-        look(self.configuration.get())
+    fn configuration<R>(&self, _: &Tally, inspect: impl FnOnce(&InSealedMemory<'_>) -> R) -> R {
+        inspect(self.configuration.get())
     }
 
     fn serve<T: Task>(&self, task: T, request: Request, tally: &Tally, send: impl FnOnce(&[u8])) {
-        let mut reply = Buffer::with_capacity(&task, REPLY_ROOM);
+        let mut reply = Buffer::with_capacity(&task, REPLY_CAPACITY);
         whole(render(self, &task, &mut reply, request, tally));
         send(reply.as_bytes());
         reply.free();

@@ -10,7 +10,7 @@ mod reference;
 pub mod store;
 mod view;
 
-use crate::peers::{About, Allocator, Service, Task, UnknownAllocator, Visitor};
+use crate::peers::{About, Allocator, Task, TaskVisitor, UnknownAllocator};
 use crate::workloads::clock::{self, Overhead, ticks};
 use crate::workloads::observer::{Observer, Unobserved};
 use crate::workloads::task_threads::{self, Run, TaskCounter};
@@ -133,13 +133,13 @@ impl Queries<'_> {
         allocator: &str,
         observer: &dyn Observer,
     ) -> Result<Outcome, UnknownAllocator> {
-        crate::peers::with(allocator, Measure { queries: self, observer })
+        Measure { queries: self, observer }.with(allocator)
     }
 
     /// The part of the workers' time that is spent in the allocator, from 0 to 1. It comes from a
     /// separate run, whose times have no other use. `None` if the processor has no counter.
     pub fn share(&self, allocator: &str) -> Result<Option<f64>, UnknownAllocator> {
-        crate::peers::with(allocator, Share { queries: self })
+        Share { queries: self }.with(allocator)
     }
 
     fn measure_with<A: Allocator>(&self, observer: &dyn Observer) -> Outcome {
@@ -221,12 +221,10 @@ struct Measure<'q> {
     observer: &'q dyn Observer,
 }
 
-impl Visitor for Measure<'_> {
+impl TaskVisitor for Measure<'_> {
     type Output = Outcome;
 
-    const SERVICE: Service = Service::Tasks;
-
-    fn tasks<A: Allocator>(self, _: &'static About) -> Outcome {
+    fn visit<A: Allocator>(self, _: &'static About) -> Outcome {
         self.queries.measure_with::<A>(self.observer)
     }
 }
@@ -235,12 +233,10 @@ struct Share<'q> {
     queries: &'q Queries<'q>,
 }
 
-impl Visitor for Share<'_> {
+impl TaskVisitor for Share<'_> {
     type Output = Option<f64>;
 
-    const SERVICE: Service = Service::Tasks;
-
-    fn tasks<A: Allocator>(self, _: &'static About) -> Option<f64> {
+    fn visit<A: Allocator>(self, _: &'static About) -> Option<f64> {
         self.queries.share_with::<A>()
     }
 }

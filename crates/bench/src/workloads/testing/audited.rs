@@ -3,6 +3,7 @@
 
 use super::checked;
 use crate::peers::{AnySize, FixedSize, FixedSizeLocal};
+use crate::workloads::observer::Observer;
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -68,6 +69,23 @@ pub fn audited<R>(work: impl FnOnce() -> R) -> (R, Audit) {
 /// The number of live objects, inside `audited`.
 pub fn live() -> u64 {
     with(|audit| audit.live.len() as u64)
+}
+
+/// Records the number of live objects at each step, inside `audited`.
+#[derive(Default)]
+pub struct LiveSteps(Mutex<Vec<(&'static str, u64)>>);
+
+impl LiveSteps {
+    /// The steps so far, each with its number of live objects.
+    pub fn steps(&self) -> Vec<(&'static str, u64)> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Observer for LiveSteps {
+    fn step(&self, name: &'static str) {
+        self.0.lock().unwrap().push((name, live()));
+    }
 }
 
 /// The checking allocator.

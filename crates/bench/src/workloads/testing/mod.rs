@@ -6,7 +6,7 @@ mod audited;
 mod together_within;
 
 #[cfg(feature = "catalogue")]
-pub use audited::{Audit, Audited, audited, live};
+pub use audited::{Audit, Audited, LiveSteps, audited, live};
 #[cfg(feature = "catalogue")]
 pub use together_within::TogetherWithin;
 

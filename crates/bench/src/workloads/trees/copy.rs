@@ -157,8 +157,7 @@ fn walk<L: FixedSizeLocal>(trees: &[Tree<'_, L>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workloads::testing::{Audited, audited, live};
-    use std::sync::Mutex;
+    use crate::workloads::testing::{Audited, LiveSteps, audited};
 
     const SMALL: Amount = Amount { trees: 5, nodes: 50, walks: 3 };
 
@@ -181,13 +180,13 @@ mod tests {
     placement!(Copied, true, false);
     placement!(Scrambled, true, true);
 
-    /// Records the number of live objects at each step.
+    /// Records the number of live objects at each step, and when the walks begin.
     #[derive(Default)]
-    struct Live(Mutex<Vec<(&'static str, u64)>>);
+    struct StepsAndWalks(LiveSteps);
 
-    impl Observer for Live {
+    impl Observer for StepsAndWalks {
         fn step(&self, name: &'static str) {
-            self.0.lock().unwrap().push((name, live()));
+            self.0.step(name);
         }
         fn begin(&self) {
             self.step("walks");
@@ -195,11 +194,11 @@ mod tests {
     }
 
     fn audit<P: Placement>() -> (Measurement, crate::workloads::testing::Audit) {
-        let live = Live::default();
+        let live = StepsAndWalks::default();
         let (figures, audit) = audited(|| run::<P>(SMALL, &live));
         // The originals are freed when the copies are walked.
         let expected = [("built", 250), ("laid_out", 250), ("walks", 250), ("trimmed", 250)];
-        assert_eq!(*live.0.lock().unwrap(), expected);
+        assert_eq!(live.0.steps(), expected);
         assert_eq!((figures.ops(), figures.live_bytes()), (5 * 50 * 3, 5 * 50 * 32));
         (figures, audit)
     }

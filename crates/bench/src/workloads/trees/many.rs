@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// When a tree is pruned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum PruneOrder {
     /// Each tree before the next one is built.
     Each,
     /// After all trees are built.
@@ -48,7 +48,7 @@ pub const STEPS: [&str; 4] = ["built", "pruned", "rebuilt", "all_freed"];
 
 /// Runs it on one thread, with one allocator for all trees or one for each tree.
 pub fn run<A: FixedSize>(
-    order: Order,
+    order: PruneOrder,
     amount: Amount,
     one_for_each: bool,
     observer: &dyn Observer,
@@ -65,11 +65,11 @@ pub fn run<A: FixedSize>(
             // Making the allocators is part of the work, so it is in the measured part.
             let (stores, locals) = (OnceCell::new(), OnceCell::new());
             let mut trees = Vec::with_capacity(count);
-            let looking = Cell::new(Duration::ZERO);
+            let observing = Cell::new(Duration::ZERO);
             let step = |name| {
                 let began = Instant::now();
                 worker.step(name);
-                looking.set(looking.get() + began.elapsed());
+                observing.set(observing.get() + began.elapsed());
             };
             let wall = worker.measured(|| {
                 let new = |_| A::new(layout);
@@ -78,7 +78,7 @@ pub fn run<A: FixedSize>(
                     locals.get_or_init(|| stores.iter().map(A::local).collect());
                 trees.extend(locals.iter().cycle().take(count).map(Tree::new));
                 match order {
-                    Order::Each => {
+                    PruneOrder::Each => {
                         for (index, (tree, keys)) in trees.iter_mut().zip(keys.trees()).enumerate()
                         {
                             insert(tree, keys.built);
@@ -88,7 +88,7 @@ pub fn run<A: FixedSize>(
                             remove(tree, keys.pruned);
                         }
                     }
-                    Order::All => {
+                    PruneOrder::All => {
                         each(&mut trees, &keys, |tree, keys| insert(tree, keys.built));
                         step(after_built);
                         each(&mut trees, &keys, |tree, keys| remove(tree, keys.pruned));
@@ -106,7 +106,7 @@ pub fn run<A: FixedSize>(
             // The nodes are freed, and the allocators still exist.
             trees.clear();
             worker.step(after_all);
-            (wall.saturating_sub(looking.get()), walking)
+            (wall.saturating_sub(observing.get()), walking)
         },
     );
     let (wall, walking) = found[0];
@@ -142,31 +142,20 @@ fn remove<L: FixedSizeLocal>(tree: &mut Tree<'_, L>, keys: &[u64]) {
 mod tests {
     use super::*;
     use crate::workloads::observer::Unobserved;
-    use crate::workloads::testing::{Audited, audited};
-    use std::sync::Mutex;
+    use crate::workloads::testing::{Audited, LiveSteps, audited};
 
     const SMALL: Amount = Amount { trees: 10, built: 100, pruned: 75, walks: 2 };
-
-    /// Records the number of live objects at each step.
-    #[derive(Default)]
-    struct Live(Mutex<Vec<(&'static str, u64)>>);
-
-    impl Observer for Live {
-        fn step(&self, name: &'static str) {
-            self.0.lock().unwrap().push((name, crate::workloads::testing::live()));
-        }
-    }
 
     #[test]
     fn the_orders_differ_in_what_lives_when_all_is_built() {
         for one_for_each in [false, true] {
-            for (order, built) in [(Order::Each, 9 * 25 + 100), (Order::All, 1000)] {
-                let live = Live::default();
+            for (order, built) in [(PruneOrder::Each, 9 * 25 + 100), (PruneOrder::All, 1000)] {
+                let live = LiveSteps::default();
                 let (figures, audit) =
                     audited(|| run::<Audited>(order, SMALL, one_for_each, &live));
                 let expected =
                     [("built", built), ("pruned", 250), ("rebuilt", 1000), ("all_freed", 0)];
-                assert_eq!(*live.0.lock().unwrap(), expected, "{order:?}");
+                assert_eq!(live.steps(), expected, "{order:?}");
                 assert_eq!(figures.live_bytes(), 1000 * 32);
                 assert_eq!(audit.most_live, 1000);
                 assert!(figures.get(&WALK_NS_PER_NODE).is_some_and(|ns| ns > 0.0));
@@ -186,8 +175,8 @@ mod tests {
         let keys = Pruned::draw(10, 100, 75, &mut Random::stream(0));
         let built: Vec<u64> = keys.trees().flat_map(|tree| tree.built).copied().collect();
         let rebuilt: Vec<u64> = keys.trees().flat_map(|tree| tree.rebuilt).copied().collect();
-        assert_eq!(words(Order::All), [built, rebuilt].concat());
-        assert_eq!(words(Order::Each), words(Order::All));
+        assert_eq!(words(PruneOrder::All), [built, rebuilt].concat());
+        assert_eq!(words(PruneOrder::Each), words(PruneOrder::All));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 use allotment::{LocalPool, PoolGlobalAlloc, PoolRef, Reap};
 
 use crate::peers::about::Listed;
-use crate::peers::{About, Allocator, AnySize, FreedBy, Global, GlobalCalls, Kind, Task};
+use crate::peers::{About, Allocator, AllocatorKind, AnySize, FreedBy, Global, GlobalCalls, Task};
 
 const ORIGIN: &str = "allotment, this workspace's library";
 
@@ -32,7 +32,7 @@ impl Listed for NewReap {
         ours: true,
         frees_within_tasks: true,
         ..About::peer(
-            Kind::Arena,
+            AllocatorKind::Arena,
             "allotment-reap",
             ORIGIN,
             "adaptive: chunks stay warm for later tasks of any thread; unused memory is released",
@@ -77,19 +77,19 @@ impl Task for ReapTask {
 }
 
 /// `allotment-pool`: one pool for each thread.
-pub(crate) struct Pool(LocalPool);
+pub(crate) struct OwnPool(LocalPool);
 
 /// A task that borrows its thread's pool. It begins and ends without calls.
 pub(crate) struct PoolTask<'t>(&'t LocalPool);
 
-impl Listed for Pool {
+impl Listed for OwnPool {
     const ABOUT: About = About {
         ours: true,
         frees_within_tasks: true,
         lasting: Some(FreedBy::AnyThread),
         global: true,
         ..About::peer(
-            Kind::Pool,
+            AllocatorKind::Pool,
             "allotment-pool",
             ORIGIN,
             "adaptive: a thread that leaves its pool keeps up to 1 MiB of empty memory, and more for a second",
@@ -97,7 +97,7 @@ impl Listed for Pool {
     };
 }
 
-impl Allocator for Pool {
+impl Allocator for OwnPool {
     type Task<'t> = PoolTask<'t>;
 
     fn start() -> Self {
@@ -133,7 +133,7 @@ impl Task for PoolTask<'_> {
     }
 }
 
-impl AnySize for Pool {
+impl AnySize for OwnPool {
     fn start() -> Self {
         Self(LocalPool::new())
     }
@@ -165,7 +165,7 @@ impl AnySize for Pool {
 /// The allocator of a program with `#[global_allocator] static GLOBAL: PoolGlobalAlloc<System>`.
 static GLOBAL_ALLOC: PoolGlobalAlloc<System> = PoolGlobalAlloc::new(System);
 
-impl Global for Pool {
+impl Global for OwnPool {
     const CALLS: GlobalCalls = {
         unsafe fn alloc(layout: Layout) -> *mut u8 {
             // SAFETY: the caller's promise is the callee's, here and below.

@@ -1,4 +1,4 @@
-//! Our own slab: `allotment-slab` with its defaults and its ordinary calls;
+//! Allotment's slab: `allotment-slab` with its defaults and its ordinary calls;
 //! `allotment-slab-handle`, the same with an explicit handle; and `allotment-slab-at-once`, which
 //! releases every empty page at once, as its ancestor did.
 //!
@@ -12,64 +12,62 @@ use allotment::{RawSlab, RawSlabHandle, Release};
 
 use super::{Block, FixedSize, FixedSizeLocal, check};
 use crate::peers::about::Listed;
-use crate::peers::{About, Kind};
+use crate::peers::{About, AllocatorKind};
 
 const ORIGIN: &str = "allotment, this workspace's library";
 const ADAPTIVE: &str =
     "adaptive: as many empty pages are kept as the program reuses; the others are released";
 
-/// `allotment-slab`.
-pub(crate) struct Slab(Arc<RawSlab>);
+/// `allotment-slab`; if `AT_ONCE`, `allotment-slab-at-once`.
+pub(crate) struct OrdinarySlab<const AT_ONCE: bool>(Arc<RawSlab>);
 
 /// `allotment-slab-handle`.
-pub(crate) struct SlabHandle(Arc<RawSlab>);
-
-/// `allotment-slab-at-once`.
-pub(crate) struct SlabAtOnce(Arc<RawSlab>);
+pub(crate) struct SlabByHandle(OrdinarySlab<false>);
 
 /// One thread's use of a slab with its ordinary calls.
 pub(crate) struct Ordinary<'s>(&'s RawSlab);
 
 /// One thread's use of a slab with a handle.
-pub(crate) struct Handle<'s>(RawSlabHandle<'s>);
+pub(crate) struct ByHandle<'s>(RawSlabHandle<'s>);
 
-impl Listed for Slab {
-    const ABOUT: About =
-        About { ours: true, ..About::peer(Kind::FixedSize, "allotment-slab", ORIGIN, ADAPTIVE) };
-}
-
-impl Listed for SlabHandle {
-    const ABOUT: About = About {
-        ours: true,
-        ..About::peer(Kind::FixedSize, "allotment-slab-handle", ORIGIN, ADAPTIVE)
+impl<const AT_ONCE: bool> Listed for OrdinarySlab<AT_ONCE> {
+    const ABOUT: About = if AT_ONCE {
+        About::peer(
+            AllocatorKind::FixedSize,
+            "allotment-slab-at-once",
+            "allotment's slab with Release::AtOnce",
+            "at once: a page goes back when its last object is freed",
+        )
+    } else {
+        own("allotment-slab")
     };
 }
 
-impl Listed for SlabAtOnce {
-    const ABOUT: About = About::peer(
-        Kind::FixedSize,
-        "allotment-slab-at-once",
-        "allotment's slab with Release::AtOnce",
-        "at once: a page goes back when its last object is freed",
-    );
+impl Listed for SlabByHandle {
+    const ABOUT: About = own("allotment-slab-handle");
 }
 
-fn new(layout: Layout) -> Arc<RawSlab> {
-    check(layout);
-    Arc::new(RawSlab::new(layout))
+const fn own(name: &'static str) -> About {
+    About { ours: true, ..About::peer(AllocatorKind::FixedSize, name, ORIGIN, ADAPTIVE) }
 }
 
-impl FixedSize for Slab {
+impl<const AT_ONCE: bool> FixedSize for OrdinarySlab<AT_ONCE> {
     type Object = Block;
     type Local<'s> = Ordinary<'s>;
 
     fn new(layout: Layout) -> Self {
-        Self(new(layout))
+        check(layout);
+        Self(Arc::new(if AT_ONCE {
+            RawSlab::builder(layout).release(Release::AtOnce).build()
+        } else {
+            RawSlab::new(layout)
+        }))
     }
 
     fn by_size(layout: Layout) -> Self {
         check(layout);
-        Self(RawSlab::by_size(layout))
+        // The slabs that the process shares have the default release policy.
+        if AT_ONCE { Self::new(layout) } else { Self(RawSlab::by_size(layout)) }
     }
 
     fn local(&self) -> Ordinary<'_> {
@@ -82,45 +80,24 @@ impl FixedSize for Slab {
     }
 }
 
-impl FixedSize for SlabAtOnce {
+impl FixedSize for SlabByHandle {
     type Object = Block;
-    type Local<'s> = Ordinary<'s>;
+    type Local<'s> = ByHandle<'s>;
 
     fn new(layout: Layout) -> Self {
-        check(layout);
-        Self(Arc::new(RawSlab::builder(layout).release(Release::AtOnce).build()))
-    }
-
-    fn local(&self) -> Ordinary<'_> {
-        Ordinary(&self.0)
-    }
-
-    fn reserve(&self, objects: usize) -> bool {
-        self.0.reserve(objects);
-        true
-    }
-}
-
-impl FixedSize for SlabHandle {
-    type Object = Block;
-    type Local<'s> = Handle<'s>;
-
-    fn new(layout: Layout) -> Self {
-        Self(new(layout))
+        Self(OrdinarySlab::new(layout))
     }
 
     fn by_size(layout: Layout) -> Self {
-        check(layout);
-        Self(RawSlab::by_size(layout))
+        Self(OrdinarySlab::by_size(layout))
     }
 
-    fn local(&self) -> Handle<'_> {
-        Handle(self.0.handle())
+    fn local(&self) -> ByHandle<'_> {
+        ByHandle(self.0.0.handle())
     }
 
     fn reserve(&self, objects: usize) -> bool {
-        self.0.reserve(objects);
-        true
+        self.0.reserve(objects)
     }
 }
 
@@ -150,7 +127,7 @@ impl FixedSizeLocal for Ordinary<'_> {
     }
 }
 
-impl FixedSizeLocal for Handle<'_> {
+impl FixedSizeLocal for ByHandle<'_> {
     type Object = Block;
 
     #[inline(always)]

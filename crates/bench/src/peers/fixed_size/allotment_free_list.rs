@@ -10,7 +10,7 @@ use allotment::RawFreeList;
 
 use super::{Block, FixedSize, FixedSizeLocal, Loan, OneThread, check};
 use crate::peers::about::{FixedSizeAbout, Listed};
-use crate::peers::{About, Kind};
+use crate::peers::{About, AllocatorKind};
 
 const ORIGIN: &str = "allotment, this workspace's library";
 const ONE_THREAD: FixedSizeAbout = FixedSizeAbout { several_threads: false, every_layout: true };
@@ -33,7 +33,7 @@ impl Listed for List {
     const ABOUT: About = About {
         ours: true,
         ..About::peer(
-            Kind::FixedSize,
+            AllocatorKind::FixedSize,
             "allotment-free-list",
             ORIGIN,
             "adaptive: after the live objects have halved, empty slabs go to the recycler, which keeps as much \
@@ -47,7 +47,7 @@ impl Listed for ListEach {
     const ABOUT: About = About {
         one_for_each_structure: true,
         ..About::peer(
-            Kind::FixedSize,
+            AllocatorKind::FixedSize,
             "allotment-free-list-a-tree",
             "allotment's free list, one for each tree",
             "adaptive, for each list separately; a list releases all of its chunks when it is dropped",

@@ -15,10 +15,10 @@ use std::ptr::NonNull;
 use allotment::{Arena, Mmap, Release};
 
 use crate::peers::about::Listed;
-use crate::peers::{About, Allocator, Kind, Task};
+use crate::peers::{About, Allocator, AllocatorKind, Task};
 
 /// `allotment-arena`: a new arena for each task.
-pub(crate) struct New;
+pub(crate) struct NewArena;
 
 /// `mmap-per-query`: a new arena for each task. Nothing is kept between tasks.
 pub(crate) struct MmapPerQuery;
@@ -26,11 +26,11 @@ pub(crate) struct MmapPerQuery;
 /// A task with an arena of its own.
 pub(crate) struct ArenaTask(Arena);
 
-impl Listed for New {
+impl Listed for NewArena {
     const ABOUT: About = About {
         ours: true,
         ..About::peer(
-            Kind::Arena,
+            AllocatorKind::Arena,
             "allotment-arena",
             "allotment, this workspace's library",
             "adaptive: chunks stay warm for later tasks of any thread, with huge pages beyond 2 MiB; unused \
@@ -39,7 +39,7 @@ impl Listed for New {
     };
 }
 
-impl Allocator for New {
+impl Allocator for NewArena {
     type Task<'t> = ArenaTask;
 
     fn start() -> Self {
@@ -54,7 +54,7 @@ impl Allocator for New {
 
 impl Listed for MmapPerQuery {
     const ABOUT: About = About::peer(
-        Kind::Arena,
+        AllocatorKind::Arena,
         "mmap-per-query",
         "allotment's arena with recycling and huge pages off",
         "at once: every chunk is unmapped when its task ends",
