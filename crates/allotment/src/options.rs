@@ -57,7 +57,7 @@ macro_rules! common_option {
         }
     };
     (budget, $(#[$detail:meta])*) => {
-        /// Caps the bytes held, structures included. A refused charge is
+        /// Limits the bytes held, structures included. A refused charge is
         /// [`ErrorKind::BudgetExceeded`](crate::ErrorKind::BudgetExceeded).
         $(#[$detail])*
         pub fn budget(mut self, budget: &crate::Budget) -> Self {
@@ -66,8 +66,8 @@ macro_rules! common_option {
         }
     };
     (maximum, $(#[$detail:meta])*) => {
-        /// Caps the bytes held, with a [`Budget`](crate::Budget) of the allocator's own. If a budget
-        /// was set before, the new one is its child, and both limits hold.
+        /// Limits the bytes held, with a [`Budget`](crate::Budget) of the allocator's own. If a
+        /// budget was set before, the new one is its child, and both limits hold.
         $(#[$detail])*
         pub fn maximum(mut self, bytes: usize) -> Self {
             self.settings.budget = Some(match &self.settings.budget {
@@ -95,8 +95,8 @@ macro_rules! common_option {
         }
     };
     (initial, $(#[$detail:meta])*) => {
-        /// Sets the minimum size of the first chunk in bytes. The default is 64 KiB. A smaller chunk
-        /// is taken if this size is refused.
+        /// Sets the minimum size of the first chunk in bytes. The default is 64 KiB. A smaller
+        /// chunk is taken if this size is refused.
         $(#[$detail])*
         pub fn initial(mut self, bytes: usize) -> Self {
             self.settings.initial = bytes;
@@ -104,8 +104,8 @@ macro_rules! common_option {
         }
     };
     (increment, $(#[$detail:meta])*) => {
-        /// Sets the minimum size of each further chunk in bytes. By default, or with 0, chunks double
-        /// up to 1 MiB.
+        /// Sets the minimum size of each further chunk in bytes. By default, or with 0, chunks
+        /// double up to 1 MiB.
         $(#[$detail])*
         pub fn increment(mut self, bytes: usize) -> Self {
             self.settings.increment = (bytes > 0).then_some(bytes);
@@ -113,8 +113,8 @@ macro_rules! common_option {
         }
     };
     (reserved, $(#[$detail:meta])*) => {
-        /// Allocates a chunk for `bytes` bytes of blocks when the allocator is built, and faults its
-        /// pages in.
+        /// Allocates a chunk for `bytes` bytes of blocks when the allocator is built, and faults
+        /// its pages in.
         $(#[$detail])*
         pub fn reserved(mut self, bytes: usize) -> Self {
             self.settings.reserved = bytes;

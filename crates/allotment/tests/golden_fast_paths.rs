@@ -2,8 +2,8 @@
 //! write.
 //!
 //! The functions are those of `examples/fast_paths.rs`, built here with optimisation. An instruction counts
-//! if it runs when every conditional jump falls through, up to the `ret`, which is not counted. A jump inside the
-//! function counts, and is followed.
+//! if it runs when every conditional jump falls through, up to the `ret`, which is not counted. A
+//! jump inside the function counts, and is followed.
 #![cfg(target_arch = "x86_64")]
 
 use std::path::PathBuf;

@@ -17,7 +17,7 @@ use super::boxed::ArenaBox;
 use super::builder::ArenaBuilder;
 use super::raw::{MAX_MIN_ALIGN, RawArena};
 use crate::collections::{ArenaMemory, BoxIn, LendingSource, NoDrop, StatelessMemory, typed_calls};
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 use crate::statistics::Statistics;
 
 /// Memory for objects that die together: a position that moves up through chunks.

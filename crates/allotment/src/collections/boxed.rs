@@ -16,8 +16,9 @@ use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 
-/// The memory that a [`BoxIn`] or a [`SlotIn`](super::SlotIn) lies in: [`ArenaMemory`], [`PoolMemory`],
-/// [`SlabMemory`], [`&Reap`](crate::Reap) or [`&RawFreeList`](crate::RawFreeList).
+/// The memory that a [`BoxIn`] or a [`SlotIn`](super::SlotIn) lies in: [`ArenaMemory`],
+/// [`PoolMemory`], [`SlabMemory`], [`&Reap`](crate::Reap) or
+/// [`&RawFreeList`](crate::RawFreeList).
 ///
 /// # Safety
 /// `free` may be called for each block that a box or a slot of this memory owns.
@@ -153,7 +154,7 @@ impl<T, M: BoxMemory> BoxIn<T, M> {
     #[inline]
     #[must_use]
     pub fn into_inner(boxed: Self) -> T {
-        let _block = FreeBlock::of(&boxed);
+        let _block = FreeOnDrop::of(&boxed);
         // SAFETY: the box owned the value (the invariant); it is read once, and before the block is
         // freed.
         unsafe { Self::into_raw(boxed).read() }
@@ -161,13 +162,13 @@ impl<T, M: BoxMemory> BoxIn<T, M> {
 }
 
 /// Frees a box's block on drop.
-struct FreeBlock<M: BoxMemory> {
+struct FreeOnDrop<M: BoxMemory> {
     block: NonNull<u8>,
     layout: Layout,
     memory: M,
 }
 
-impl<M: BoxMemory> FreeBlock<M> {
+impl<M: BoxMemory> FreeOnDrop<M> {
     /// The caller drops this after the last use of the value, and does not drop the box.
     #[inline]
     fn of<T: ?Sized>(boxed: &BoxIn<T, M>) -> Self {
@@ -176,7 +177,7 @@ impl<M: BoxMemory> FreeBlock<M> {
     }
 }
 
-impl<M: BoxMemory> Drop for FreeBlock<M> {
+impl<M: BoxMemory> Drop for FreeOnDrop<M> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: made from a box, which gave up its block to this value (the invariant).
@@ -188,7 +189,7 @@ impl<T: ?Sized, M: BoxMemory> Drop for BoxIn<T, M> {
     #[inline]
     fn drop(&mut self) {
         // The block is freed even if the value's destructor unwinds.
-        let _block = FreeBlock::of(self);
+        let _block = FreeOnDrop::of(self);
         // SAFETY: the box owns the value (the invariant), and drops it once.
         unsafe { self.value.drop_in_place() };
     }
@@ -296,8 +297,8 @@ impl<I: ?Sized + ExactSizeIterator, M: BoxMemory> ExactSizeIterator for BoxIn<I,
 impl<I: ?Sized + FusedIterator, M: BoxMemory> FusedIterator for BoxIn<I, M> {}
 
 /// Turns an [`ArenaBox`](crate::ArenaBox), a [`PoolBox`](crate::PoolBox) or another
-/// [`BoxIn`](crate::collections::BoxIn) into a box of a trait object or a slice, as `Box` converts by
-/// itself. The context states the new type.
+/// [`BoxIn`](crate::collections::BoxIn) into a box of a trait object or a slice, as `Box` converts
+/// by itself. The context states the new type.
 ///
 /// ```
 /// #![forbid(unsafe_code)]

@@ -129,7 +129,7 @@ macro_rules! slot_calls {
         #[doc = concat!("Same as [`", $raw, "::try_alloc`](crate::", $raw, "::try_alloc).")]
         #[inline]
         pub fn try_slot(&self) -> Result<$slot, $crate::AllocError> {
-            self.slot_or::<$crate::error::Report>()
+            self.slot_or::<$crate::error::ReturnError>()
         }
     };
 }

@@ -38,7 +38,7 @@ macro_rules! typed_calls {
             #[inline]
             pub fn try_alloc<T>(&self, value: T) -> Result<&mut T, AllocError> {
                 const { NoDrop::<T>::CHECK };
-                self.value_or::<Report, T>(value)
+                self.value_or::<ReturnError, T>(value)
             }
 
             /// Allocates memory, then calls `make` to construct the value in it. If `make` panics,
@@ -66,7 +66,7 @@ macro_rules! typed_calls {
                 make: impl FnOnce() -> T,
             ) -> Result<&mut T, AllocError> {
                 const { NoDrop::<T>::CHECK };
-                self.with_or::<Report, T, Infallible>(|| Ok(make())).map(|made| match made {
+                self.with_or::<ReturnError, T, Infallible>(|| Ok(make())).map(|made| match made {
                     Ok(value) => value,
                 })
             }
@@ -99,11 +99,11 @@ macro_rules! typed_calls {
                 make: impl FnOnce() -> Result<T, E>,
             ) -> Result<Result<&mut T, E>, AllocError> {
                 const { NoDrop::<T>::CHECK };
-                self.with_or::<Report, T, E>(make)
+                self.with_or::<ReturnError, T, E>(make)
             }
 
-            /// Allocates memory for a value, moves the value there, and returns a box that drops it,
-            /// for types that need drop.
+            /// Allocates memory for a value, moves the value there, and returns a box that drops
+            /// it, for types that need drop.
             $(#[$alloc_boxed])*
             ///
             /// # Panics
@@ -120,12 +120,12 @@ macro_rules! typed_calls {
             /// As [`try_alloc`](Self::try_alloc).
             #[inline]
             pub fn try_alloc_boxed<T>(&self, value: T) -> Result<$boxed<'_, T>, AllocError> {
-                self.boxed_or::<Report, T>(value)
+                self.boxed_or::<ReturnError, T>(value)
             }
 
             /// Moves a value into memory of this allocator, and never drops it. This is right for a
-            /// structure whose destructor would only give memory back to the same allocator, such as
-            /// a `Vec` in it. Anything else that the value owns is leaked.
+            /// structure whose destructor would only give memory back to the same allocator, such
+            /// as a `Vec` in it. Anything else that the value owns is leaked.
             ///
             /// # Panics
             /// As [`alloc`](Self::alloc).
@@ -141,7 +141,7 @@ macro_rules! typed_calls {
             /// As [`try_alloc`](Self::try_alloc).
             #[inline]
             pub fn try_alloc_undropped<T>(&self, value: T) -> Result<&mut T, AllocError> {
-                self.value_or::<Report, T>(value)
+                self.value_or::<ReturnError, T>(value)
             }
 
             /// Allocates memory for one value, for the caller to fill. A value written there is
@@ -160,7 +160,7 @@ macro_rules! typed_calls {
             /// As [`try_alloc`](Self::try_alloc).
             #[inline]
             pub fn try_alloc_uninit<T>(&self) -> Result<&mut MaybeUninit<T>, AllocError> {
-                self.uninit_or::<Report, T>()
+                self.uninit_or::<ReturnError, T>()
             }
 
             // ---- strings ----
@@ -180,7 +180,7 @@ macro_rules! typed_calls {
             /// As [`try_alloc`](Self::try_alloc).
             #[inline]
             pub fn try_alloc_str(&self, text: &str) -> Result<&mut str, AllocError> {
-                self.str_or::<Report>(text)
+                self.str_or::<ReturnError>(text)
             }
 
             /// Copies a C string, including its nul.
@@ -198,7 +198,7 @@ macro_rules! typed_calls {
             /// As [`try_alloc`](Self::try_alloc).
             #[inline]
             pub fn try_alloc_c_str(&self, text: &CStr) -> Result<&CStr, AllocError> {
-                self.c_str_or::<Report>(text)
+                self.c_str_or::<ReturnError>(text)
             }
 
             // ---- slices ----
@@ -223,7 +223,7 @@ macro_rules! typed_calls {
                 &self,
                 values: &[T],
             ) -> Result<&mut [T], AllocError> {
-                self.copy_or::<Report, T>(values)
+                self.copy_or::<ReturnError, T>(values)
             }
 
             /// Clones a slice. If a clone panics, the clones made before it are dropped and the
@@ -247,7 +247,7 @@ macro_rules! typed_calls {
                 values: &[T],
             ) -> Result<&mut [T], AllocError> {
                 const { NoDrop::<T>::CHECK };
-                self.fill_always_or::<Report, T>(values.len(), |index| values[index].clone())
+                self.fill_always_or::<ReturnError, T>(values.len(), |index| values[index].clone())
             }
 
             /// Makes a slice of `len` values; `make` gets the index of each. If `make` panics, the
@@ -277,7 +277,7 @@ macro_rules! typed_calls {
                 make: impl FnMut(usize) -> T,
             ) -> Result<&mut [T], AllocError> {
                 const { NoDrop::<T>::CHECK };
-                self.fill_always_or::<Report, T>(len, make)
+                self.fill_always_or::<ReturnError, T>(len, make)
             }
 
             /// Makes a slice of `len` values with a fallible `make`. The first error of `make` is
@@ -291,7 +291,7 @@ macro_rules! typed_calls {
                 make: impl FnMut(usize) -> Result<T, E>,
             ) -> Result<Result<&mut [T], E>, AllocError> {
                 const { NoDrop::<T>::CHECK };
-                Ok(self.fill_or::<Report, T, E>(len, make)?.map(BoxIn::leak))
+                Ok(self.fill_or::<ReturnError, T, E>(len, make)?.map(BoxIn::leak))
             }
 
             /// Collects an iterator into a slice. The iterator's size hint need not be right, and
@@ -318,7 +318,7 @@ macro_rules! typed_calls {
                 values: impl IntoIterator<Item = T>,
             ) -> Result<&mut [T], AllocError> {
                 const { NoDrop::<T>::CHECK };
-                self.collect_or::<Report, T>(values)
+                self.collect_or::<ReturnError, T>(values)
             }
 
             /// Makes a slice of values in a box that drops them.
@@ -344,7 +344,7 @@ macro_rules! typed_calls {
                 len: usize,
                 make: impl FnMut(usize) -> T,
             ) -> Result<$boxed<'_, [T]>, AllocError> {
-                self.boxed_slice_or::<Report, T>(len, make)
+                self.boxed_slice_or::<ReturnError, T>(len, make)
             }
 
             /// Allocates memory for `len` values, for the caller to fill. Values written there are
@@ -366,7 +366,7 @@ macro_rules! typed_calls {
                 &self,
                 len: usize,
             ) -> Result<&mut [MaybeUninit<T>], AllocError> {
-                self.uninit_slice_or::<Report, T>(len)
+                self.uninit_slice_or::<ReturnError, T>(len)
             }
         }
     };

@@ -3,8 +3,8 @@
 //!
 //! # Invariant
 //!
-//! A block of a [`LendingSource`] belongs to the caller of the allocation alone until an unsafe call
-//! frees it, or until `'a` ends. So it can be lent for `'a`.
+//! A block of a [`LendingSource`] belongs to the caller of the allocation alone until an unsafe
+//! call or its box frees it, or until `'a` ends. So it can be lent for `'a`.
 
 use core::alloc::Layout;
 use core::convert::Infallible;
@@ -89,12 +89,12 @@ fn array_layout<F: OnFailure, T>(len: usize) -> Result<Layout, F::Error> {
 /// A slice in the memory of a source, with an owner.
 type BoxedSlice<'a, T, S> = BoxIn<[T], <S as LendingSource<'a>>::Memory>;
 
-/// A source whose blocks can be lent for `'a`, with the bodies that a typed call and its `try_` twin
-/// share.
+/// A source whose blocks can be lent for `'a`, with the bodies that a typed call and its `try_`
+/// twin share.
 ///
 /// # Safety
-/// The blocks are of the memory that [`memory`](Self::memory) returns. `alloc_fast` and `alloc_slow`
-/// return blocks as [`BlockSource::alloc`] does.
+/// The blocks are of the memory that [`memory`](Self::memory) returns. `alloc_fast` and
+/// `alloc_slow` return blocks as [`BlockSource::alloc`] does.
 pub(crate) unsafe trait LendingSource<'a>: BlockSource {
     type Memory: LendingMemory<'a>;
 
@@ -104,8 +104,8 @@ pub(crate) unsafe trait LendingSource<'a>: BlockSource {
     /// As [`BlockSource::alloc`], but only if the source has a block at hand. To be inlined.
     fn alloc_fast(self, layout: Layout) -> Option<NonNull<u8>>;
 
-    /// As [`BlockSource::alloc`], when `alloc_fast` has no block. To call a cold function that is not
-    /// inlined.
+    /// As [`BlockSource::alloc`], when `alloc_fast` has no block. To call a cold function that is
+    /// not inlined.
     fn alloc_slow<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error>;
 
     // ---- values ----
@@ -139,8 +139,8 @@ pub(crate) unsafe trait LendingSource<'a>: BlockSource {
         }
     }
 
-    /// [`place_or`](Self::place_or) for a value of at most a word, which is passed in a register. It
-    /// is passed on to the slow path, so that the fast path need not keep it across a call, for
+    /// [`place_or`](Self::place_or) for a value of at most a word, which is passed in a register.
+    /// It is passed on to the slow path, so that the fast path need not keep it across a call, for
     /// which it would save and restore a register.
     #[inline(always)]
     fn place_word_or<F: OnFailure, T, P>(

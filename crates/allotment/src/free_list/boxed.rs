@@ -2,8 +2,8 @@
 //!
 //! # Invariant
 //!
-//! A `ListRun` points to `remaining` objects of its list next to each other, which hold no value, and
-//! exclusively owns them.
+//! A `ListRun` points to `remaining` objects of its list next to each other, which hold no value,
+//! and exclusively owns them.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -13,8 +13,8 @@ use core::ptr::NonNull;
 use super::raw::RawFreeList;
 use crate::collections::{BoxIn, BoxMemory, LendingMemory, SlotIn};
 
-/// An owned value in a [`FreeList`](crate::FreeList). The box borrows the list. Dropping it drops the
-/// value and frees its slot. It is two words large. Its methods are those of [`BoxIn`].
+/// An owned value in a [`FreeList`](crate::FreeList). The box borrows the list. Dropping it drops
+/// the value and frees its slot. It is two words large. Its methods are those of [`BoxIn`].
 ///
 /// [`into_raw`](BoxIn::into_raw) gives the value's address, for structures that have no room for a
 /// box. [`FreeList::from_raw`](crate::FreeList::from_raw) makes it a box again.

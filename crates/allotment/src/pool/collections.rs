@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use super::pool_ref::{PoolRef, current};
 use crate::collections::{BoxIn, BoxMemory, LendingMemory, PoolMemory, StringIn, VecIn};
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 
 /// A growing vector in a pool, by default the [`current`](crate::pool::current()) one. It holds an address,
 /// a length, a capacity and a [`PoolRef`]. Its methods are those of [`VecIn`].
@@ -206,7 +206,7 @@ impl<T> BoxIn<T, PoolMemory> {
     /// As for [`PoolRef::try_alloc_layout`].
     #[inline]
     pub fn try_new_in(value: T, pool: PoolRef) -> Result<Self, AllocError> {
-        Self::new_in_or::<Report>(value, pool)
+        Self::new_in_or::<ReturnError>(value, pool)
     }
 
     #[inline(always)]

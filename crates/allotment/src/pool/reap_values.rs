@@ -4,8 +4,8 @@
 //! # Invariant
 //!
 //! A block belongs to the caller of the allocation alone until an unsafe call or its box frees it,
-//! or until the reap is reset or dropped, which ends every borrow of the reap. So it can be lent for
-//! as long as `&self` is borrowed.
+//! or until the reap is reset or dropped, which ends every borrow of the reap. So it can be lent
+//! for as long as `&self` is borrowed.
 #![allow(clippy::mut_from_ref, reason = "each call lends another block")]
 
 use core::alloc::Layout;
@@ -16,10 +16,10 @@ use core::ptr::NonNull;
 
 use super::reap::Reap;
 use crate::collections::{BoxIn, BoxMemory, LendingMemory, LendingSource, NoDrop, typed_calls};
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 
-/// A value in a [`Reap`] that is dropped with the box, which then frees its block. The box takes two
-/// words (three for slices). Its methods are those of [`BoxIn`].
+/// A value in a [`Reap`] that is dropped with the box, which then frees its block. The box takes
+/// two words (three for slices). Its methods are those of [`BoxIn`].
 ///
 /// ```
 /// use allotment::{Reap, pool::ReapBox, unsize_box};

@@ -9,7 +9,7 @@ use super::builder::SlabBuilder;
 use super::lifetime::Lifetime;
 use super::raw::{RawSlab, RawSlabHandle};
 use crate::collections::{SlabMemory, StatelessMemory, slot_calls};
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 use crate::statistics::Statistics;
 
 /// Values of one type. Any thread makes them, and any thread drops them. [`RawSlab`] describes how
@@ -83,7 +83,7 @@ impl<T> Slab<T> {
         lifetime: Lifetime,
         value: T,
     ) -> Result<SlabBox<T>, (AllocError, T)> {
-        match self.slot_for_or::<Report>(lifetime) {
+        match self.slot_for_or::<ReturnError>(lifetime) {
             Ok(slot) => Ok(slot.fill(value)),
             Err(error) => Err((error, value)),
         }
