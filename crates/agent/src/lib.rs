@@ -1,5 +1,5 @@
-//! A small metrics agent: the example application of Allotment, in which every allocator does the
-//! work that it is designed for.
+//! A small metrics agent: the example application of Allotment, in which the allocators do the
+//! work that they are designed for.
 //!
 //! It collects this machine's counters every second into three tiers of buffers, and answers
 //! queries over HTTP.

@@ -1,4 +1,4 @@
-//! Every system call of the library. No other file makes one.
+//! Every system call of the library, except `getpid` and the output of messages.
 //!
 //! # Invariants
 //!

@@ -13,7 +13,7 @@
 //! |---|---|
 //! | `lifetime` | `Lifetime`: how long an object is expected to live |
 //! | `geometry` | arithmetic of slots and pages, without unsafe code |
-//! | `page`, `hints`, `page_group` | the protocol between threads: slots, hints, both together |
+//! | `page`, `page_hints`, `page_group` | the protocol between threads: slots, hints, both together |
 //! | `page_table` | the table of all page descriptors of a slab |
 //! | `empty_pages` | how many empty pages are kept, and for how long |
 //! | `tags` | the word for each granule of addresses that names the granule's slab |
