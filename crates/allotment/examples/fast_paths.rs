@@ -2,9 +2,10 @@
 //!
 //! To run it: `cargo run --release -p allotment --example fast_paths`.
 
+use allotment::pool::ReapBox;
 use allotment::{
     Arena, ArenaBox, FreeList, ListBox, LocalPool, PoolGlobalAlloc, PoolRef, Published,
-    PublishedGuard, RawFreeList, RawSlab, RawSlabHandle, Reap, Sealed, SlabBox,
+    PublishedGuard, RawFreeList, RawSlab, RawSlabHandle, Reap, Sealed, Slab, SlabBox,
 };
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -47,7 +48,7 @@ impl<const WORDS: usize> Drop for Dropped<WORDS> {
 
 /// Functions that allocate a value: its number of words, and the functions' names.
 macro_rules! values {
-    ($($words:literal: $in_arena:ident $in_list:ident;)*) => {$(
+    ($($words:literal: $in_arena:ident $in_list:ident $in_reap:ident $in_slab:ident;)*) => {$(
         /// Allocates a value in an arena.
         #[unsafe(no_mangle)]
         #[inline(never)]
@@ -61,25 +62,40 @@ macro_rules! values {
         pub fn $in_list(list: &FreeList<Value<$words>>, word: u64) -> ListBox<'_, Value<$words>> {
             list.alloc(Value([word; $words]))
         }
+
+        /// Allocates a value in a reap.
+        #[unsafe(no_mangle)]
+        #[inline(never)]
+        pub fn $in_reap(reap: &Reap, word: u64) -> &mut Value<$words> {
+            reap.alloc(Value([word; $words]))
+        }
+
+        /// Allocates a value in a slab.
+        #[unsafe(no_mangle)]
+        #[inline(never)]
+        pub fn $in_slab(slab: &Slab<Value<$words>>, word: u64) -> SlabBox<Value<$words>> {
+            slab.alloc(Value([word; $words]))
+        }
     )*
 
         /// Calls the functions.
         fn use_values(word: u64) {
-            let arena = Arena::new();
+            let (arena, reap) = (Arena::new(), Reap::new());
             $(
-                let list = FreeList::new();
+                let (list, slab) = (FreeList::new(), Slab::new());
                 println!("{} {}", $in_arena(&arena, word).0[0], $in_list(&list, word).0[0]);
+                println!("{} {}", $in_reap(&reap, word).0[0], $in_slab(&slab, word).0[0]);
             )*
         }
     };
 }
 
 values! {
-    1: golden_arena_alloc_8 golden_list_alloc_8;
-    2: golden_arena_alloc_16 golden_list_alloc_16;
-    8: golden_arena_alloc_64 golden_list_alloc_64;
-    24: golden_arena_alloc_192 golden_list_alloc_192;
-    64: golden_arena_alloc_512 golden_list_alloc_512;
+    1: golden_arena_alloc_8 golden_list_alloc_8 golden_reap_alloc_value_8 golden_slab_alloc_8;
+    2: golden_arena_alloc_16 golden_list_alloc_16 golden_reap_alloc_value_16 golden_slab_alloc_16;
+    8: golden_arena_alloc_64 golden_list_alloc_64 golden_reap_alloc_value_64 golden_slab_alloc_64;
+    24: golden_arena_alloc_192 golden_list_alloc_192 golden_reap_alloc_value_192 golden_slab_alloc_192;
+    64: golden_arena_alloc_512 golden_list_alloc_512 golden_reap_alloc_value_512 golden_slab_alloc_512;
 }
 
 /// Allocates a value in an arena by the fallible call.
@@ -104,6 +120,20 @@ pub fn golden_arena_try_alloc_boxed_64(
     word: u64,
 ) -> Option<ArenaBox<'_, Dropped<8>>> {
     arena.try_alloc_boxed(Dropped([word; 8])).ok()
+}
+
+/// Allocates a value with a destructor in a reap.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_reap_alloc_boxed_64(reap: &Reap, word: u64) -> ReapBox<'_, Dropped<8>> {
+    reap.alloc_boxed(Dropped([word; 8]))
+}
+
+/// Allocates a value with a destructor in a slab.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_slab_alloc_dropped_64(slab: &Slab<Dropped<8>>, word: u64) -> SlabBox<Dropped<8>> {
+    slab.alloc(Dropped([word; 8]))
 }
 
 /// Allocates a value with a destructor in a free list.
@@ -375,7 +405,7 @@ fn main() {
         golden_slab_free(&slab, slots[0]);
         golden_handle_free(&handle, slots[1]);
     }
-    golden_slab_box_drop(allotment::Slab::new().alloc(7));
+    golden_slab_box_drop(Slab::new().alloc(7));
     let arena = Arena::new();
     let first = golden_arena_alloc_u32(&arena, 7);
     let second = golden_arena_try_alloc_u32(&arena, 8);
@@ -391,5 +421,7 @@ fn main() {
     drop(values);
     drop(golden_arena_try_alloc_boxed_64(&arena, word));
     drop(golden_list_try_alloc_dropped_64(&list, word));
+    drop(golden_reap_alloc_boxed_64(&reap, word));
+    drop(golden_slab_alloc_dropped_64(&Slab::new(), word));
     println!("{:?}", golden_arena_try_alloc_64(&arena, word).map(|value| value.0));
 }

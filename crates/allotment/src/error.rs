@@ -158,3 +158,9 @@ pub(crate) fn always<T>(result: Result<T, core::convert::Infallible>) -> T {
         Ok(value) => value,
     }
 }
+
+/// Tells the compiler that the branch containing this call is rare, so that its code is moved out
+/// of the fast path.
+#[cold]
+#[inline(always)]
+pub(crate) const fn unlikely() {}

@@ -8,6 +8,8 @@
 //! | `hardened` | sealed memory | the hardware refuses every write |
 //! | `report_live` | arenas, reaps, sealed memory | their objects end with them |
 //!
+//! Pools and reaps have `initial`, `increment` and `reserved`, too.
+//!
 //! A builder that uses the macro has a field `settings` with a field for each of its options.
 
 /// Defines the methods of a builder for these options. What is documented before an option's name
@@ -89,6 +91,33 @@ macro_rules! common_option {
         $(#[$detail])*
         pub fn report_live(mut self, report: bool) -> Self {
             self.settings.report_live = Some(report);
+            self
+        }
+    };
+    (initial, $(#[$detail:meta])*) => {
+        /// Sets the minimum size of the first chunk in bytes. The default is 64 KiB. A smaller
+        /// chunk is taken if this size is refused.
+        $(#[$detail])*
+        pub fn initial(mut self, bytes: usize) -> Self {
+            self.settings.initial = bytes;
+            self
+        }
+    };
+    (increment, $(#[$detail:meta])*) => {
+        /// Sets the minimum size of each further chunk in bytes. By default, or with 0, chunks
+        /// double up to 1 MiB.
+        $(#[$detail])*
+        pub fn increment(mut self, bytes: usize) -> Self {
+            self.settings.increment = (bytes > 0).then_some(bytes);
+            self
+        }
+    };
+    (reserved, $(#[$detail:meta])*) => {
+        /// Allocates a chunk for `bytes` bytes of blocks when the allocator is built, and faults
+        /// its pages in.
+        $(#[$detail])*
+        pub fn reserved(mut self, bytes: usize) -> Self {
+            self.settings.reserved = bytes;
             self
         }
     };

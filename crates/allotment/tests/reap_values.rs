@@ -7,7 +7,8 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use allotment::{Budget, ErrorKind, Reap};
+use allotment::pool::ReapBox;
+use allotment::{Budget, ErrorKind, Reap, unsize_box};
 
 fn live(reap: &Reap) -> u64 {
     reap.statistics().live_objects
@@ -209,6 +210,104 @@ fn an_undropped_value_is_not_dropped_and_a_refused_one_is() {
 }
 
 #[test]
+fn a_box_drops_its_value_and_frees_its_block() {
+    let drops = Cell::new(0);
+    let counted = || Counted(&drops);
+    for hardened in [false, true] {
+        drops.set(0);
+        let mut reap = Reap::builder().hardened(hardened).build();
+        let boxes = [reap.alloc_boxed(counted()), reap.try_alloc_boxed(counted()).unwrap()];
+        assert_eq!((live(&reap), drops.get()), (2, 0));
+        drop(boxes);
+        assert_eq!((live(&reap), drops.get()), (0, 2));
+        let large = reap.alloc_boxed((counted(), [7_u8; 100_000]));
+        assert_eq!(large.1, [7; 100_000]);
+        let inner = ReapBox::into_inner(large);
+        assert_eq!((live(&reap), drops.get()), (0, 2), "the value is moved out");
+        drop(inner);
+        let unit = reap.alloc_boxed(());
+        assert_eq!((live(&reap), *unit), (1, ()));
+        drop(unit);
+        assert_eq!(live(&reap), 0);
+        let address = ReapBox::into_raw(reap.alloc_boxed(counted()));
+        // SAFETY: the address of a box of this reap, made a box once.
+        drop(unsafe { ReapBox::from_raw_in(address, &reap) });
+        assert_eq!((live(&reap), drops.get()), (0, 4));
+        let leaked: &mut Counted<'_> = ReapBox::leak(reap.alloc_boxed(counted()));
+        assert_eq!(leaked.0.get(), 4);
+        core::mem::forget(reap.alloc_boxed(counted()));
+        assert_eq!(live(&reap), 2);
+        reap.reset();
+        assert_eq!((live(&reap), drops.get()), (0, 4), "leaked and forgotten values stay");
+    }
+}
+
+#[test]
+fn a_box_of_a_slice_drops_every_value_also_those_before_a_panic() {
+    let drops = Cell::new(0);
+    let reap = Reap::new();
+    let values = reap.alloc_slice_boxed(10, |_| Counted(&drops));
+    assert_eq!((values.len(), live(&reap)), (10, 1));
+    drop(values);
+    assert_eq!((drops.take(), live(&reap)), (10, 0));
+    let empty = reap.try_alloc_slice_boxed(0, |_| Counted(&drops)).unwrap();
+    assert_eq!((empty.len(), live(&reap)), (0, 1), "the smallest block");
+    drop(empty);
+    let unwound = catch_unwind(AssertUnwindSafe(|| {
+        reap.alloc_slice_boxed(10, |index| {
+            assert!(index < 7, "no more values");
+            Counted(&drops)
+        })
+    }));
+    assert!(unwound.is_err());
+    assert_eq!((drops.get(), live(&reap)), (7, 0));
+    let overflow = reap.try_alloc_slice_boxed(usize::MAX, |_| 0_u64).unwrap_err();
+    assert_eq!(overflow.kind(), ErrorKind::SizeOverflow);
+}
+
+#[test]
+fn a_box_frees_its_block_even_if_the_drop_of_its_value_panics() {
+    struct Throws;
+    impl Drop for Throws {
+        fn drop(&mut self) {
+            panic!("a drop that panics");
+        }
+    }
+    let reap = Reap::new();
+    let boxed = reap.alloc_boxed((Throws, [7_u64; 9]));
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(boxed))).is_err());
+    assert_eq!(live(&reap), 0);
+}
+
+#[test]
+fn a_box_becomes_a_box_of_a_trait_object_and_frees_the_block_of_its_value() {
+    let drops = Cell::new(0);
+    let reap = Reap::builder().hardened(true).build();
+    let square = |factor: u32| {
+        let counted = Counted(&drops);
+        move |side: u32| {
+            let _kept = &counted;
+            factor * side * side
+        }
+    };
+    let area: ReapBox<'_, dyn Fn(u32) -> u32 + '_> = unsize_box!(reap.alloc_boxed(square(3)));
+    let values: ReapBox<'_, [Counted<'_>]> =
+        unsize_box!(reap.alloc_boxed([Counted(&drops), Counted(&drops)]));
+    assert_eq!((area(2), values.len(), live(&reap)), (12, 2, 2));
+    drop((area, values));
+    assert_eq!((drops.get(), live(&reap)), (3, 0));
+}
+
+#[test]
+fn a_refused_box_drops_its_value_once_whatever_its_size() {
+    let drops = Cell::new(0);
+    let reap = refused();
+    assert!(reap.try_alloc_boxed(Counted(&drops)).is_err());
+    assert!(reap.try_alloc_boxed((Counted(&drops), [7_u64; 50])).is_err());
+    assert_eq!((drops.get(), live(&reap)), (2, 0));
+}
+
+#[test]
 fn a_refusal_is_an_error_and_calls_no_constructor() {
     let reap = refused();
     let never = |_: usize| -> u64 { unreachable!("the block was refused") };
@@ -225,8 +324,9 @@ fn a_refusal_is_an_error_and_calls_no_constructor() {
         reap.try_alloc_slice_fallible(3, |n| Ok::<_, ()>(never(n))).unwrap_err().kind(),
         reap.try_alloc_slice_from_iter([1, 2]).unwrap_err().kind(),
         reap.try_alloc_slice_uninit::<u64>(3).unwrap_err().kind(),
+        reap.try_alloc_slice_boxed(3, never).map(|_| ()).unwrap_err().kind(),
     ];
-    assert_eq!(kinds, [ErrorKind::BudgetExceeded; 12]);
+    assert_eq!(kinds, [ErrorKind::BudgetExceeded; 13]);
     let overflow = reap.try_alloc_slice_with(usize::MAX, never).unwrap_err();
     assert_eq!(overflow.kind(), ErrorKind::SizeOverflow);
     assert_eq!(live(&reap), 0);

@@ -6,8 +6,8 @@ use core::alloc::Layout;
 use core::ptr::{self, NonNull};
 
 use super::chunk_header::{end_of, first_of};
-use super::raw::{MAX_MIN_ALIGN, RawArena, unlikely};
-use crate::error::{AllocError, ErrorKind, OnFailure};
+use super::raw::{MAX_MIN_ALIGN, RawArena};
+use crate::error::{AllocError, ErrorKind, OnFailure, unlikely};
 use crate::memory::layout::align_up;
 use crate::memory::position_word::{self, MAX_STEP};
 

@@ -3,7 +3,7 @@
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use crate::collections::{ArenaMemory, BoxIn, BoxMemory};
+use crate::collections::{ArenaMemory, BoxIn, BoxMemory, LendingMemory};
 
 /// A value in an [`Arena`](crate::Arena) that is dropped with the box. The box takes one word (two
 /// for slices). Its further methods are those of [`BoxIn`].
@@ -52,17 +52,10 @@ pub type ArenaBox<'a, T> = BoxIn<T, ArenaMemory<'a>>;
 
 // SAFETY: freeing does nothing.
 unsafe impl BoxMemory for ArenaMemory<'_> {
-    #[inline]
-    unsafe fn free(_block: NonNull<u8>, _layout: Layout) {}
+    #[inline(always)]
+    unsafe fn free(self, _block: NonNull<u8>, _layout: Layout) {}
 }
 
-impl<'a, T: ?Sized> BoxIn<T, ArenaMemory<'a>> {
-    /// Returns the value for as long as the arena is borrowed, and never drops it.
-    #[inline]
-    #[must_use]
-    pub fn leak(boxed: Self) -> &'a mut T {
-        // SAFETY: the box owned the value, and is never used or dropped again, so this borrow is
-        // the only one. The memory is the arena's for `'a`.
-        unsafe { Self::into_raw(boxed).as_mut() }
-    }
-}
+// SAFETY: the arena is borrowed for `'a`. A reset, a rewind and the drop of the arena need it whole
+// or are unsafe calls.
+unsafe impl<'a> LendingMemory<'a> for ArenaMemory<'a> {}

@@ -75,14 +75,7 @@ impl RawArena {
         if size <= MAX_GROWTH {
             self.growth_size.set(size);
         }
-        let record = self.record();
-        record.add_held_bytes(size);
-        record.chunks.add(1);
-        if taken.recycled {
-            record.recycled_chunks.add(1);
-        } else {
-            record.source_calls.add(1);
-        }
+        self.record().hold_chunk(size, taken.recycled);
         Ok((chunk, taken.zeroed))
     }
 

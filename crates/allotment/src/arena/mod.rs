@@ -23,9 +23,9 @@
 //! | `resize` | freeing, growing and shrinking one object |
 //! | `checked` | the slow paths of hardened mode, memory tools and pass-through mode |
 //! | `boxed` | a box for a value |
-//! | `typed`, `builder` | `Arena` and its calls for single values; options, and how an arena is made of them |
+//! | `typed`, `builder` | `Arena` and its typed calls; options, and how an arena is made of them |
 //! | `vec`, `string` | a vector and a string in an arena |
-//! | `slices`, `bytes` | `Arena`'s calls for strings and slices, and for raw layouts |
+//! | `bytes` | `Arena`'s calls for raw layouts |
 //! | `scope` | scopes and marks |
 //! | `c_layout` | the memory layout that C code relies on |
 
@@ -46,7 +46,6 @@ mod retain;
 mod rewind;
 mod scope;
 mod settings;
-mod slices;
 mod string;
 mod typed;
 mod vec;

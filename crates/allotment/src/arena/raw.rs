@@ -149,12 +149,6 @@ pub(super) trait ArenaChecks: Debug {
 
 static DEFAULTS: ArenaSettings = ArenaSettings::DEFAULT;
 
-/// Tells the compiler that the branch containing this call is rare, so that its code is moved out
-/// of the fast path.
-#[cold]
-#[inline(always)]
-pub(super) const fn unlikely() {}
-
 impl RawArena {
     /// The offset of the record's address, for inline C code.
     #[allow(dead_code, reason = "Rust 1.85 does not see its use in a constant")]

@@ -5,8 +5,7 @@ use core::ptr;
 use super::Arena;
 use super::boxed::ArenaBox;
 use super::scope::Scope;
-use super::typed::NoDrop;
-use crate::collections::VecIn;
+use crate::collections::{NoDrop, VecIn};
 
 /// A growing vector in an [`Arena`]. While it is the arena's last object, it grows in place. Its
 /// further methods are those of [`VecIn`].

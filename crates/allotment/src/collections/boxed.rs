@@ -2,8 +2,8 @@
 //!
 //! # Invariant
 //!
-//! `value` points to a value that the box alone owns, in a block of memory `M` that has the value's
-//! layout. A value without bytes may lie at a dangling address; nothing is freed for it.
+//! `value` points to a value that the box alone owns, in a block of `memory` that has the value's
+//! layout.
 
 use core::alloc::Layout;
 use core::borrow::{Borrow, BorrowMut};
@@ -16,38 +16,70 @@ use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 
-use super::block_source::BlockSource;
-use crate::error::OnFailure;
-
-/// The memory that a [`BoxIn`] lies in: [`ArenaMemory`] or [`PoolMemory`].
+/// The memory that a [`BoxIn`] or a [`SlotIn`](super::SlotIn) lies in: [`ArenaMemory`],
+/// [`PoolMemory`], [`SlabMemory`], [`&Reap`](crate::Reap) or
+/// [`&RawFreeList`](crate::RawFreeList).
 ///
 /// # Safety
-/// `free` may be called for each block that a box of this memory owns.
-pub unsafe trait BoxMemory {
+/// `free` may be called for each block that a box or a slot of this memory owns.
+pub unsafe trait BoxMemory: Copy {
     /// Frees a block.
     ///
     /// # Safety
-    /// The block is of this memory and has this layout, which is not of size zero. It was not
-    /// freed, and is not used any more.
+    /// The block is of this memory and has this layout. It was not freed, and is not used any more.
     #[doc(hidden)]
-    unsafe fn free(block: NonNull<u8>, layout: Layout);
+    unsafe fn free(self, block: NonNull<u8>, layout: Layout);
+}
+
+/// Memory whose blocks stay valid for `'a` unless they are freed.
+///
+/// # Safety
+/// Nothing but [`BoxMemory::free`] and unsafe calls ends a block before `'a` does.
+pub unsafe trait LendingMemory<'a>: BoxMemory {}
+
+/// Memory that a box need not name: a block is freed by its address, or not at all. A box of this
+/// memory takes one word.
+pub trait StatelessMemory: BoxMemory {
+    /// The memory.
+    #[doc(hidden)]
+    const MEMORY: Self;
 }
 
 /// The memory of an arena that is borrowed for `'a`.
+#[derive(Clone, Copy)]
 pub struct ArenaMemory<'a>(PhantomData<&'a mut ()>);
 
 /// The memory of the pools and of the global heap.
+#[derive(Clone, Copy)]
 pub struct PoolMemory(());
 
-/// A value with an owner that drops it. The box takes one word, or two for a slice, a string or a
-/// trait object.
+/// The memory of the slabs.
+#[derive(Clone, Copy)]
+pub struct SlabMemory(());
+
+impl StatelessMemory for ArenaMemory<'_> {
+    const MEMORY: Self = Self(PhantomData);
+}
+
+impl StatelessMemory for PoolMemory {
+    const MEMORY: Self = Self(());
+}
+
+impl StatelessMemory for SlabMemory {
+    const MEMORY: Self = Self(());
+}
+
+/// A value with an owner that drops it. The box takes one word for the value, or two for a slice, a
+/// string or a trait object. In a reap or a free list it takes one more, for the allocator.
 ///
-/// Use it under the name for its memory: [`ArenaBox`](crate::ArenaBox) or
-/// [`PoolBox`](crate::PoolBox). [`unsize_box!`](crate::unsize_box) turns it into a box of a trait
+/// Use it under the name for its memory: [`ArenaBox`](crate::ArenaBox),
+/// [`ListBox`](crate::ListBox), [`PoolBox`](crate::PoolBox), [`ReapBox`](crate::pool::ReapBox) or
+/// [`SlabBox`](crate::SlabBox). [`unsize_box!`](crate::unsize_box) turns it into a box of a trait
 /// object or a slice.
 pub struct BoxIn<T: ?Sized, M: BoxMemory> {
     value: NonNull<T>,
-    owns: PhantomData<(M, T)>,
+    memory: M,
+    owns: PhantomData<T>,
 }
 
 // SAFETY: the box owns its value as a `Box` does (the invariant).
@@ -59,87 +91,81 @@ unsafe impl<T: ?Sized + Sync, M: BoxMemory + Sync> Sync for BoxIn<T, M> {}
 impl<T: ?Sized, M: BoxMemory> Unpin for BoxIn<T, M> {}
 
 impl<T: ?Sized, M: BoxMemory> BoxIn<T, M> {
-    /// Returns the value's address, for [`from_raw`](Self::from_raw). The value is not dropped.
+    /// Returns the value's address. The value is not dropped, and its block is not freed.
+    /// [`from_raw`](Self::from_raw) or [`from_raw_in`](Self::from_raw_in) makes it a box again.
     #[inline]
     #[must_use]
     pub fn into_raw(boxed: Self) -> NonNull<T> {
         ManuallyDrop::new(boxed).value
     }
 
+    /// Makes a box from an address and its memory.
+    ///
+    /// # Safety
+    /// The address came from [`into_raw`](Self::into_raw) of a box of this memory, perhaps cast to
+    /// another type with the same layout, and no other box is made from it. An arena, a reap or a
+    /// free list is still borrowed.
+    #[inline(always)]
+    #[must_use]
+    pub const unsafe fn from_raw_in(value: NonNull<T>, memory: M) -> Self {
+        Self { value, memory, owns: PhantomData }
+    }
+
     /// Makes a box from an address.
     ///
     /// # Safety
-    /// The address came from [`into_raw`](Self::into_raw) of a box of the same memory, perhaps cast
-    /// to another type with the same layout, and no other box is made from it. An arena is still
-    /// borrowed.
-    #[inline]
+    /// As for [`from_raw_in`](Self::from_raw_in).
+    #[inline(always)]
     #[must_use]
-    pub const unsafe fn from_raw(value: NonNull<T>) -> Self {
-        Self { value, owns: PhantomData }
+    pub const unsafe fn from_raw(value: NonNull<T>) -> Self
+    where
+        M: StatelessMemory,
+    {
+        // SAFETY: guaranteed by the caller.
+        unsafe { Self::from_raw_in(value, M::MEMORY) }
     }
 
     /// For [`unsize_box!`](crate::unsize_box): the address and the memory.
     #[doc(hidden)]
     #[inline]
     #[must_use]
-    pub fn into_parts(boxed: Self) -> (NonNull<T>, PhantomData<M>) {
-        (Self::into_raw(boxed), PhantomData)
+    pub fn into_parts(boxed: Self) -> (NonNull<T>, M) {
+        let boxed = ManuallyDrop::new(boxed);
+        (boxed.value, boxed.memory)
     }
 
-    /// For [`unsize_box!`](crate::unsize_box).
-    ///
-    /// # Safety
-    /// The arguments came from [`into_parts`](Self::into_parts), and the address was at most
-    /// coerced.
-    #[doc(hidden)]
-    #[inline]
+    /// Lends the value for as long as its memory is there, and never drops it. In an arena, a reap
+    /// or a free list that is as long as the allocator is borrowed.
+    #[inline(always)]
     #[must_use]
-    pub unsafe fn from_parts(value: NonNull<T>, _: PhantomData<M>) -> Self {
-        // SAFETY: guaranteed by the caller.
-        unsafe { Self::from_raw(value) }
+    pub fn leak<'a>(boxed: Self) -> &'a mut T
+    where
+        T: 'a,
+        M: LendingMemory<'a>,
+    {
+        // SAFETY: the box owned the value, and is never used or dropped again, so this borrow is
+        // the only one. The block is not freed, so it stays for `'a`.
+        unsafe { Self::into_raw(boxed).as_mut() }
     }
 }
 
 impl<T, M: BoxMemory> BoxIn<T, M> {
-    /// # Safety
-    /// Blocks of the source are of the memory `M`.
-    #[inline(always)]
-    pub(crate) unsafe fn new_in_or<F: OnFailure>(
-        value: T,
-        source: impl BlockSource,
-    ) -> Result<Self, F::Error> {
-        let layout = Layout::new::<T>();
-        let address = match layout.size() {
-            0 => NonNull::dangling(),
-            _ => source.alloc::<F>(layout)?.cast::<T>(),
-        };
-        // SAFETY: a block of this layout that nothing else uses, or no byte is written; the box
-        // alone owns it.
-        unsafe {
-            address.write(value);
-            Ok(Self::from_raw(address))
-        }
-    }
-
     /// Takes the value out and frees its block.
     #[inline]
     #[must_use]
     pub fn into_inner(boxed: Self) -> T {
-        let block = FreeOnDrop::<M>::of::<T>(&boxed);
-        let value = Self::into_raw(boxed);
+        let _block = FreeOnDrop::of(&boxed);
         // SAFETY: the box owned the value (the invariant); it is read once, and before the block is
         // freed.
-        let value = unsafe { value.read() };
-        drop(block);
-        value
+        unsafe { Self::into_raw(boxed).read() }
     }
 }
 
-/// Frees a box's block on drop, if it has one.
+/// Frees a box's block on drop.
 struct FreeOnDrop<M: BoxMemory> {
     block: NonNull<u8>,
     layout: Layout,
-    memory: PhantomData<M>,
+    memory: M,
 }
 
 impl<M: BoxMemory> FreeOnDrop<M> {
@@ -147,17 +173,15 @@ impl<M: BoxMemory> FreeOnDrop<M> {
     #[inline]
     fn of<T: ?Sized>(boxed: &BoxIn<T, M>) -> Self {
         let layout = Layout::for_value::<T>(boxed);
-        Self { block: boxed.value.cast(), layout, memory: PhantomData }
+        Self { block: boxed.value.cast(), layout, memory: boxed.memory }
     }
 }
 
 impl<M: BoxMemory> Drop for FreeOnDrop<M> {
     #[inline]
     fn drop(&mut self) {
-        if self.layout.size() > 0 {
-            // SAFETY: made from a box, which gave up its block to this value (the invariant).
-            unsafe { M::free(self.block, self.layout) };
-        }
+        // SAFETY: made from a box, which gave up its block to this value (the invariant).
+        unsafe { self.memory.free(self.block, self.layout) };
     }
 }
 
@@ -272,8 +296,9 @@ impl<I: ?Sized + DoubleEndedIterator, M: BoxMemory> DoubleEndedIterator for BoxI
 impl<I: ?Sized + ExactSizeIterator, M: BoxMemory> ExactSizeIterator for BoxIn<I, M> {}
 impl<I: ?Sized + FusedIterator, M: BoxMemory> FusedIterator for BoxIn<I, M> {}
 
-/// Turns an [`ArenaBox`](crate::ArenaBox) or [`PoolBox`](crate::PoolBox) into a box of a trait
-/// object or a slice, as `Box` converts by itself. The context states the new type.
+/// Turns an [`ArenaBox`](crate::ArenaBox), a [`PoolBox`](crate::PoolBox) or another
+/// [`BoxIn`](crate::collections::BoxIn) into a box of a trait object or a slice, as `Box` converts
+/// by itself. The context states the new type.
 ///
 /// ```
 /// #![forbid(unsafe_code)]
@@ -314,6 +339,6 @@ macro_rules! unsize_box {
         let (value, memory) = $crate::collections::BoxIn::into_parts($boxed);
         // SAFETY: both came from `into_parts`. A `NonNull` as an argument coerces only to the same
         // address of a type that the value's type unsizes to.
-        unsafe { $crate::collections::BoxIn::from_parts(value, memory) }
+        unsafe { $crate::collections::BoxIn::from_raw_in(value, memory) }
     }};
 }

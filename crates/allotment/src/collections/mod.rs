@@ -2,9 +2,10 @@
 //!
 //! [`ArenaVec`](crate::ArenaVec), [`PoolVec`](crate::PoolVec) and [`SealVec`](crate::SealVec) are
 //! names of [`VecIn`] with the memory of an arena, a pool or a sealed value; so are the strings of
-//! [`StringIn`], and [`ArenaBox`](crate::ArenaBox) and [`PoolBox`](crate::PoolBox) of [`BoxIn`].
-//! Methods have the standard library's names and behaviour. Each method that may allocate has a
-//! `try_` twin, which returns an [`AllocError`](crate::AllocError) instead of ending the process.
+//! [`StringIn`], and the boxes of all allocators, such as [`ArenaBox`](crate::ArenaBox) and
+//! [`SlabBox`](crate::SlabBox), of [`BoxIn`]. Methods have the standard library's names and
+//! behaviour. Each method that may allocate has a `try_` twin, which returns an
+//! [`AllocError`](crate::AllocError) instead of ending the process.
 //!
 //! ```
 //! use allotment::{Arena, ArenaVec};
@@ -30,19 +31,31 @@
 // | `vec`, `vec_traits` | `VecIn`, without unsafe code |
 // | `string`, `string_traits` | `StringIn`: a `VecIn` of bytes that are UTF-8 |
 // | `boxed` | `BoxIn`: one value with an owner; `unsize_box!` |
+// | `slot` | `SlotIn`: memory for one value, without a value; the calls that lists and slabs have |
+// | `values` | values, slices and strings that an allocator lends: the bodies of the typed calls |
+// | `typed_calls` | the typed calls that arenas and reaps have |
 
 mod block_source;
 mod boxed;
 mod buffer;
 mod iterators;
 mod raw_vec;
+mod slot;
 mod string;
 mod string_traits;
+mod typed_calls;
+mod values;
 mod vec;
 mod vec_traits;
 
 pub use block_source::BlockSource;
-pub use boxed::{ArenaMemory, BoxIn, BoxMemory, PoolMemory};
+pub use boxed::{
+    ArenaMemory, BoxIn, BoxMemory, LendingMemory, PoolMemory, SlabMemory, StatelessMemory,
+};
 pub use iterators::{Drain, IntoIter};
+pub use slot::SlotIn;
+pub(crate) use slot::slot_calls;
 pub use string::StringIn;
+pub(crate) use typed_calls::typed_calls;
+pub(crate) use values::{LendingSource, NoDrop};
 pub use vec::VecIn;

@@ -54,7 +54,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
         Self::with_capacity_in_or::<ReturnError>(capacity, source)
     }
 
-    fn from_iter_in_or<F: OnFailure>(
+    pub(super) fn from_iter_in_or<F: OnFailure>(
         values: impl IntoIterator<Item = T>,
         source: S,
     ) -> Result<Self, F::Error> {
@@ -163,6 +163,10 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// [`try_reserve`](Self::try_reserve). The vector is then unchanged.
     pub fn try_shrink_to_fit(&mut self) -> Result<(), AllocError> {
         self.buffer.shrink::<ReturnError>()
+    }
+
+    pub(super) fn shrink_or<F: OnFailure>(&mut self) -> Result<(), F::Error> {
+        self.buffer.shrink::<F>()
     }
 
     // ---- single values ----

@@ -118,14 +118,8 @@ impl RawFreeList {
         }
         self.make_fresh(self.chunk_at(header));
         let record = self.record;
-        record.add_held_bytes(size);
-        record.chunks.add(1);
+        record.hold_chunk(size, taken.recycled);
         record.structure_bytes.add(before as u64);
-        if taken.recycled {
-            record.recycled_chunks.add(1);
-        } else {
-            record.source_calls.add(1);
-        }
         self.update_record();
         if self.checks.is_none() {
             self.raise_sweep_level(wanted_objects);

@@ -8,12 +8,12 @@
 use core::alloc::Layout;
 use core::fmt;
 use core::marker::PhantomData;
-use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
 use super::boxed::{ListBox, ListRun, ListSlot};
 use super::builder::FreeListBuilder;
 use super::raw::RawFreeList;
+use crate::collections::slot_calls;
 use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 use crate::statistics::Statistics;
 
@@ -108,66 +108,13 @@ impl<T> FreeList<T> {
         &self.raw
     }
 
-    /// Allocates a box that holds `value`.
-    ///
-    /// # Panics
-    /// Aborts if [`try_alloc`](Self::try_alloc) returns an error.
-    #[inline]
-    pub fn alloc(&self, value: T) -> ListBox<'_, T> {
-        // The slow path does not unwind. But the compiler does not know that: to drop the value, it
-        // would need its address, and so a copy in memory.
-        let value = ManuallyDrop::new(value);
+    #[inline(always)]
+    fn slot_or<F: OnFailure>(&self) -> Result<ListSlot<'_, T>, F::Error> {
         // SAFETY: an object of this list, for a `T`.
-        unsafe { ListSlot::new(self.raw.alloc(), &self.raw) }.fill(ManuallyDrop::into_inner(value))
+        self.raw.alloc_or::<F>().map(|object| unsafe { ListSlot::new(object, &self.raw) })
     }
 
-    /// Allocates a box that holds `value`.
-    ///
-    /// # Errors
-    /// Same as [`RawFreeList::try_alloc`]. The error carries `value` back to the caller.
-    #[inline]
-    pub fn try_alloc(&self, value: T) -> Result<ListBox<'_, T>, (AllocError, T)> {
-        let value = ManuallyDrop::new(value);
-        let object = self.raw.try_alloc();
-        let value = ManuallyDrop::into_inner(value);
-        match object {
-            // SAFETY: as above.
-            Ok(object) => Ok(unsafe { ListSlot::new(object, &self.raw) }.fill(value)),
-            Err(error) => Err((error, value)),
-        }
-    }
-
-    /// Allocates a slot, then calls `make` and puts what it returns into the slot. If `make`
-    /// panics, the slot is freed.
-    ///
-    /// # Panics
-    /// Aborts if [`try_alloc`](Self::try_alloc) returns an error.
-    #[inline]
-    pub fn alloc_with(&self, make: impl FnOnce() -> T) -> ListBox<'_, T> {
-        let slot = self.slot();
-        let value = make();
-        slot.fill(value)
-    }
-
-    /// Allocates a slot without a value.
-    ///
-    /// # Panics
-    /// Aborts if [`try_slot`](Self::try_slot) returns an error.
-    #[inline]
-    pub fn slot(&self) -> ListSlot<'_, T> {
-        // SAFETY: as above.
-        unsafe { ListSlot::new(self.raw.alloc(), &self.raw) }
-    }
-
-    /// Allocates a slot without a value.
-    ///
-    /// # Errors
-    /// Same as [`RawFreeList::try_alloc`].
-    #[inline]
-    pub fn try_slot(&self) -> Result<ListSlot<'_, T>, AllocError> {
-        // SAFETY: as above.
-        self.raw.try_alloc().map(|object| unsafe { ListSlot::new(object, &self.raw) })
-    }
+    slot_calls!(ListSlot<'_, T>, ListBox<'_, T>, "RawFreeList");
 
     /// Allocates the slot after the fresh one taken last; see [`RawFreeList::alloc_fresh`].
     pub(super) fn fresh_slot<F: OnFailure>(&self) -> Result<ListSlot<'_, T>, F::Error> {
@@ -207,7 +154,7 @@ impl<T> FreeList<T> {
     #[must_use]
     pub unsafe fn from_raw(&self, value: NonNull<T>) -> ListBox<'_, T> {
         // SAFETY: the caller upholds the contract.
-        unsafe { ListBox::new(value, &self.raw) }
+        unsafe { ListBox::from_raw_in(value, &self.raw) }
     }
 
     /// Same as [`RawFreeList::trim`].

@@ -101,7 +101,7 @@ impl<S: ChunkSupply> BlockAllocator<S> {
     /// without moving it to another register.
     #[cold]
     #[inline(never)]
-    fn alloc_slow_or<F: OnFailure>(
+    pub(super) fn alloc_slow_or<F: OnFailure>(
         &self,
         size: usize,
         align: usize,
@@ -138,14 +138,18 @@ impl<S: ChunkSupply> BlockAllocator<S> {
             // SAFETY: passed on to the caller.
             Some(class) if unsafe { self.lists.free(class, block) } => {}
             // SAFETY: passed on to the caller.
-            _ => unsafe { self.free_slow(block, layout) },
+            _ => unsafe { self.free_slow(block, layout.size(), layout.align()) },
         }
     }
 
+    /// The size comes first, as in `alloc_slow_or`.
+    ///
     /// # Safety
     /// As for [`free`](Self::free), where no list took the block.
     #[inline(never)]
-    unsafe fn free_slow(&self, block: NonNull<u8>, layout: Layout) {
+    unsafe fn free_slow(&self, block: NonNull<u8>, size: usize, align: usize) {
+        // SAFETY: the size and the alignment of a layout.
+        let layout = unsafe { Layout::from_size_align_unchecked(size, align) };
         if let Some(checked) = self.checked.as_deref() {
             self.lists.undo_refused_free(layout);
             return checked.ledger.free(self, block, layout);

@@ -17,7 +17,7 @@ macro_rules! block_source {
         unsafe impl BlockSource for $source {
             #[inline]
             fn alloc<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
-                self.try_alloc_layout(layout).map_err(F::fail)
+                self.alloc_or::<F>(layout)
             }
 
             #[inline]

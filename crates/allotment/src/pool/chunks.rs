@@ -69,13 +69,7 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         let chunk = self.write_header(memory, header);
         self.held.set(self.held.get() + size);
         self.chunk_count.set(self.chunk_count.get() + 1);
-        self.record.add_held_bytes(size);
-        self.record.chunks.add(1);
-        if recycled {
-            self.record.recycled_chunks.add(1);
-        } else {
-            self.record.source_calls.add(1);
-        }
+        self.record.hold_chunk(size, recycled);
         chunk
     }
 

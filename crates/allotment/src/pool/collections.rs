@@ -5,8 +5,8 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 
 use super::pool_ref::{PoolRef, current};
-use crate::collections::{BoxIn, BoxMemory, PoolMemory, StringIn, VecIn};
-use crate::error::{Abort, AllocError, ReturnError, always};
+use crate::collections::{BoxIn, BoxMemory, LendingMemory, PoolMemory, StringIn, VecIn};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 
 /// A growing vector in a pool, by default the [`current`](crate::pool::current()) one. It holds an address,
 /// a length, a capacity and a [`PoolRef`]. Its methods are those of [`VecIn`].
@@ -155,14 +155,20 @@ impl StringIn<PoolRef> {
 /// [`unsize_box!`](crate::unsize_box) makes a box of a trait object.
 pub type PoolBox<T> = BoxIn<T, PoolMemory>;
 
-// SAFETY: a box's block is a pool's or the global heap's, and its owner is found by its address.
+// SAFETY: a box's block is a pool's or the global heap's, and its owner is found by its address. A
+// value without bytes has no block.
 unsafe impl BoxMemory for PoolMemory {
     #[inline]
-    unsafe fn free(block: NonNull<u8>, layout: Layout) {
-        // SAFETY: guaranteed by the caller.
-        unsafe { PoolRef::free_anywhere(block, layout) };
+    unsafe fn free(self, block: NonNull<u8>, layout: Layout) {
+        if layout.size() > 0 {
+            // SAFETY: guaranteed by the caller.
+            unsafe { PoolRef::free_anywhere(block, layout) };
+        }
     }
 }
+
+// SAFETY: a block stays valid until it is freed, even after its pool's end.
+unsafe impl LendingMemory<'_> for PoolMemory {}
 
 impl<T> BoxIn<T, PoolMemory> {
     /// Allocates a value in the current pool.
@@ -191,8 +197,7 @@ impl<T> BoxIn<T, PoolMemory> {
     #[inline]
     #[must_use]
     pub fn new_in(value: T, pool: PoolRef) -> Self {
-        // SAFETY: a pool's blocks.
-        always(unsafe { Self::new_in_or::<Abort>(value, pool) })
+        always(Self::new_in_or::<Abort>(value, pool))
     }
 
     /// Allocates a value in the given pool. On failure the value is dropped.
@@ -201,8 +206,22 @@ impl<T> BoxIn<T, PoolMemory> {
     /// As for [`PoolRef::try_alloc_layout`].
     #[inline]
     pub fn try_new_in(value: T, pool: PoolRef) -> Result<Self, AllocError> {
-        // SAFETY: a pool's blocks.
-        unsafe { Self::new_in_or::<ReturnError>(value, pool) }
+        Self::new_in_or::<ReturnError>(value, pool)
+    }
+
+    #[inline(always)]
+    fn new_in_or<F: OnFailure>(value: T, pool: PoolRef) -> Result<Self, F::Error> {
+        let layout = Layout::new::<T>();
+        let address = match layout.size() {
+            0 => NonNull::dangling(),
+            _ => pool.alloc_or::<F>(layout)?.cast::<T>(),
+        };
+        // SAFETY: a block of this layout that nothing else uses, or no byte is written; the box
+        // alone owns it.
+        unsafe {
+            address.write(value);
+            Ok(Self::from_raw(address))
+        }
     }
 
     /// Allocates a pinned value in the current pool.
@@ -227,17 +246,6 @@ impl<T: ?Sized> BoxIn<T, PoolMemory> {
             0 => PoolRef::GLOBAL,
             _ => PoolRef::of_block(NonNull::from(&**boxed).cast()),
         }
-    }
-
-    /// Leaks the value and returns a reference to it. The value is never dropped.
-    #[inline]
-    #[must_use]
-    pub fn leak<'a>(boxed: Self) -> &'a mut T
-    where
-        T: 'a,
-    {
-        // SAFETY: the box owned the value, and its memory is never freed.
-        unsafe { Self::into_raw(boxed).as_mut() }
     }
 
     /// Pins the value. It stays where it is.

@@ -198,7 +198,7 @@ impl LocalPool {
     }
 
     #[inline(always)]
-    fn alloc_or<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
+    pub(super) fn alloc_or<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
         // SAFETY: a pool is neither `Send` nor `Sync`, so the calling thread owns it.
         unsafe { self.shared.alloc::<F>(layout) }
     }

@@ -80,27 +80,11 @@ impl LocalPoolBuilder {
         /// The default is no. A pool with this option does not take over the live objects of an ended
         /// pool. The memory of live objects stays until they are freed in either case.
         report_live,
-    }
-
-    /// Minimum size of the first chunk in bytes; 64 KiB by default. The pool takes a smaller chunk
-    /// if this size is refused.
-    pub fn initial(mut self, bytes: usize) -> Self {
-        self.settings.initial = bytes;
-        self
-    }
-
-    /// Minimum size of each further chunk in bytes. By default chunks double up to 1 MiB. Chunks
-    /// are multiples of 64 KiB.
-    pub fn increment(mut self, bytes: usize) -> Self {
-        self.settings.increment = (bytes > 0).then_some(bytes);
-        self
-    }
-
-    /// Allocates a chunk for `bytes` bytes of blocks when the pool is built, and faults its pages
-    /// in (see [`LocalPool::with_reserved`]).
-    pub fn reserved(mut self, bytes: usize) -> Self {
-        self.settings.reserved = bytes;
-        self
+        initial,
+        /// Chunks are multiples of 64 KiB.
+        increment,
+        /// See [`LocalPool::with_reserved`].
+        reserved,
     }
 
     /// Builds the pool.

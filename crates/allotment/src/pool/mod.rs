@@ -17,7 +17,7 @@
 // | `block_allocator` | small and large blocks: what a reap and a pool have in common |
 // | `chunks`, `large`, `sweep` | `block_allocator` continued: its chunks; large blocks; the search for empty chunks |
 // | `checked_allocator` | `block_allocator` continued: what the ledger asks of it |
-// | `reap`, `reap_builder`, `reap_values` | `Reap`, its options, and its typed calls |
+// | `reap`, `reap_builder`, `reap_values` | `Reap`; its options; its typed calls, and their box |
 // | `ownership` | who owns a pool; the list of blocks that other threads freed |
 // | `outgoing` | blocks of another pool that this thread freed and sends in batches |
 // | `current` | the thread's current pool, as an untyped pointer |
@@ -101,3 +101,5 @@ pub use pool_ref::{PoolRef, current};
 pub use reap::Reap;
 #[cfg(not(loom))]
 pub use reap_builder::ReapBuilder;
+#[cfg(not(loom))]
+pub use reap_values::ReapBox;

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use super::global_heap::{global_alloc, global_free, global_resize};
 use super::shared::PoolShared;
-use crate::error::{AllocError, ErrorKind, ReturnError};
+use crate::error::{AllocError, ErrorKind, OnFailure, ReturnError};
 
 /// A reference to a pool or to the global heap: eight bytes, valid on any thread, for the life of
 /// the process.
@@ -109,6 +109,11 @@ impl PoolRef {
                 Err(error) => Err(error),
             },
         }
+    }
+
+    #[inline(always)]
+    pub(super) fn alloc_or<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
+        self.try_alloc_layout(layout).map_err(F::fail)
     }
 
     /// Takes a free block if the fast path finds one; otherwise the caller takes its slow path. For

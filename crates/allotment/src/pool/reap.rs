@@ -7,7 +7,7 @@ use super::block_allocator::BlockAllocator;
 use super::checked::BlockLedger;
 use super::chunk_supply::{ChunkGrowth, ChunkMemory, ChunkSupply};
 use super::reap_builder::{ReapBuilder, ReapSettings};
-use crate::error::{Abort, AllocError, ReturnError, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 use crate::memory::chunk_source::ChunkSource;
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
@@ -146,7 +146,7 @@ impl Reap {
     #[inline]
     #[must_use]
     pub fn alloc_layout(&self, layout: Layout) -> NonNull<u8> {
-        always(self.blocks.alloc::<Abort>(layout))
+        always(self.alloc_or::<Abort>(layout))
     }
 
     /// Allocates an uninitialised block for this layout.
@@ -155,7 +155,12 @@ impl Reap {
     /// When the budget or the source refuses a chunk, or the size exceeds the address space.
     #[inline]
     pub fn try_alloc_layout(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        self.blocks.alloc::<ReturnError>(layout)
+        self.alloc_or::<ReturnError>(layout)
+    }
+
+    #[inline(always)]
+    pub(super) fn alloc_or<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
+        self.blocks.alloc::<F>(layout)
     }
 
     /// Takes a free block if the fast path finds one; otherwise the caller takes its slow path. For
@@ -191,7 +196,6 @@ impl Reap {
     #[inline]
     #[must_use]
     pub unsafe fn resize(&self, block: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
-        use crate::error::OnFailure;
         // SAFETY: passed on to the caller.
         always(unsafe { self.blocks.resize(block, old, new_size) }.map_err(Abort::fail))
     }

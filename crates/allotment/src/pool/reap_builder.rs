@@ -69,27 +69,11 @@ impl ReapBuilder {
         /// it is rounded up to its size class, and a freed block stays in quarantine until 1024 more
         /// blocks have been freed.
         hardened,
-    }
-
-    /// Minimum size of the first chunk in bytes; 64 KiB by default. The reap takes a smaller chunk
-    /// if this size is refused.
-    pub fn initial(mut self, bytes: usize) -> Self {
-        self.settings.initial = bytes;
-        self
-    }
-
-    /// Minimum size of each further chunk in bytes. By default chunks double up to 1 MiB, and from
-    /// there on use huge pages where the source has them.
-    pub fn increment(mut self, bytes: usize) -> Self {
-        self.settings.increment = (bytes > 0).then_some(bytes);
-        self
-    }
-
-    /// Allocates a chunk for `bytes` bytes of blocks when the reap is built, and faults its pages
-    /// in (see [`Reap::with_reserved`]).
-    pub fn reserved(mut self, bytes: usize) -> Self {
-        self.settings.reserved = bytes;
-        self
+        initial,
+        /// Beyond that they use huge pages where the source has them.
+        increment,
+        /// See [`Reap::with_reserved`].
+        reserved,
     }
 
     /// Builds the reap.

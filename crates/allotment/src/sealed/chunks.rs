@@ -147,13 +147,7 @@ fn take_chunk(
             charged: Cell::new(charged),
         });
     }
-    record.add_held_bytes(charged);
-    record.chunks.add(1);
-    if taken.recycled {
-        record.recycled_chunks.add(1);
-    } else {
-        record.source_calls.add(1);
-    }
+    record.hold_chunk(charged, taken.recycled);
     Ok(chunk)
 }
 

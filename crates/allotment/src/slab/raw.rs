@@ -457,12 +457,7 @@ impl RawSlabHandle<'_> {
     #[inline(always)]
     #[must_use]
     pub fn alloc(&self) -> NonNull<u8> {
-        // SAFETY: `NO_CACHE`, or a cache of this thread that the handle keeps in use. The borrowed
-        // slab keeps the cache's memory.
-        match unsafe { ThreadCache::pop(self.cache) } {
-            Some(slot) => slot,
-            None => always(self.slab.alloc_slowly::<Abort>()),
-        }
+        always(self.alloc_or::<Abort>())
     }
 
     /// Allocates an uninitialised slot.
@@ -471,10 +466,16 @@ impl RawSlabHandle<'_> {
     /// Same as [`RawSlab::try_alloc`].
     #[inline(always)]
     pub fn try_alloc(&self) -> Result<NonNull<u8>, AllocError> {
-        // SAFETY: as in `alloc`.
+        self.alloc_or::<ReturnError>()
+    }
+
+    #[inline(always)]
+    pub(super) fn alloc_or<F: OnFailure>(&self) -> Result<NonNull<u8>, F::Error> {
+        // SAFETY: `NO_CACHE`, or a cache of this thread that the handle keeps in use. The borrowed
+        // slab keeps the cache's memory.
         match unsafe { ThreadCache::pop(self.cache) } {
             Some(slot) => Ok(slot),
-            None => self.slab.alloc_slowly::<ReturnError>(),
+            None => self.slab.alloc_slowly::<F>(),
         }
     }
 
@@ -490,7 +491,7 @@ impl RawSlabHandle<'_> {
         // SAFETY: as in `RawSlab::free`. (The tag is also read for `NO_CACHE`, the only cache that
         // a checked slab has.)
         let tag = || unsafe { segment_map::tag_of_live(slot.addr().get()) };
-        // SAFETY: as in `alloc`. The caller upholds the rest.
+        // SAFETY: as in `alloc_or`. The caller upholds the rest.
         unsafe {
             if !ThreadCache::push(self.cache, slot, tag) {
                 self.slab.free_slowly(slot, self.cache);
@@ -502,7 +503,7 @@ impl RawSlabHandle<'_> {
 impl Drop for RawSlabHandle<'_> {
     fn drop(&mut self) {
         if !ptr::eq(self.cache, NO_CACHE) {
-            // SAFETY: as in `alloc`.
+            // SAFETY: as in `alloc_or`.
             unsafe { thread_table::drop_handle(self.cache) };
         }
     }

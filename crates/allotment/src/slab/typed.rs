@@ -8,6 +8,7 @@ use super::boxed::{SlabBox, SlabSlot};
 use super::builder::SlabBuilder;
 use super::lifetime::Lifetime;
 use super::raw::{RawSlab, RawSlabHandle};
+use crate::collections::{SlabMemory, StatelessMemory, slot_calls};
 use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 use crate::statistics::Statistics;
 
@@ -51,59 +52,18 @@ impl<T> Slab<T> {
         &self.raw
     }
 
-    /// Allocates a box that holds `value`.
-    ///
-    /// # Panics
-    /// Aborts if [`try_alloc`](Self::try_alloc) returns an error.
-    #[inline]
-    pub fn alloc(&self, value: T) -> SlabBox<T> {
+    #[inline(always)]
+    fn slot_or<F: OnFailure>(&self) -> Result<SlabSlot<T>, F::Error> {
         // SAFETY: a slot of this slab, which is for values of this type.
-        unsafe { SlabSlot::new(always(self.raw.alloc_or::<Abort>())) }.fill(value)
+        self.raw.alloc_or::<F>().map(|slot| unsafe { SlabSlot::new(slot, SlabMemory::MEMORY) })
     }
 
-    /// Allocates a box that holds `value`.
-    ///
-    /// # Errors
-    /// Same as [`RawSlab::try_alloc`]. The error carries `value` back to the caller.
-    #[inline]
-    pub fn try_alloc(&self, value: T) -> Result<SlabBox<T>, (AllocError, T)> {
-        match self.raw.alloc_or::<ReturnError>() {
-            // SAFETY: as above.
-            Ok(slot) => Ok(unsafe { SlabSlot::new(slot) }.fill(value)),
-            Err(error) => Err((error, value)),
-        }
-    }
+    slot_calls!(SlabSlot<T>, SlabBox<T>, "RawSlab");
 
-    /// Allocates a slot, then calls `make` and puts what it returns into the slot. If `make`
-    /// panics, the slot is freed.
-    ///
-    /// # Panics
-    /// Aborts if [`try_slot`](Self::try_slot) returns an error.
-    #[inline]
-    pub fn alloc_with(&self, make: impl FnOnce() -> T) -> SlabBox<T> {
-        let slot = self.slot();
-        let value = make();
-        slot.fill(value)
-    }
-
-    /// Allocates a slot without a value.
-    ///
-    /// # Panics
-    /// Aborts if [`try_slot`](Self::try_slot) returns an error.
-    #[inline]
-    pub fn slot(&self) -> SlabSlot<T> {
+    fn slot_for_or<F: OnFailure>(&self, lifetime: Lifetime) -> Result<SlabSlot<T>, F::Error> {
+        let slot = self.raw.try_alloc_for(lifetime).map_err(F::fail)?;
         // SAFETY: as above.
-        unsafe { SlabSlot::new(always(self.raw.alloc_or::<Abort>())) }
-    }
-
-    /// Allocates a slot without a value.
-    ///
-    /// # Errors
-    /// Same as [`RawSlab::try_alloc`].
-    #[inline]
-    pub fn try_slot(&self) -> Result<SlabSlot<T>, AllocError> {
-        // SAFETY: as above.
-        self.raw.alloc_or::<ReturnError>().map(|slot| unsafe { SlabSlot::new(slot) })
+        Ok(unsafe { SlabSlot::new(slot, SlabMemory::MEMORY) })
     }
 
     /// Allocates a box for a value of this expected lifetime.
@@ -111,9 +71,7 @@ impl<T> Slab<T> {
     /// # Panics
     /// Aborts if [`try_alloc_for`](Self::try_alloc_for) returns an error.
     pub fn alloc_for(&self, lifetime: Lifetime, value: T) -> SlabBox<T> {
-        let slot = always(self.raw.try_alloc_for(lifetime).map_err(Abort::fail));
-        // SAFETY: as above.
-        unsafe { SlabSlot::new(slot) }.fill(value)
+        always(self.slot_for_or::<Abort>(lifetime)).fill(value)
     }
 
     /// Allocates a box for a value of this expected lifetime.
@@ -125,9 +83,8 @@ impl<T> Slab<T> {
         lifetime: Lifetime,
         value: T,
     ) -> Result<SlabBox<T>, (AllocError, T)> {
-        match self.raw.try_alloc_for(lifetime) {
-            // SAFETY: as above.
-            Ok(slot) => Ok(unsafe { SlabSlot::new(slot) }.fill(value)),
+        match self.slot_for_or::<ReturnError>(lifetime) {
+            Ok(slot) => Ok(slot.fill(value)),
             Err(error) => Err((error, value)),
         }
     }
@@ -176,7 +133,7 @@ impl<T> fmt::Debug for Slab<T> {
     }
 }
 
-/// One thread's direct access to a [`Slab`].
+/// One thread's direct access to a [`Slab`]. Its calls are those of the slab, by the shortest path.
 #[derive(Debug)]
 pub struct SlabHandle<'s, T> {
     raw: RawSlabHandle<'s>,
@@ -184,58 +141,11 @@ pub struct SlabHandle<'s, T> {
 }
 
 impl<T> SlabHandle<'_, T> {
-    /// Allocates a box that holds `value`: [`Slab::alloc`] by the shortest path.
-    ///
-    /// # Panics
-    /// Aborts if [`Slab::try_alloc`] returns an error.
-    #[inline]
-    pub fn alloc(&self, value: T) -> SlabBox<T> {
+    #[inline(always)]
+    fn slot_or<F: OnFailure>(&self) -> Result<SlabSlot<T>, F::Error> {
         // SAFETY: a slot of a slab for values of this type.
-        unsafe { SlabSlot::new(self.raw.alloc()) }.fill(value)
+        self.raw.alloc_or::<F>().map(|slot| unsafe { SlabSlot::new(slot, SlabMemory::MEMORY) })
     }
 
-    /// Allocates a box that holds `value`.
-    ///
-    /// # Errors
-    /// Same as [`RawSlab::try_alloc`]. The error carries `value` back to the caller.
-    #[inline]
-    pub fn try_alloc(&self, value: T) -> Result<SlabBox<T>, (AllocError, T)> {
-        match self.raw.try_alloc() {
-            // SAFETY: as above.
-            Ok(slot) => Ok(unsafe { SlabSlot::new(slot) }.fill(value)),
-            Err(error) => Err((error, value)),
-        }
-    }
-
-    /// Allocates a slot, then calls `make` and puts what it returns into the slot. If `make`
-    /// panics, the slot is freed.
-    ///
-    /// # Panics
-    /// Aborts if [`try_slot`](Self::try_slot) returns an error.
-    #[inline]
-    pub fn alloc_with(&self, make: impl FnOnce() -> T) -> SlabBox<T> {
-        let slot = self.slot();
-        let value = make();
-        slot.fill(value)
-    }
-
-    /// Allocates a slot without a value.
-    ///
-    /// # Panics
-    /// Aborts if [`try_slot`](Self::try_slot) returns an error.
-    #[inline]
-    pub fn slot(&self) -> SlabSlot<T> {
-        // SAFETY: as above.
-        unsafe { SlabSlot::new(self.raw.alloc()) }
-    }
-
-    /// Allocates a slot without a value.
-    ///
-    /// # Errors
-    /// Same as [`RawSlab::try_alloc`].
-    #[inline]
-    pub fn try_slot(&self) -> Result<SlabSlot<T>, AllocError> {
-        // SAFETY: as above.
-        self.raw.try_alloc().map(|slot| unsafe { SlabSlot::new(slot) })
-    }
+    slot_calls!(SlabSlot<T>, SlabBox<T>, "RawSlab");
 }

@@ -266,6 +266,14 @@ impl Record {
         }
     }
 
+    /// Counts a chunk of `bytes` bytes, which came from the recycler or else from the source.
+    pub(crate) fn hold_chunk(&self, bytes: usize, recycled: bool) {
+        self.add_held_bytes(bytes);
+        self.chunks.add(1);
+        let origin = if recycled { &self.recycled_chunks } else { &self.source_calls };
+        origin.add(1);
+    }
+
     pub(crate) fn statistics(&self) -> Statistics {
         let word = self.position_word.get();
         Statistics {
