@@ -166,7 +166,8 @@ pub mod for_loom {
     pub use crate::pool::ownership;
     pub use crate::sealed::{fences, hazard_records, publication};
     pub use crate::slab::{
-        cache_ownership, geometry, hints, page, page_group, references, waiters,
+        cache_ownership, cache_steps, geometry, hints, page, page_group, page_steps, references,
+        waiters,
     };
 
     /// Charges a budget as an allocator does.

@@ -1,18 +1,18 @@
 //! Refill and flush: how slots move between a thread's cache and the pages. These are the slow
-//! paths of [`ThreadCache`].
+//! paths of [`ThreadCache`]; `cache_steps.rs` has the order of their steps.
 //!
 //! The invariants are those of `thread_cache.rs`.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::page::{PageClaim, SLOTS_PER_WORD};
-use super::page_supply::SlotSupply;
-use super::page_table::{SlabClaim, SlabPage};
+use super::cache_steps::{CacheBackend, CacheSteps};
+use super::page::SLOTS_PER_WORD;
+use super::page_table::SlabPage;
+use super::shared::SlabShared;
 use super::tags::TAG_MARK;
 use super::thread_cache::{RECENT_PAGES, ThreadCache};
 use crate::checked::Misuse;
-use crate::error::AllocError;
 use crate::memory::layout::SEGMENT_GRANULE;
 use crate::memory::segments;
 
@@ -43,98 +43,46 @@ fn prefetch(bits: &AtomicU64) {
     let _ = bits;
 }
 
-impl ThreadCache {
-    /// Allocates a slot when the cache is empty.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn refill(&self) -> Result<NonNull<u8>, AllocError> {
+impl CacheBackend for ThreadCache {
+    type Pages = SlabShared;
+    type Slot = NonNull<u8>;
+
+    #[inline]
+    fn pages(&self) -> &SlabShared {
+        self.shared()
+    }
+
+    #[inline]
+    fn lifetime(&self) -> usize {
+        self.header.lifetime as usize
+    }
+
+    fn packing(&self) -> bool {
+        self.shared().packing()
+    }
+
+    fn begin_refill(&self) {
         self.overflows.set(0);
         self.sends.set(0);
-        let shared = self.shared();
-        shared.empty_pages.count_refill();
-        if shared.packing() {
-            // Once per refill: the pages claimed below are to be used.
-            self.put_current_back();
-        }
-        loop {
-            if let Some(slot) = self.pop_cached() {
-                return Ok(slot);
-            }
-            if let Some(page) = self.current_page.get() {
-                // SAFETY: descriptors stay as long as the slab.
-                self.take_from_current(unsafe { page.as_ref() });
-                continue;
-            }
-            // The outgoing slots may be the only free ones.
-            self.send_outgoing();
-            if let Some(claim) = self.claim_recent() {
-                self.set_current(claim.into_page());
-                continue;
-            }
-            if let Some(claim) = shared.claim(self.lifetime(), self.last_page.get()) {
-                self.set_current(claim.into_page());
-                continue;
-            }
-            match shared.grow(self.lifetime(), self.last_page.get())? {
-                SlotSupply::Page(claim) => self.set_current(claim.into_page()),
-                SlotSupply::Slots(page, word, taken) => self.add(page, word, taken),
-            }
-        }
+        self.shared().empty_pages.count_refill();
     }
 
-    fn set_current(&self, page: &SlabPage) {
-        self.last_page.set(page.info.index());
-        self.next_word.set(0);
-        self.current_page.set(Some(NonNull::from(page)));
+    // ---- slots ----
+
+    #[inline]
+    fn pop(&self) -> Option<NonNull<u8>> {
+        self.pop_cached()
     }
 
-    fn put_current_back(&self) {
-        if let Some(page) = self.current_page.take() {
-            // SAFETY: descriptors stay as long as the slab. The claim is the cache's (invariant 3),
-            // which gives it up here.
-            let claim = PageClaim::from_page(unsafe { page.as_ref() });
-            self.shared().put_back(claim);
-            if !self.recent_pages.iter().any(|recent| recent.get() == Some(page)) {
-                let count = self.recent_count.get();
-                self.recent_pages[count % RECENT_PAGES].set(Some(page));
-                self.recent_count.set(count.wrapping_add(1));
-            }
-        }
+    fn room(&self) -> usize {
+        self.top()
     }
 
-    /// Claims a page that this thread put back recently. Threads that return to their own pages
-    /// don't contend for the same hints, and find the objects' lines in their own CPU's cache.
-    fn claim_recent(&self) -> Option<SlabClaim<'_>> {
-        let shared = self.shared();
-        if shared.packing() {
-            return None;
-        }
-        self.recent_pages.iter().find_map(|recent| {
-            // SAFETY: descriptors stay as long as the slab.
-            shared.claim_again(unsafe { recent.get()?.as_ref() }, self.lifetime())
-        })
+    fn refill_slots(&self) -> usize {
+        REFILL_SLOTS.min(self.capacity() / 2)
     }
 
-    /// Takes the free slots of the next words of the current page. After the last word the page is
-    /// put back, so that a sleeping thread does not hold a page whose slots it has all taken.
-    fn take_from_current(&self, page: &SlabPage) {
-        let words = page.words();
-        let wanted = REFILL_SLOTS.min(self.capacity() / 2);
-        let mut word = self.next_word.get();
-        let mut count = 0;
-        while word < words && count < wanted {
-            let taken = page.take(word, self.top());
-            count += taken.count_ones() as usize;
-            self.add(page, word, taken);
-            word += 1;
-        }
-        self.next_word.set(word);
-        if word == words {
-            self.put_current_back();
-        }
-    }
-
-    /// Caches slots that were taken, so that the lowest one is allocated next.
+    /// The lowest slot is allocated next.
     fn add(&self, page: &SlabPage, word: usize, mut taken: u64) {
         let shared = self.shared();
         debug_assert!(self.top() >= taken.count_ones() as usize);
@@ -171,6 +119,86 @@ impl ThreadCache {
         self.set_top(top);
     }
 
+    /// Also resets the cache.
+    fn return_cached(&self) {
+        self.return_slots(self.cached_slots());
+        self.reset();
+    }
+
+    #[inline(never)]
+    fn send_outgoing(&self) {
+        let outgoing = self.header.outgoing.load(Ordering::Relaxed);
+        if outgoing == 0 {
+            return;
+        }
+        // A refill after the last send, or a higher top, means that slots were allocated in
+        // between.
+        let popped = self.top() > self.top_at_send.replace(self.top());
+        let allocates = popped || self.sends.get() == 0;
+        self.header.outgoing.store(0, Ordering::Relaxed);
+        self.outgoing_pages_left.set(0);
+        self.granule_bytes.set(0);
+        // SAFETY: the first entries hold slots (invariant 4), which belong to this call from here
+        // on.
+        let slots = unsafe { core::slice::from_raw_parts(self.outgoing_entries, outgoing) };
+        self.return_slots_as(slots, allocates);
+        // A cache that its thread does not allocate from keeps the slots' pages from becoming
+        // empty.
+        let sends = self.sends.get() + 1;
+        self.sends.set(sends);
+        if sends >= FREES_ONLY_AFTER {
+            self.sends.set(0);
+            self.return_cached();
+        }
+    }
+
+    // ---- pages ----
+
+    fn current(&self) -> Option<(&SlabPage, usize)> {
+        // SAFETY: descriptors stay as long as the slab.
+        self.current_page.get().map(|page| (unsafe { page.as_ref() }, self.next_word.get()))
+    }
+
+    fn set_current(&self, page: &SlabPage, word: usize) {
+        self.last_page.set(page.info.index());
+        self.next_word.set(word);
+        self.current_page.set(Some(NonNull::from(page)));
+    }
+
+    fn take_current(&self) -> Option<&SlabPage> {
+        // SAFETY: as above.
+        self.current_page.take().map(|page| unsafe { page.as_ref() })
+    }
+
+    fn search_start(&self) -> u32 {
+        self.last_page.get()
+    }
+
+    fn recent(&self) -> impl Iterator<Item = &SlabPage> {
+        // SAFETY: as above.
+        self.recent_pages.iter().filter_map(|page| Some(unsafe { page.get()?.as_ref() }))
+    }
+
+    fn add_recent(&self, page: &SlabPage) {
+        let page = Some(NonNull::from(page));
+        if !self.recent_pages.iter().any(|recent| recent.get() == page) {
+            let count = self.recent_count.get();
+            self.recent_pages[count % RECENT_PAGES].set(page);
+            self.recent_count.set(count.wrapping_add(1));
+        }
+    }
+
+    fn forget_pages(&self) {
+        self.last_page.set(0);
+        self.recent_pages.iter().for_each(|recent| recent.set(None));
+    }
+
+    fn release_ownership(&self) {
+        self.header.ownership.release();
+    }
+}
+
+impl ThreadCache {
     /// Frees a slot that the fast path did not cache. The reason is that its page is marked, that
     /// there is no room, or that the cache is [`NO_CACHE`](super::thread_cache::NO_CACHE). In the
     /// last case the slot is not freed, and the function returns `false`.
@@ -247,34 +275,6 @@ impl ThreadCache {
         self.add_outgoing(slot, self.shared().geometry.max_outgoing);
     }
 
-    /// Sends the outgoing slots back to their pages.
-    #[inline(never)]
-    fn send_outgoing(&self) {
-        let outgoing = self.header.outgoing.load(Ordering::Relaxed);
-        if outgoing == 0 {
-            return;
-        }
-        // A refill after the last send, or a higher top, means that slots were allocated in
-        // between.
-        let popped = self.top() > self.top_at_send.replace(self.top());
-        let allocates = popped || self.sends.get() == 0;
-        self.header.outgoing.store(0, Ordering::Relaxed);
-        self.outgoing_pages_left.set(0);
-        self.granule_bytes.set(0);
-        // SAFETY: the first entries hold slots (invariant 4), which belong to this call from here
-        // on.
-        let slots = unsafe { core::slice::from_raw_parts(self.outgoing_entries, outgoing) };
-        self.return_slots_as(slots, allocates);
-        // A cache that its thread does not allocate from keeps the slots' pages from becoming
-        // empty.
-        let sends = self.sends.get() + 1;
-        self.sends.set(sends);
-        if sends >= FREES_ONLY_AFTER {
-            self.sends.set(0);
-            self.return_cached();
-        }
-    }
-
     #[cold]
     #[inline(never)]
     fn free_other(&self, slot: NonNull<u8>, tag: u32) {
@@ -333,12 +333,6 @@ impl ThreadCache {
         self.top_at_send.set(half);
     }
 
-    /// Returns the cached slots to their pages, and resets the cache.
-    fn return_cached(&self) {
-        self.return_slots(self.cached_slots());
-        self.reset();
-    }
-
     /// Resets the cache: it is empty and has its initial capacity. The slots that it held are not
     /// freed.
     fn reset(&self) {
@@ -349,15 +343,6 @@ impl ThreadCache {
         self.set_top(capacity);
         self.top_at_send.set(capacity);
         self.taken_slots.set(0);
-    }
-
-    /// Returns everything that the cache holds to the pages: cached slots, outgoing slots, the
-    /// current page.
-    pub(super) fn flush(&self) {
-        self.return_cached();
-        self.send_outgoing();
-        self.put_current_back();
-        self.shared().wake_waiters();
     }
 
     /// Frees slots to their pages. They belong to the cache or to its caller. Slots that follow
@@ -419,16 +404,7 @@ impl ThreadCache {
         self.shared().abort_on_misuse(Misuse::DoubleFree, second.addr().get())
     }
 
-    // ---- detach and fork ----
-
-    /// Empties the cache and leaves it to the next thread that needs one. The caller then releases
-    /// the cache's reference to the slab.
-    pub(super) fn detach(&self) {
-        self.flush();
-        self.last_page.set(0);
-        self.recent_pages.iter().for_each(|recent| recent.set(None));
-        self.header.ownership.release();
-    }
+    // ---- fork ----
 
     /// In a child made by fork: drops all slots of a slab whose memory the child does not have.
     pub(super) fn after_fork(&self) {

@@ -291,10 +291,6 @@ impl ThreadCache {
         unsafe { &*self.shared }
     }
 
-    pub(super) fn lifetime(&self) -> usize {
-        self.header.lifetime as usize
-    }
-
     #[inline]
     pub(super) fn capacity(&self) -> usize {
         self.header.capacity.load(Ordering::Relaxed)
