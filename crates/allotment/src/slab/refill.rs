@@ -62,9 +62,7 @@ impl CacheBackend for ThreadCache {
     }
 
     fn begin_refill(&self) {
-        self.overflows.set(0);
-        self.sends.set(0);
-        self.shared().empty_pages.count_refill();
+        self.returns.set(0);
     }
 
     // ---- slots ----
@@ -134,7 +132,7 @@ impl CacheBackend for ThreadCache {
         // A refill after the last send, or a higher top, means that slots were allocated in
         // between.
         let popped = self.top() > self.top_at_send.replace(self.top());
-        let allocates = popped || self.sends.get() == 0;
+        let allocates = popped || self.returns.get() == 0;
         self.header.outgoing.store(0, Ordering::Relaxed);
         self.outgoing_pages_left.set(0);
         self.granule_bytes.set(0);
@@ -144,12 +142,7 @@ impl CacheBackend for ThreadCache {
         self.return_slots_as(slots, allocates);
         // A cache that its thread does not allocate from keeps the slots' pages from becoming
         // empty.
-        let sends = self.sends.get() + 1;
-        self.sends.set(sends);
-        if sends >= FREES_ONLY_AFTER {
-            self.sends.set(0);
-            self.return_cached();
-        }
+        self.return_cached_if_unused();
     }
 
     // ---- pages ----
@@ -299,19 +292,33 @@ impl ThreadCache {
         self.flush_if_recalled();
     }
 
+    /// Counts that the cache is full, or has sent slots back. If that happened
+    /// [`FREES_ONLY_AFTER`] times without a refill, returns the cached slots. Returns whether it
+    /// did.
+    fn return_cached_if_unused(&self) -> bool {
+        let returns = self.returns.get() + 1;
+        if returns < FREES_ONLY_AFTER {
+            self.returns.set(returns);
+            return false;
+        }
+        // First, so that the pages which this empties are released at once: the thread does not
+        // need them.
+        self.returns.set(0);
+        self.return_cached();
+        true
+    }
+
     /// Makes room in a full cache.
     ///
-    /// - If the cache was full [`FREES_ONLY_AFTER`] times without a refill, all slots are sent
-    ///   back, and the capacity is reset.
+    /// - If the cache was full, or sent slots back, [`FREES_ONLY_AFTER`] times without a refill, all
+    ///   slots are sent back, and the capacity is reset.
     /// - If the thread has taken as many slots as the cache holds, the capacity doubles, up to the
     ///   maximum.
     /// - In all other cases, the half of the slots that was freed first is sent back.
     fn make_room(&self) {
         debug_assert_eq!(self.top(), 0);
-        let overflows = self.overflows.get() + 1;
-        self.overflows.set(overflows);
-        if overflows >= FREES_ONLY_AFTER {
-            return self.return_cached();
+        if self.return_cached_if_unused() {
+            return;
         }
         let capacity = self.capacity();
         let more = capacity.min(self.shared().geometry.max_cached - capacity);
@@ -349,7 +356,7 @@ impl ThreadCache {
     /// each other and share a bitmap word go back by one instruction.
     pub(super) fn return_slots(&self, slots: &[NonNull<u8>]) {
         // A cache that is full again without a refill belongs to a thread that only frees.
-        self.return_slots_as(slots, self.overflows.get() < 2);
+        self.return_slots_as(slots, self.returns.get() < 2);
     }
 
     /// Same as [`return_slots`](Self::return_slots). `allocates` says whether the thread also
