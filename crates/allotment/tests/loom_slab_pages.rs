@@ -1,4 +1,4 @@
-//! Models of a slab's pages and hints between threads (`src/slab/page.rs`, `hints.rs`,
+//! Models of a slab's pages and hints between threads (`src/slab/page.rs`, `page_hints.rs`,
 //! `page_group.rs` and `page_steps.rs`): slots are freed while pages are put back, released and
 //! looked for. Explored by loom; `.ci/loom` runs them.
 //!

@@ -1,4 +1,4 @@
-//! Models of a slab's pages between threads (`src/slab/page.rs`, `hints.rs`, `page_group.rs` and
+//! Models of a slab's pages between threads (`src/slab/page.rs`, `page_hints.rs`, `page_group.rs` and
 //! `page_steps.rs`): pages are released, kept, stolen from and taken again. Explored by loom;
 //! `.ci/loom` runs them.
 //!

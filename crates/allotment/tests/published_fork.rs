@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use allotment::{Published, Reading};
+use allotment::{Published, PublishedGuard};
 
 /// Forks, runs `work` in the child, waits for the child, and returns its status.
 ///
@@ -56,7 +56,7 @@ fn reads_and_publishes<'c>(
     for round in 0..100 {
         let before = published.read();
         let number = published.publish(Value::new(round, living));
-        assert!(number > Reading::generation(&before));
+        assert!(number > PublishedGuard::generation(&before));
         assert_ne!(before.0, usize::MAX, "what is read has not ended");
         assert_eq!(published.read().0, round);
     }

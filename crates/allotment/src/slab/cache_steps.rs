@@ -11,7 +11,7 @@
 //! 3. A cache is empty, and has no current page, before its owner gives it up.
 
 use super::page::PageClaim;
-use super::page_steps::{Claim, Page, PageBackend, PageSteps, SlotSupply};
+use super::page_steps::{Claim, Page, PageBackend, PageSteps, SlotGrant};
 
 /// What the steps leave to the cache.
 pub trait CacheBackend {
@@ -93,8 +93,8 @@ pub trait CacheSteps: CacheBackend {
                 continue;
             }
             match self.pages().grow(self.lifetime(), start)? {
-                SlotSupply::Page(claim) => self.set_current(claim.into_page(), 0),
-                SlotSupply::Slots(page, word, taken) => self.add(page, word, taken),
+                SlotGrant::Page(claim) => self.set_current(claim.into_page(), 0),
+                SlotGrant::Slots(page, word, taken) => self.add(page, word, taken),
             }
         }
     }

@@ -8,14 +8,18 @@
 //! | `Adaptive` | within the allowance, or if no release is due | if beyond it and a release is due |
 //!
 //! The adaptive allowance is at least one page. It grows by the size of each page taken from the
-//! source within a second of a release, and halves each second. Beyond the allowance, two rules
+//! source within a second of a release, and halves each second. Beyond the allowance, three rules
 //! say when an empty page is released:
 //!
 //! - If the thread that emptied it also allocates, the page is released at once: where objects come
 //!   and go, empty pages are surplus.
+//! - Each time a thread refills its cache, one more page may be released. (Without this rule, two
+//!   threads that replace 125,000 objects as `allot bench churn` does keep 14 % more memory when all
+//!   are freed.)
 //! - If threads only free, releasing a page costs more than emptying it did, and the memory may be
 //!   needed again. Releases then take at most an eighth of the time: after a release that took t
-//!   nanoseconds, the next one may begin 7 t nanoseconds later.
+//!   nanoseconds, the next one may begin 7 t nanoseconds later. (Without this rule, 250,000 objects
+//!   freed as `allot bench burst-free` does leave 22 % more memory at the end.)
 //!
 //! So the pages of a burst that ends all at once are released over the following milliseconds of
 //! the slab's own work, and not all by the thread that ends the burst. All of this happens in calls
@@ -23,7 +27,7 @@
 //!
 //! The counters are relaxed: they are only numbers, and hand over no memory.
 
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::memory::os;
 use crate::memory::release::Release;
@@ -32,6 +36,8 @@ use crate::memory::release::Release;
 const RELEASE_TIME_DIVISOR: u64 = 8;
 /// The time, in nanoseconds, for which unused release time can be saved up.
 const MAX_SAVED_NANOS: u64 = 4_000_000;
+/// The most refills that can be saved up.
+const MAX_REFILLS: u32 = 16;
 /// The allowance halves after this many milliseconds.
 const HALVING_MILLIS: u64 = 1000;
 
@@ -47,7 +53,9 @@ pub(super) struct EmptyPages {
     allowance: AtomicUsize,
     /// Bytes that `reserve` took and that are not used yet. They are kept under every policy.
     reserved_bytes: AtomicUsize,
-    /// The time in nanoseconds from which a page may be released by a thread that only frees.
+    /// Cache refills saved up. For each, one empty page may be released.
+    saved_refills: AtomicU32,
+    /// The time in nanoseconds from which a page may be released without a refill.
     next_release_at: AtomicU64,
     /// The time of the last tick in milliseconds.
     ticked_at: AtomicU64,
@@ -64,6 +72,7 @@ impl EmptyPages {
             idle_bytes: AtomicUsize::new(0),
             allowance: AtomicUsize::new(0),
             reserved_bytes: AtomicUsize::new(0),
+            saved_refills: AtomicU32::new(0),
             next_release_at: AtomicU64::new(0),
             ticked_at: AtomicU64::new(now),
             released_at: AtomicU64::new(0),
@@ -86,7 +95,7 @@ impl EmptyPages {
                 Release::Decay(_) => true,
                 Release::Adaptive => {
                     kept - reserved <= self.allowance.load(Ordering::Relaxed).max(bytes)
-                        || !(allocates || self.is_release_due())
+                        || !(allocates || self.take_release_permit())
                 }
             };
         if !keep {
@@ -148,8 +157,21 @@ impl EmptyPages {
         self.released_at.store(os::coarse_millis() + 1, Ordering::Relaxed);
     }
 
-    /// Whether a thread that only frees may release a page now.
-    fn is_release_due(&self) -> bool {
+    /// Records that a thread has refilled its cache. Writes nothing once `MAX_REFILLS` are saved
+    /// up.
+    pub(super) fn count_refill(&self) {
+        let refills = self.saved_refills.load(Ordering::Relaxed);
+        if refills < MAX_REFILLS {
+            self.saved_refills.store(refills + 1, Ordering::Relaxed);
+        }
+    }
+
+    fn take_release_permit(&self) -> bool {
+        let refills = self.saved_refills.load(Ordering::Relaxed);
+        if refills > 0 {
+            self.saved_refills.store(refills - 1, Ordering::Relaxed);
+            return true;
+        }
         os::nanos() >= self.next_release_at.load(Ordering::Relaxed)
     }
 
@@ -187,7 +209,7 @@ impl EmptyPages {
                 let max = self.allowance.load(Ordering::Relaxed).max(page)
                     + self.reserved_bytes.load(Ordering::Relaxed);
                 let exceeds = self.kept_bytes() > max;
-                if exceeds && (allocates || self.is_release_due()) { page } else { 0 }
+                if exceeds && (allocates || self.take_release_permit()) { page } else { 0 }
             }
         }
     }

@@ -13,7 +13,7 @@
 //! |---|---|
 //! | `lifetime` | `Lifetime`: how long an object is expected to live |
 //! | `geometry` | arithmetic of slots and pages, without unsafe code |
-//! | `page`, `hints`, `page_group` | the protocol between threads: slots, hints, both together |
+//! | `page`, `page_hints`, `page_group` | the protocol between threads: slots, hints, both together |
 //! | `page_table` | the table of all page descriptors of a slab |
 //! | `empty_pages` | how many empty pages are kept, and for how long |
 //! | `tags` | the word for each granule of addresses that names the granule's slab |
@@ -31,14 +31,14 @@
 //! | `thread_table` | each thread's table of its caches |
 //! | `slow_paths` | what an allocation and a free do when the fast path can't serve them |
 //! | `boxed`, `raw`, `typed`, with `builder` beside them; `by_size` | the public interface |
-//! | `for_c` | what the C interface calls, and what its inline code reads |
+//! | `c_interface` | what the C interface calls, and what its inline code reads |
 
 pub mod cache_ownership;
 pub mod cache_steps;
 pub mod geometry;
-pub mod hints;
 pub mod page;
 pub mod page_group;
+pub mod page_hints;
 pub mod page_steps;
 pub mod references;
 pub mod waiters;
@@ -50,13 +50,13 @@ mod builder;
 #[cfg(not(loom))]
 mod by_size;
 #[cfg(not(loom))]
+mod c_interface;
+#[cfg(not(loom))]
 mod cache_header;
 #[cfg(not(loom))]
 mod checked;
 #[cfg(not(loom))]
 mod empty_pages;
-#[cfg(not(loom))]
-mod for_c;
 #[cfg(not(loom))]
 mod lifetime;
 #[cfg(not(loom))]

@@ -15,8 +15,8 @@ use super::tags::TAG_MARK;
 use super::waiters::{PageMark, Waiters};
 use crate::checked::Misuse;
 use crate::error::AllocError;
-use crate::memory::spans::{Span, addresses_of};
-use crate::memory::{os, segments};
+use crate::memory::span_allocator::{Span, addresses_of};
+use crate::memory::{os, segment_map};
 
 /// The mark of a page, in the tags of its granules.
 struct TagMark {
@@ -36,15 +36,15 @@ impl TagMark {
 impl PageMark for TagMark {
     #[inline(always)]
     fn is(&self, marked: bool) -> bool {
-        segments::tag_of(self.start.addr().get()) == self.tag(marked)
+        segment_map::tag_of(self.start.addr().get()) == self.tag(marked)
     }
 
     fn store(&self, marked: bool) {
-        segments::set_tag(self.start, addresses_of(self.bytes), self.tag(marked));
+        segment_map::set_tag(self.start, addresses_of(self.bytes), self.tag(marked));
     }
 
     fn set(&self) {
-        segments::mark_tag(self.start, addresses_of(self.bytes), TAG_MARK);
+        segment_map::mark_tag(self.start, addresses_of(self.bytes), TAG_MARK);
     }
 }
 
@@ -126,16 +126,16 @@ impl PageBackend for SlabShared {
         if let Some(checks) = &self.checks {
             checks.page_released(self, page, start, bytes);
         }
-        segments::remove_page(start, addresses_of(bytes));
-        segments::unregister(start, addresses_of(bytes));
-        let span = Span { start, segment: page.info.segment.load(Ordering::Relaxed) };
+        segment_map::remove_page(start, addresses_of(bytes));
+        segment_map::unregister(start, addresses_of(bytes));
+        let span = Span { start, range: page.info.range.load(Ordering::Relaxed) };
         PageMemory { span, bytes }
     }
 
     fn give_back(&self, PageMemory { span, bytes }: PageMemory) {
         // SAFETY: taken with these bytes and this alignment. The caller held all slots, so nothing
         // refers to the memory (1).
-        let give_back = || unsafe { self.spans.give(span, bytes, self.layout.align()) };
+        let give_back = || unsafe { self.spans.release(span, bytes, self.layout.align()) };
         self.empty_pages.time_release(give_back);
     }
 
@@ -155,7 +155,7 @@ impl PageBackend for SlabShared {
     // ---- waiting ----
 
     fn one_by_one(&self) -> bool {
-        self.spans.one_by_one()
+        self.spans.needs_call_per_span()
     }
 
     fn process(&self) -> u32 {

@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //!
-//! Those of `page.rs`, `hints.rs` and `waiters.rs`, and:
+//! Those of `page.rs`, `page_hints.rs` and `waiters.rs`, and:
 //!
 //! 1. A page is released in this order: no thread can find it by an address, its state is
 //!    `RELEASED`, its memory is given back, its addresses can be reused, its descriptor can be
@@ -18,12 +18,12 @@
 //! 3. A thread that has made a slot or the source turn available wakes the waiting threads
 //!    afterwards.
 
-use super::hints::EMPTY_LIST;
 use super::page::{
     BINS, FreeOutcome, Fullness, PageClaim, PageDescriptor, SLOTS_PER_WORD, SPARSE_BELOW_BIN,
     set_free,
 };
 use super::page_group::{PageChange, PageGroup, PageLifetime, PageOrigin};
+use super::page_hints::EMPTY_LIST;
 use super::waiters::{PageMark, Waiters};
 use crate::error::AllocError;
 use crate::sync::{AtomicU32, AtomicU64};
@@ -43,7 +43,7 @@ pub type Claim<'p, B> = PageClaim<'p, <B as PageBackend>::Info>;
 
 /// What a thread that needs slots gets.
 #[derive(Debug)]
-pub enum SlotSupply<'p, X> {
+pub enum SlotGrant<'p, X> {
     /// The claim of a page with free slots.
     Page(PageClaim<'p, X>),
     /// Slots of a page that another thread has claimed: the page, the word and the slots' bits.
@@ -419,12 +419,12 @@ pub trait PageSteps: PageBackend {
 
     /// Takes free slots of a page that another thread has claimed, instead of waiting for that
     /// thread.
-    fn steal(&self) -> Option<SlotSupply<'_, Self::Info>> {
+    fn steal(&self) -> Option<SlotGrant<'_, Self::Info>> {
         for page in self.pages() {
             for word in 0..page.words() {
                 let taken = self.take_stolen(page, word);
                 if taken != 0 {
-                    return Some(SlotSupply::Slots(page, word, taken));
+                    return Some(SlotGrant::Slots(page, word, taken));
                 }
             }
         }
@@ -436,17 +436,17 @@ pub trait PageSteps: PageBackend {
     ///
     /// The caller has found no listed page.
     #[cold]
-    fn grow(&self, lifetime: usize, start: u32) -> Result<SlotSupply<'_, Self::Info>, Self::Error> {
+    fn grow(&self, lifetime: usize, start: u32) -> Result<SlotGrant<'_, Self::Info>, Self::Error> {
         self.check_not_orphaned()?;
         let taken = if self.one_by_one() {
             self.grow_by_turns(lifetime, start)?
         } else {
-            self.new_page(lifetime).map(SlotSupply::Page)
+            self.new_page(lifetime).map(SlotGrant::Page)
         };
         taken.or_else(|error| {
             self.recall();
             self.mark_all_pages();
-            let listed = self.claim(lifetime, start).map(SlotSupply::Page);
+            let listed = self.claim(lifetime, start).map(SlotGrant::Page);
             listed.or_else(|| self.steal()).ok_or(error.into())
         })
     }
@@ -458,7 +458,7 @@ pub trait PageSteps: PageBackend {
         &self,
         lifetime: usize,
         start: u32,
-    ) -> Result<Result<SlotSupply<'_, Self::Info>, AllocError>, Self::Error> {
+    ) -> Result<Result<SlotGrant<'_, Self::Info>, AllocError>, Self::Error> {
         let process = self.process();
         if let Some(page) = self.new_page_in_turn(process, lifetime) {
             return Ok(page);
@@ -466,7 +466,7 @@ pub trait PageSteps: PageBackend {
         let mark_all = || self.mark_all_pages();
         let find = || {
             if let Some(claim) = self.claim(lifetime, start) {
-                return Some(Ok(SlotSupply::Page(claim)));
+                return Some(Ok(SlotGrant::Page(claim)));
             }
             self.steal().map(Ok).or_else(|| self.new_page_in_turn(process, lifetime))
         };
@@ -478,20 +478,20 @@ pub trait PageSteps: PageBackend {
         &self,
         process: u32,
         lifetime: usize,
-    ) -> Option<Result<SlotSupply<'_, Self::Info>, AllocError>> {
+    ) -> Option<Result<SlotGrant<'_, Self::Info>, AllocError>> {
         if !self.waiters().try_take_turn(process) {
             return None;
         }
         // Ends when this call returns.
         let _turn = SourceTurn(self);
-        Some(self.new_page(lifetime).map(SlotSupply::Page))
+        Some(self.new_page(lifetime).map(SlotGrant::Page))
     }
 
     /// Takes one slot, without a thread cache. Returns its page and its number there.
     fn take_one(&self, lifetime: usize) -> Result<(&Page<Self>, usize), Self::Error> {
         loop {
             let supply = match self.claim(lifetime, 0) {
-                Some(claim) => SlotSupply::Page(claim),
+                Some(claim) => SlotGrant::Page(claim),
                 None => self.grow(lifetime, 0)?,
             };
             if let Some(slot) = self.take_one_of(supply) {
@@ -504,11 +504,11 @@ pub trait PageSteps: PageBackend {
     /// `None` if other threads have taken all slots of the page since it was claimed.
     fn take_one_of<'b>(
         &'b self,
-        supply: SlotSupply<'b, Self::Info>,
+        supply: SlotGrant<'b, Self::Info>,
     ) -> Option<(&'b Page<Self>, usize)> {
         let index = |word, bits: u64| word * SLOTS_PER_WORD + bits.trailing_zeros() as usize;
         match supply {
-            SlotSupply::Page(claim) => {
+            SlotGrant::Page(claim) => {
                 let page = claim.page();
                 let taken = (0..page.words()).find_map(|word| {
                     let bit = self.take(page, word, 1);
@@ -519,7 +519,7 @@ pub trait PageSteps: PageBackend {
                 self.put_back(claim);
                 taken.map(|index| (page, index))
             }
-            SlotSupply::Slots(page, word, taken) => {
+            SlotGrant::Slots(page, word, taken) => {
                 let rest = taken & (taken - 1);
                 if rest != 0 {
                     let freed = self.free_slots(page, &page.bits()[word], rest, false, true);

@@ -14,8 +14,8 @@ use super::registry;
 use super::shared::SlabShared;
 use super::tags::TAG_MARK;
 use crate::error::{AllocError, ErrorKind};
-use crate::memory::segments;
-use crate::memory::spans::addresses_of;
+use crate::memory::segment_map;
+use crate::memory::span_allocator::addresses_of;
 
 /// A slab that holds at least this many bytes and is used by one thread faults in each new page of
 /// the usual size as a whole. Several threads that did so at the same time would wait for each
@@ -63,19 +63,19 @@ impl SlabShared {
         let addresses = addresses_of(bytes);
         let record = ptr::from_ref(self.record()).expose_provenance();
         let owner = NonZeroUsize::new(record).expect("a reference is not null");
-        if let Err(error) = segments::register(span.start, addresses, owner) {
+        if let Err(error) = segment_map::register(span.start, addresses, owner) {
             // SAFETY: taken above, and not used.
-            unsafe { self.spans.give(span, bytes, self.layout.align()) };
+            unsafe { self.spans.release(span, bytes, self.layout.align()) };
             self.page_table.return_vacant(page);
             return Err(undo(error));
         }
         page.info.start.store(span.start.as_ptr(), Ordering::Relaxed);
         page.info.set_bytes(bytes);
-        page.info.segment.store(span.segment, Ordering::Relaxed);
+        page.info.range.store(span.range, Ordering::Relaxed);
         page.info.set_lifetime(lifetime);
         let tag = self.tag() | if lifetime != 0 { TAG_MARK } else { 0 };
         let bits = NonNull::from(page.bits()).cast();
-        segments::enter_page(span.start, addresses, NonNull::from(page).cast(), bits, tag);
+        segment_map::enter_page(span.start, addresses, NonNull::from(page).cast(), bits, tag);
         registry::add_reference(self.number);
         self.page_count.fetch_add(1, Ordering::Relaxed);
         let held = self.page_bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -5,11 +5,11 @@
 //! `src/slab/page_steps.rs`. Each step has one wrong version ([`Wrong`]), so that a model is known
 //! to find the error that it is there for.
 
-use allotment::for_loom::hints::{EMPTY_LIST, Hints, words_for};
-use allotment::for_loom::lifo::{Lifo, Links, NIL};
+use allotment::for_loom::index_stack::{IndexStack, Links, NIL};
 use allotment::for_loom::page::{FreeOutcome, Fullness, PageClaim, PageDescriptor, SLOTS_PER_WORD};
 use allotment::for_loom::page_group::{PageChange, PageGroup, PageLifetime, PageOrigin};
-use allotment::for_loom::page_steps::{PageBackend, PageSteps, SlotSupply};
+use allotment::for_loom::page_hints::{EMPTY_LIST, PageHints, words_for};
+use allotment::for_loom::page_steps::{PageBackend, PageSteps, SlotGrant};
 use allotment::for_loom::waiters::{PageMark, Waiters};
 use allotment::{AllocError, ErrorKind};
 use loom::cell::UnsafeCell;
@@ -87,7 +87,7 @@ pub struct PagesModel {
     marks: Vec<AtomicU32>,
     pages: Vec<ModelPage>,
     hints: Vec<AtomicU64>,
-    vacant: Lifo,
+    vacant: IndexStack,
     memory: Vec<Memory>,
     /// A bit for each unused span.
     spans: AtomicU32,
@@ -124,7 +124,7 @@ impl PagesModel {
             marks: (0..descriptors).map(|_| AtomicU32::new(0)).collect(),
             pages: (0..descriptors).map(page).collect(),
             hints: (0..words_for(descriptors)).map(|_| AtomicU64::new(0)).collect(),
-            vacant: Lifo::new(),
+            vacant: IndexStack::new(),
             memory: (0..spans).map(|_| Memory::new(slots)).collect(),
             spans: AtomicU32::new((1 << spans) - 1),
             claims: (0..descriptors).map(|_| UnsafeCell::new(false)).collect(),
@@ -157,8 +157,8 @@ impl PagesModel {
         self
     }
 
-    fn hints(&self) -> Hints<'_> {
-        Hints { words: &self.hints }
+    fn hints(&self) -> PageHints<'_> {
+        PageHints { words: &self.hints }
     }
 
     fn group(&self) -> PageGroup<'_, ModelPageInfo> {
@@ -293,7 +293,7 @@ impl PagesModel {
 
     /// Takes a slot of any page, whichever thread has its claim.
     pub fn steal_any(&self, mark: u32) -> Option<Slots> {
-        let Some(SlotSupply::Slots(page, word, mask)) = self.steal() else { return None };
+        let Some(SlotGrant::Slots(page, word, mask)) = self.steal() else { return None };
         Some(self.taken(Slots { page: self.number(page), word, mask, mark }))
     }
 

@@ -8,7 +8,7 @@
 
 use allotment::AllocError;
 use allotment::for_loom::page::SLOTS_PER_WORD;
-use allotment::for_loom::page_steps::{PageBackend, PageSteps, SlotSupply};
+use allotment::for_loom::page_steps::{PageBackend, PageSteps, SlotGrant};
 use loom::sync::atomic::{AtomicU32, Ordering};
 
 use super::{PagesModel, Slots, Wrong};
@@ -58,8 +58,8 @@ impl PagesModel {
     }
 
     /// Looks for slots before the thread is counted as waiting, and not afterwards.
-    fn wait_too_late(&self) -> Result<SlotSupply<'_, super::ModelPageInfo>, NoSlot> {
-        let listed = self.claim_any().map(SlotSupply::Page);
+    fn wait_too_late(&self) -> Result<SlotGrant<'_, super::ModelPageInfo>, NoSlot> {
+        let listed = self.claim_any().map(SlotGrant::Page);
         if let Some(found) = listed.or_else(|| self.steal()) {
             return Ok(found);
         }

@@ -1,8 +1,8 @@
 //! The wrong versions of a slab's steps.
 
-use allotment::for_loom::hints::LISTS;
 use allotment::for_loom::page::{Fullness, SLOTS_PER_WORD, set_free};
 use allotment::for_loom::page_group::{PageChange, PageOrigin};
+use allotment::for_loom::page_hints::LISTS;
 use allotment::for_loom::page_steps::{PageBackend, PageSteps};
 use allotment::for_loom::waiters::PageMark;
 use loom::sync::atomic::{Ordering, fence};
