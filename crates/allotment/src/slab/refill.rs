@@ -300,8 +300,8 @@ impl ThreadCache {
 
     /// Makes room in a full cache.
     ///
-    /// - If the cache was full, or sent slots back, [`FREES_ONLY_AFTER`] times without a refill, all
-    ///   slots are sent back, and the capacity is reset.
+    /// - If the cache was full, or sent slots back, [`FREES_ONLY_AFTER`] times without a refill,
+    ///   all slots are sent back, and the capacity is reset.
     /// - If the thread has taken as many slots as the cache holds, the capacity doubles, up to the
     ///   maximum.
     /// - In all other cases, the half of the slots that was freed first is sent back.
