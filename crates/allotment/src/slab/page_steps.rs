@@ -452,8 +452,8 @@ pub trait PageSteps: PageBackend {
     }
 
     /// For sources whose calls may take long: one thread at a time takes a page. The others wait
-    /// for it, or for a slot that is freed, whichever comes first.
-    #[expect(clippy::type_complexity, reason = "only a model's sleep gives the outer error")]
+    /// for it, or for a slot that is freed, whichever comes first. The outer error is that of
+    /// [`sleep`](PageBackend::sleep).
     fn grow_by_turns(
         &self,
         lifetime: usize,
