@@ -199,7 +199,8 @@ fn a_wrong_size_or_alignment_is_stopped() {
         print_address(block);
         victim.free(block, BLOCK);
     });
-    are_stopped(test, "alignment", "wrong", |victim| {
+    let alignment = "wrong alignment at free, allocated with alignment 64";
+    are_stopped(test, "alignment", alignment, |victim| {
         let block = victim.alloc(layout(SIZE, 64));
         print_address(block);
         victim.free(block, BLOCK);
