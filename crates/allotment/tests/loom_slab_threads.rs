@@ -300,22 +300,28 @@ fn the_last_slot_freed_at_its_pages_owners_end_releases_the_page() {
 
 // ---- packing ----
 
-/// One thread refills twice and another once while packing is switched on and slots are freed. Pages have two words,
-/// so that a thread has a page claimed from one refill to the next.
-fn packing_is_switched_while_threads_refill(wrong: Wrong) {
+/// Threads refill as often as told while packing is switched on, and while a slot is freed if
+/// `frees`. Pages have two words, so that a thread has a page claimed from one refill to the next.
+fn packing_is_switched_while_threads_refill(refills: &'static [u32], frees: bool, wrong: Wrong) {
     explore(2, move || {
         let (pages, mut slots) = with_pages(PagesModel::new(2, 2, 65), &[&[(0, 1)], &[(0, 1)]]);
         let packing = Arc::new(AtomicBool::new(false));
-        let refillers = [21, 22].map(|mark| {
-            let (pages, packing) = (Arc::clone(&pages), Arc::clone(&packing));
-            thread::spawn(move || {
-                let cache = ModelCache { packing, ..ModelCache::new(&pages, mark, wrong) };
-                (20..mark).for_each(|_| cache.alloc());
-                cache.leave();
+        let refillers: Vec<_> = refills
+            .iter()
+            .zip(21..)
+            .map(|(&refills, mark)| {
+                let (pages, packing) = (Arc::clone(&pages), Arc::clone(&packing));
+                thread::spawn(move || {
+                    let cache = ModelCache { packing, ..ModelCache::new(&pages, mark, wrong) };
+                    (0..refills).for_each(|_| cache.alloc());
+                    cache.leave();
+                })
             })
-        });
+            .collect();
         packing.store(true, Ordering::Relaxed);
-        pages.free(slots.remove(0));
+        if frees {
+            pages.free(slots.remove(0));
+        }
         for refiller in refillers {
             refiller.join().unwrap();
         }
@@ -323,13 +329,15 @@ fn packing_is_switched_while_threads_refill(wrong: Wrong) {
     });
 }
 
+/// Two models, because the frees and both threads in one take too long to explore.
 #[test]
 fn packing_switched_on_while_threads_refill_loses_nothing() {
-    packing_is_switched_while_threads_refill(Wrong::Nothing);
+    packing_is_switched_while_threads_refill(&[2], true, Wrong::Nothing);
+    packing_is_switched_while_threads_refill(&[1, 2], false, Wrong::Nothing);
 }
 
 #[test]
 #[should_panic(expected = "a page has one claim")]
 fn a_page_that_is_packed_and_used_on_has_two_owners() {
-    packing_is_switched_while_threads_refill(Wrong::PacksAndGoesOn);
+    packing_is_switched_while_threads_refill(&[1, 2], false, Wrong::PacksAndGoesOn);
 }
