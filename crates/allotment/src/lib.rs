@@ -165,7 +165,8 @@ pub mod for_loom {
     pub use crate::pool::ownership;
     pub use crate::sealed::{fences, hazard_records, publication};
     pub use crate::slab::{
-        cache_ownership, geometry, page, page_group, page_hints, references, waiters,
+        cache_ownership, cache_steps, geometry, page, page_group, page_hints, page_steps,
+        references, waiters,
     };
     pub use crate::statistics::sequence_lock;
 

@@ -1,11 +1,12 @@
-//! Models of a slab's pages and hints between threads (`src/slab/page.rs`, `page_hints.rs` and
-//! `page_group.rs`): slots are freed while pages are put back, released and looked for. Explored by
-//! loom; `.ci/loom` runs them.
+//! Models of a slab's pages and hints between threads (`src/slab/page.rs`, `page_hints.rs`,
+//! `page_group.rs` and `page_steps.rs`): slots are freed while pages are put back, released and
+//! looked for. Explored by loom; `.ci/loom` runs them.
 //!
 //! At the end of each model, with no thread inside a call, every free slot can be found, no empty page is left
 //! unnoticed, and the memory of each page was given back exactly once, when no thread owned its slots.
 #![cfg(loom)]
 
+use allotment::for_loom::page_steps::PageSteps;
 use loom::sync::Arc;
 use loom::thread;
 
@@ -15,10 +16,10 @@ use loom_support::slab::{PagesModel, Slots, Wrong};
 
 /// A slab with one page, which no thread has claimed, and the slots that were taken of it.
 fn with_open_page(pages: PagesModel, takes: &[(usize, usize)]) -> (Arc<PagesModel>, Vec<Slots>) {
-    let claim = pages.new_page().expect("the first page");
+    let claim = pages.add_page().expect("the first page");
     let page = pages.leave_claim(claim);
     let take = |(mark, &(word, most)): (usize, &(usize, usize))| {
-        pages.take(page, word, most, 10 + mark as u32).expect("a slot of a new page")
+        pages.take_slots(page, word, most, 10 + mark as u32).expect("a slot of a new page")
     };
     let slots = takes.iter().enumerate().map(take).collect();
     pages.put_back(pages.resume_claim(page));
@@ -26,16 +27,16 @@ fn with_open_page(pages: PagesModel, takes: &[(usize, usize)]) -> (Arc<PagesMode
 }
 
 fn find_and_put_back(pages: &PagesModel) {
-    if let Some(claim) = pages.claim() {
+    if let Some(claim) = pages.claim_any() {
         pages.put_back(claim);
     }
 }
 
 /// Finds a page and uses its free slots up.
 fn find_and_use_up(pages: &PagesModel, mark: u32) -> Option<Slots> {
-    let claim = pages.claim()?;
+    let claim = pages.claim_any()?;
     let page = pages.leave_claim(claim);
-    let taken = pages.take(page, 0, 64, mark);
+    let taken = pages.take_slots(page, 0, 64, mark);
     pages.put_back(pages.resume_claim(page));
     taken
 }
@@ -46,10 +47,10 @@ fn find_and_use_up(pages: &PagesModel, mark: u32) -> Option<Slots> {
 fn a_free_while_the_page_is_put_back(wrong: Wrong) {
     explore(3, move || {
         let pages = Arc::new(PagesModel::new(1, 1, 2).wrong(wrong));
-        let claim = pages.new_page().unwrap();
+        let claim = pages.add_page().unwrap();
         let page = pages.leave_claim(claim);
-        let theirs = pages.take(page, 0, 1, 11).unwrap();
-        let mine = pages.take(page, 0, 1, 12).unwrap();
+        let theirs = pages.take_slots(page, 0, 1, 11).unwrap();
+        let mine = pages.take_slots(page, 0, 1, 12).unwrap();
         let other = Arc::clone(&pages);
         let freer = thread::spawn(move || other.free(theirs));
         pages.put_back(pages.resume_claim(page));
@@ -85,10 +86,10 @@ fn a_free_that_does_not_order_its_store_and_its_look_loses_its_slot() {
 fn a_page_whose_last_slots_are_freed_while_it_is_put_back_goes_once() {
     explore(3, || {
         let pages = Arc::new(PagesModel::new(1, 1, 2));
-        let claim = pages.new_page().unwrap();
+        let claim = pages.add_page().unwrap();
         let page = pages.leave_claim(claim);
         let freers = [11, 12].map(|mark| {
-            let slots = pages.take(page, 0, 1, mark).unwrap();
+            let slots = pages.take_slots(page, 0, 1, mark).unwrap();
             let pages = Arc::clone(&pages);
             thread::spawn(move || pages.free(slots))
         });
@@ -146,7 +147,7 @@ fn a_page_is_emptied_while_a_slot_is_stolen(wrong: Wrong) {
         let last = taken.pop().unwrap();
         let other = Arc::clone(&pages);
         let freer = thread::spawn(move || other.free(last));
-        let stolen = pages.steal(1, 21);
+        let stolen = pages.steal_any(21);
         if let Some(slots) = stolen {
             pages.free(slots);
         }
@@ -174,9 +175,9 @@ fn a_page_that_is_released_because_all_bits_were_set_goes_under_a_slot_in_use() 
 fn a_page_is_put_back_while_another_thread_looks_for_one(hint: bool, wrong: Wrong) {
     explore(3, move || {
         let pages = Arc::new(PagesModel::new(1, 1, 2).wrong(wrong));
-        let claim = pages.new_page().unwrap();
+        let claim = pages.add_page().unwrap();
         let page = pages.leave_claim(claim);
-        let mine = pages.take(page, 0, 1, 11).unwrap();
+        let mine = pages.take_slots(page, 0, 1, 11).unwrap();
         if hint {
             pages.list_late(page);
         }

@@ -1,11 +1,12 @@
-//! Models of a slab's pages between threads (`src/slab/page.rs`, `page_hints.rs` and
-//! `page_group.rs`): pages are released, kept, stolen from and taken again. Explored by loom;
+//! Models of a slab's pages between threads (`src/slab/page.rs`, `page_hints.rs`, `page_group.rs` and
+//! `page_steps.rs`): pages are released, kept, stolen from and taken again. Explored by loom;
 //! `.ci/loom` runs them.
 //!
 //! The memory of a page is cells that loom watches. A page's release makes them unusable, and a new page makes them
 //! usable again, as decommit and commit do. A waiting thread takes slots by `steal`.
 #![cfg(loom)]
 
+use allotment::for_loom::page_steps::PageSteps;
 use loom::sync::Arc;
 use loom::thread;
 
@@ -15,26 +16,26 @@ use loom_support::slab::{PagesModel, Slots, Wrong};
 
 /// Makes a page, takes its slots as asked and puts it back.
 fn add_page(pages: &PagesModel, takes: &[usize]) -> Vec<Slots> {
-    let claim = pages.new_page().expect("there is room for it");
+    let claim = pages.add_page().expect("there is room for it");
     let page = pages.leave_claim(claim);
-    let slots = takes.iter().map(|&most| pages.take(page, 0, most, 10).unwrap()).collect();
+    let slots = takes.iter().map(|&most| pages.take_slots(page, 0, most, 10).unwrap()).collect();
     pages.put_back(pages.resume_claim(page));
     slots
 }
 
 /// Takes a new page, if there is one, and all of its slots.
 fn use_new_page(pages: &PagesModel, mark: u32) -> Option<Slots> {
-    let claim = pages.new_page()?;
+    let claim = pages.add_page()?;
     let page = pages.leave_claim(claim);
-    let slots = pages.take(page, 0, 64, mark);
+    let slots = pages.take_slots(page, 0, 64, mark);
     pages.put_back(pages.resume_claim(page));
     slots
 }
 
 fn find_and_take(pages: &PagesModel, most: usize, mark: u32) -> Option<Slots> {
-    let claim = pages.claim()?;
+    let claim = pages.claim_any()?;
     let page = pages.leave_claim(claim);
-    let slots = pages.take(page, 0, most, mark);
+    let slots = pages.take_slots(page, 0, most, mark);
     pages.put_back(pages.resume_claim(page));
     slots
 }
@@ -49,8 +50,8 @@ fn a_page_is_claimed_past_its_hint(pages: fn() -> PagesModel) {
         let first = taken.pop().unwrap();
         let owns = Arc::clone(&pages);
         let owner = thread::spawn(move || {
-            let page = owns.leave_claim(owns.claim_again(0)?);
-            let slots = owns.take(page, 0, 1, 31);
+            let page = owns.leave_claim(owns.claim_again(owns.page(0), 0)?);
+            let slots = owns.take_slots(page, 0, 1, 31);
             owns.put_back(owns.resume_claim(page));
             slots
         });
@@ -140,16 +141,16 @@ fn an_old_hint_that_is_taken_for_the_truth_claims_another_threads_page() {
 #[test]
 fn a_slot_stolen_late_is_one_of_the_next_page_of_its_descriptor() {
     explore(3, || {
-        let pages = Arc::new(PagesModel::new(1, 1, 2));
+        let pages = Arc::new(PagesModel::new(1, 1, 2).stealing_by_exchange());
         let mut taken = add_page(&pages, &[2]);
         let last = taken.pop().unwrap();
         let other = Arc::clone(&pages);
-        let thief = thread::spawn(move || other.steal_one(21));
+        let thief = thread::spawn(move || other.steal_any(21));
         pages.free(last);
-        let claim = pages.new_page();
+        let claim = pages.add_page();
         let mine = claim.and_then(|claim| {
             let page = pages.leave_claim(claim);
-            let mine = pages.take(page, 0, 1, 22);
+            let mine = pages.take_slots(page, 0, 1, 22);
             pages.put_back(pages.resume_claim(page));
             mine
         });
@@ -175,14 +176,14 @@ fn a_slot_is_stolen_from_a_claimed_page(
 ) {
     explore(3, move || {
         let pages = Arc::new(pages());
-        let claim = pages.new_page().unwrap();
+        let claim = pages.add_page().unwrap();
         let page = pages.leave_claim(claim);
         let other = Arc::clone(&pages);
         let thief = thread::spawn(move || {
-            let stolen = other.steal(1, 21);
+            let stolen = other.steal_any(21);
             match stolen {
                 Some(first) => {
-                    let second = other.steal(1, 22);
+                    let second = other.steal_any(22);
                     other.free(first);
                     second
                 }
@@ -190,8 +191,8 @@ fn a_slot_is_stolen_from_a_claimed_page(
             }
         });
         let mine = match owner {
-            Owner::TakesOne => pages.take(page, 0, 1, 11),
-            Owner::TakesAll => pages.take(page, 0, 64, 11),
+            Owner::TakesOne => pages.take_slots(page, 0, 1, 11),
+            Owner::TakesAll => pages.take_slots(page, 0, 64, 11),
             Owner::TakesNone => None,
         };
         pages.put_back(pages.resume_claim(page));
@@ -236,11 +237,12 @@ fn a_page_put_back_unused_is_kept_when_the_thief_has_brought_its_slots_back() {
 /// A page is kept empty and used again while a thief is at work.
 fn a_page_is_kept_and_used_again_while_a_slot_is_stolen(wrong: Wrong) {
     explore(3, move || {
-        let pages = Arc::new(PagesModel::new(1, 1, 2).keeping().wrong(wrong));
-        let claim = pages.new_page().unwrap();
+        let pages = PagesModel::new(1, 1, 2).keeping().stealing_by_exchange();
+        let pages = Arc::new(pages.wrong(wrong));
+        let claim = pages.add_page().unwrap();
         let page = pages.leave_claim(claim);
         let other = Arc::clone(&pages);
-        let thief = thread::spawn(move || other.steal_one(21));
+        let thief = thread::spawn(move || other.steal_any(21));
         pages.put_back(pages.resume_claim(page));
         let mine = find_and_take(&pages, 1, 22);
         let theirs = thief.join().unwrap();
@@ -262,12 +264,12 @@ fn a_page_that_is_kept_without_its_slots_gives_a_stolen_one_again() {
 /// A page of two words is put back unused, so that all of it is taken, while two threads steal from it.
 fn a_page_is_taken_whole_while_slots_are_stolen(wrong: Wrong) {
     explore(3, move || {
-        let pages = Arc::new(PagesModel::new(1, 1, 65).wrong(wrong));
-        let claim = pages.new_page().unwrap();
+        let pages = Arc::new(PagesModel::new(1, 1, 65).stealing_by_exchange().wrong(wrong));
+        let claim = pages.add_page().unwrap();
         let page = pages.leave_claim(claim);
         let thieves = [21, 22].map(|mark| {
             let pages = Arc::clone(&pages);
-            thread::spawn(move || pages.steal_one_of(page, usize::from(mark == 22), mark))
+            thread::spawn(move || pages.steal_of(page, usize::from(mark == 22), mark))
         });
         pages.put_back(pages.resume_claim(page));
         let stolen = thieves.map(|thief| thief.join().unwrap());
@@ -297,7 +299,7 @@ fn a_kept_page_is_used_while_it_is_trimmed(wrong: Wrong) {
             pages.free(slots);
         }
         let other = Arc::clone(&pages);
-        let trimmer = thread::spawn(move || other.trim());
+        let trimmer = thread::spawn(move || other.trim_one());
         let mine = find_and_take(&pages, 1, 21);
         trimmer.join().unwrap();
         pages.nothing_is_lost(mine);
@@ -316,7 +318,7 @@ fn a_page_is_kept_while_it_is_trimmed(wrong: Wrong) {
         let mut taken = add_page(&pages, &[1]);
         let last = taken.pop().unwrap();
         let (trims, finds) = (Arc::clone(&pages), Arc::clone(&pages));
-        let trimmer = thread::spawn(move || trims.trim());
+        let trimmer = thread::spawn(move || trims.trim_one());
         let finder = thread::spawn(move || find_and_take(&finds, 1, 21));
         pages.free(last);
         trimmer.join().unwrap();
@@ -366,18 +368,18 @@ fn a_page_that_is_kept_without_a_second_look_outlives_the_closed_slab() {
 /// Three threads free, steal, look for pages, take new ones, and trim.
 fn threads_do_everything(pages: fn() -> PagesModel) {
     explore(2, move || {
-        let pages = Arc::new(pages());
+        let pages = Arc::new(pages().stealing_by_exchange());
         let mut taken = add_page(&pages, &[1, 1]);
         let (last, first) = (taken.pop().unwrap(), taken.pop().unwrap());
         let [one, two] = [(first, 21), (last, 22)].map(|(slots, mark)| {
             let pages = Arc::clone(&pages);
             thread::spawn(move || {
                 pages.free_sampled(slots, mark == 21);
-                if mark == 21 { find_and_take(&pages, 64, mark) } else { pages.steal_one(mark) }
+                if mark == 21 { find_and_take(&pages, 64, mark) } else { pages.steal_any(mark) }
             })
         });
         let mine = find_and_take(&pages, 1, 23).or_else(|| use_new_page(&pages, 24));
-        pages.trim();
+        pages.trim_one();
         let theirs = [one, two].map(|thread| thread.join().unwrap());
         pages.nothing_is_lost(theirs.into_iter().flatten().chain(mine));
     });

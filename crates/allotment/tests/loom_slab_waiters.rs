@@ -1,245 +1,40 @@
-//! Models of how threads wait for slots (`src/slab/waiters.rs`), explored by loom; `.ci/loom` runs them.
+//! Models of how threads wait for slots (`src/slab/waiters.rs` and `page_steps.rs`), explored by
+//! loom; `.ci/loom` runs them.
 //!
-//! The waiters and the pages are those that ship. The models have their own marks, because loom can't follow the
-//! segment map, and they do not sleep, because loom can't follow the system: a thread sleeps only while the event
-//! has the value that the thread has read; the system compares the two and suspends the thread in one step. So a
-//! model's waiting thread ends where it would sleep, with that value. If the event has changed when all threads
-//! have ended, the thread would have been woken, and looks again. If not, it sleeps on, and no slot may be free.
-//!
-//! Another thread has the source turn and keeps it, unless a model says otherwise.
+//! A model's thread ends where it would sleep (`loom_support/slab/waiting.rs`). Another thread has
+//! the source turn and keeps it, unless a model says otherwise.
 #![cfg(loom)]
 
-use allotment::for_loom::waiters::{PageMark, Waiters};
+use allotment::for_loom::page_steps::{PageBackend, PageSteps};
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, Ordering, fence};
+use loom::sync::atomic::{Ordering, fence};
 use loom::thread;
 
 mod loom_support;
-use loom_support::slab::{Listing, ModelClaim, PagesModel, Slots, Wrong as WrongStep};
-use loom_support::{Gate, explore};
+use loom_support::explore;
+use loom_support::slab::{NoSlot, PagesModel, Slots, Wrong};
 
-/// The process of all threads.
-const PROCESS: u32 = 1;
-
-/// Which step is wrong.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wrong {
-    Nothing,
-    /// A waiting thread looks for slots before it is counted.
-    CountsAfterTheLook,
-    /// A waiting thread reads the event after it has looked.
-    NotesTheEventLate,
-    /// A thread that frees reads the count of waiting threads before others see its free.
-    WakesUnordered,
-    /// A slot that was freed to a claimed page wakes no thread.
-    FreesToClaimedSilently,
-    /// A page that was kept empty is used again, and its slots wake no thread.
-    UsesKeptSilently,
-    /// The source turn's end and the read of the count are not ordered.
-    EndsTurnUnordered,
-    /// A mark is cleared without a second look for waiting threads.
-    ClearsMarkBlindly,
-    /// A new page is not marked for threads that already wait.
-    LeavesNewUnmarked,
-}
-
-/// The mark of one page.
-struct ModelMark(AtomicU32);
-
-impl PageMark for ModelMark {
-    fn is(&self, marked: bool) -> bool {
-        self.0.load(Ordering::Relaxed) == u32::from(marked)
-    }
-
-    fn store(&self, marked: bool) {
-        self.0.store(u32::from(marked), Ordering::SeqCst);
-    }
-
-    fn set(&self) {
-        self.0.fetch_or(1, Ordering::SeqCst);
-    }
-}
-
-struct Slab {
-    wrong: Wrong,
-    gate: Gate,
-    pages: PagesModel,
-    waiters: Waiters,
-    marks: Vec<ModelMark>,
-}
-
-impl Slab {
-    /// A slab whose source turn another thread has.
-    fn new(pages: PagesModel, count: usize, wrong: Wrong) -> Self {
-        let waiters = Waiters::none();
-        assert!(waiters.try_take_turn(PROCESS));
-        Self {
-            wrong,
-            gate: Gate::new(),
-            pages,
-            waiters,
-            marks: (0..count).map(|_| ModelMark(AtomicU32::new(0))).collect(),
-        }
-    }
-
-    // ---- a waiting thread ----
-
-    /// Waits for a slot. Returns the event at which the thread sleeps, if it does.
-    fn wait_for_slot(&self, mark: u32) -> Result<Slots, u32> {
-        let early = self.wrong == Wrong::CountsAfterTheLook;
-        if early {
-            if let Some(slots) = self.find_slot(mark) {
-                return Ok(slots);
-            }
-        }
-        self.gate.pass();
-        let find = || if early { None } else { self.find_slot(mark) };
-        let sleep = |event: &AtomicU32, seen| {
-            let late = self.wrong == Wrong::NotesTheEventLate;
-            let seen = if late { event.load(Ordering::SeqCst) } else { seen };
-            // The system sleeps only while the event has this value.
-            if event.load(Ordering::SeqCst) == seen { Err(seen) } else { Ok(()) }
-        };
-        self.waiters.wait(|| self.mark_all(), find, sleep)
-    }
-
-    /// What a waiting thread gets in the end, when all others have ended and there is a slot for it.
-    fn wake(&self, got: Result<Slots, u32>, mark: u32) -> Slots {
-        got.unwrap_or_else(|seen| {
-            let [_, event, _] = self.waiters.words();
-            assert_ne!(event.load(Ordering::SeqCst), seen, "a thread sleeps beside a free slot");
-            self.find_slot(mark).expect("there is a slot")
-        })
-    }
-
-    fn mark_all(&self) {
-        for (page, mark) in self.marks.iter().enumerate() {
-            if self.pages.has_page(page) {
-                mark.set();
-            }
-        }
-    }
-
-    /// What `grow_by_turns` in page_supply.rs looks for.
-    fn find_slot(&self, mark: u32) -> Option<Slots> {
-        self.gate.pass();
-        if let Some(claim) = self.pages.claim() {
-            return self.take_and_put_back(claim, mark);
-        }
-        if let Some(slots) = self.pages.steal_one(mark) {
-            return Some(slots);
-        }
-        if !self.waiters.try_take_turn(PROCESS) {
-            return None;
-        }
-        let claim = self.pages.new_page();
-        self.end_turn();
-        self.take_and_put_back(claim?, mark)
-    }
-
-    fn take_and_put_back(&self, claim: ModelClaim<'_>, mark: u32) -> Option<Slots> {
-        let page = self.pages.leave_claim(claim);
-        let slots = self.pages.take(page, 0, 1, mark);
-        self.put_back(self.pages.resume_claim(page));
-        slots
-    }
-
-    // ---- a thread that makes a slot available ----
-
-    fn wake_waiters(&self) {
-        self.gate.pass();
-        if self.wrong == Wrong::WakesUnordered {
-            self.wake_unordered();
-        } else {
-            self.waiters.wake(|_| ());
-        }
-    }
-
-    /// Wakes as `Waiters::wake` does, without its order.
-    fn wake_unordered(&self) {
-        let [attention, event, _] = self.waiters.words();
-        if attention.load(Ordering::SeqCst) != 0 {
-            event.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-
-    fn end_turn(&self) {
-        self.gate.pass();
-        if self.wrong == Wrong::EndsTurnUnordered {
-            let [_, _, source_turn] = self.waiters.words();
-            source_turn.store(0, Ordering::Release);
-            self.wake_unordered();
-        } else {
-            self.waiters.end_turn(|_| ());
-        }
-    }
-
-    fn put_back(&self, claim: ModelClaim<'_>) {
-        if self.pages.put_back(claim) == Listing::Changed {
-            self.wake_waiters();
-        }
-    }
-
-    /// Frees slots to their page.
-    fn free(&self, slots: Slots) {
-        let listing = self.pages.free(slots);
-        if listing == Listing::Changed || self.wrong != Wrong::FreesToClaimedSilently {
-            self.wake_waiters();
-        }
-    }
-
-    /// Claims a page and takes a slot of it; the page stays claimed.
-    fn claim_and_take(&self, mark: u32) -> Option<(usize, Option<Slots>)> {
-        let (claim, was_empty) = self.pages.claim_or_kept()?;
-        if was_empty && self.wrong != Wrong::UsesKeptSilently {
-            self.gate.pass();
-            self.waiters.wake_after_stores(|_| ());
-        }
-        let page = self.pages.leave_claim(claim);
-        Some((page, self.pages.take(page, 0, 1, mark)))
-    }
-
-    /// Clears a page's mark, as is done where it is claimed or has become full enough.
-    fn clear_mark(&self, page: usize) {
-        self.gate.pass();
-        let mark = &self.marks[page];
-        if self.wrong != Wrong::ClearsMarkBlindly {
-            self.waiters.update_mark(false, mark);
-        } else if self.waiters.allow_caching() && !mark.is(false) {
-            mark.store(false);
-        }
-    }
-
-    /// Makes a page, without a mark, which stays claimed.
-    fn make_page(&self) -> usize {
-        let page = self.pages.leave_claim(self.pages.new_page().expect("there is room for it"));
-        self.gate.pass();
-        if self.wrong != Wrong::LeavesNewUnmarked {
-            self.waiters.mark_new(&self.marks[page]);
-        }
-        page
-    }
+/// Pages of which another thread takes new ones.
+fn slab(pages: PagesModel, wrong: Wrong) -> PagesModel {
+    pages.stealing_by_exchange().taking_turns().wrong(wrong)
 }
 
 /// A slab with one page of three slots, which is full and claimed by no thread, and its slots.
-fn with_full_page(wrong: Wrong) -> (Arc<Slab>, [Slots; 3]) {
+fn with_full_page(wrong: Wrong) -> (Arc<PagesModel>, [Slots; 3]) {
     let (slab, page, slots) = with_claimed_page(wrong);
-    slab.put_back(slab.pages.resume_claim(page));
+    slab.put_back(slab.resume_claim(page));
     (slab, slots)
 }
 
 /// The same, but the page is claimed.
-fn with_claimed_page(wrong: Wrong) -> (Arc<Slab>, usize, [Slots; 3]) {
-    let mut pages = PagesModel::new(1, 1, 3);
-    if wrong == Wrong::WakesUnordered {
-        pages = pages.wrong(WrongStep::FreesUnordered);
-    }
-    let page = pages.leave_claim(pages.new_page().unwrap());
-    let slots = [11, 12, 13].map(|mark| pages.take(page, 0, 1, mark).unwrap());
-    (Arc::new(Slab::new(pages, 1, wrong)), page, slots)
+fn with_claimed_page(wrong: Wrong) -> (Arc<PagesModel>, usize, [Slots; 3]) {
+    let slab = slab(PagesModel::new(1, 1, 3), wrong);
+    let page = slab.leave_claim(slab.add_page().unwrap());
+    let slots = [11, 12, 13].map(|mark| slab.take_slots(page, 0, 1, mark).unwrap());
+    (Arc::new(slab), page, slots)
 }
 
-fn spawn_waiter(slab: &Arc<Slab>, mark: u32) -> thread::JoinHandle<Result<Slots, u32>> {
+fn spawn_waiter(slab: &Arc<PagesModel>, mark: u32) -> thread::JoinHandle<Result<Slots, NoSlot>> {
     let slab = Arc::clone(slab);
     thread::spawn(move || slab.wait_for_slot(mark))
 }
@@ -251,9 +46,9 @@ fn a_slot_is_freed_while_a_thread_begins_to_wait(wrong: Wrong) {
     explore(3, move || {
         let (slab, [first, second, third]) = with_full_page(wrong);
         let waiter = spawn_waiter(&slab, 21);
-        slab.free(first);
-        let got = slab.wake(waiter.join().unwrap(), 21);
-        slab.pages.nothing_is_lost([got, second, third]);
+        slab.free_and_wake(first);
+        let got = slab.after_waking(waiter.join().unwrap(), 21);
+        slab.nothing_is_lost([got, second, third]);
     });
 }
 
@@ -280,10 +75,10 @@ fn a_slot_of_a_claimed_page_is_freed_while_a_thread_begins_to_wait(wrong: Wrong)
     explore(3, move || {
         let (slab, page, [first, second, third]) = with_claimed_page(wrong);
         let waiter = spawn_waiter(&slab, 21);
-        slab.free(first);
-        let got = slab.wake(waiter.join().unwrap(), 21);
-        slab.put_back(slab.pages.resume_claim(page));
-        slab.pages.nothing_is_lost([got, second, third]);
+        slab.free_and_wake(first);
+        let got = slab.after_waking(waiter.join().unwrap(), 21);
+        slab.put_back(slab.resume_claim(page));
+        slab.nothing_is_lost([got, second, third]);
     });
 }
 
@@ -308,17 +103,19 @@ fn a_free_that_does_not_order_its_bit_and_its_look_for_waiters_wakes_no_thread()
 /// another begins to wait.
 fn a_kept_page_is_used_while_a_thread_begins_to_wait(wrong: Wrong) {
     explore(3, move || {
-        let pages = PagesModel::new(1, 1, 2).keeping();
-        pages.put_back(pages.new_page().unwrap());
-        let slab = Arc::new(Slab::new(pages, 1, wrong));
+        let slab = Arc::new(slab(PagesModel::new(1, 1, 2).keeping(), wrong));
+        slab.put_back(slab.add_page().unwrap());
         let waiter = spawn_waiter(&slab, 21);
-        let used = slab.claim_and_take(22);
-        let got = slab.wake(waiter.join().unwrap(), 21);
+        let used = slab.claim_any().map(|claim| {
+            let page = slab.leave_claim(claim);
+            (page, slab.take_slots(page, 0, 1, 22))
+        });
+        let got = slab.after_waking(waiter.join().unwrap(), 21);
         let mine = used.and_then(|(page, mine)| {
-            slab.put_back(slab.pages.resume_claim(page));
+            slab.put_back(slab.resume_claim(page));
             mine
         });
-        slab.pages.nothing_is_lost(mine.into_iter().chain([got]));
+        slab.nothing_is_lost(mine.into_iter().chain([got]));
     });
 }
 
@@ -336,15 +133,14 @@ fn a_kept_page_that_is_used_again_silently_leaves_a_waiter_asleep() {
 #[test]
 fn a_page_that_is_kept_while_a_thread_begins_to_wait_is_its() {
     explore(3, || {
-        let pages = PagesModel::new(1, 1, 2).keeping();
-        let page = pages.leave_claim(pages.new_page().unwrap());
-        let last = pages.take(page, 0, 2, 11).unwrap();
-        pages.put_back(pages.resume_claim(page));
-        let slab = Arc::new(Slab::new(pages, 1, Wrong::Nothing));
+        let slab = Arc::new(slab(PagesModel::new(1, 1, 2).keeping(), Wrong::Nothing));
+        let page = slab.leave_claim(slab.add_page().unwrap());
+        let last = slab.take_slots(page, 0, 2, 11).unwrap();
+        slab.put_back(slab.resume_claim(page));
         let waiter = spawn_waiter(&slab, 21);
-        slab.free(last);
-        let got = slab.wake(waiter.join().unwrap(), 21);
-        slab.pages.nothing_is_lost([got]);
+        slab.free_and_wake(last);
+        let got = slab.after_waking(waiter.join().unwrap(), 21);
+        slab.nothing_is_lost([got]);
     });
 }
 
@@ -353,11 +149,11 @@ fn two_threads_that_wait_both_get_a_slot_of_two() {
     explore(2, || {
         let (slab, [first, second, third]) = with_full_page(Wrong::Nothing);
         let waiters = [21, 22].map(|mark| spawn_waiter(&slab, mark));
-        slab.free(first);
-        slab.free(second);
+        slab.free_and_wake(first);
+        slab.free_and_wake(second);
         let got = waiters.map(|waiter| waiter.join().unwrap());
-        let got = got.map(|got| slab.wake(got, 23));
-        slab.pages.nothing_is_lost(got.into_iter().chain([third]));
+        let got = got.map(|got| slab.after_waking(got, 23));
+        slab.nothing_is_lost(got.into_iter().chain([third]));
     });
 }
 
@@ -366,15 +162,15 @@ fn two_threads_that_wait_both_get_a_slot_of_two() {
 /// The source turn ends, without a page or with one that its thread has claimed and does nothing more with.
 fn the_turn_ends_while_a_thread_begins_to_wait(refused: bool, wrong: Wrong) {
     explore(3, move || {
-        let slab = Arc::new(Slab::new(PagesModel::new(2, 2, 2), 2, wrong));
+        let slab = Arc::new(slab(PagesModel::new(2, 2, 2), wrong));
         let waiter = spawn_waiter(&slab, 21);
-        let page = (!refused).then(|| slab.make_page());
+        let page = (!refused).then(|| slab.leave_claim(slab.add_page().unwrap()));
         slab.end_turn();
-        let got = slab.wake(waiter.join().unwrap(), 21);
+        let got = slab.after_waking(waiter.join().unwrap(), 21);
         if let Some(page) = page {
-            slab.put_back(slab.pages.resume_claim(page));
+            slab.put_back(slab.resume_claim(page));
         }
-        slab.pages.nothing_is_lost([got]);
+        slab.nothing_is_lost([got]);
     });
 }
 
@@ -397,35 +193,29 @@ fn a_turn_that_ends_without_order_leaves_a_waiter_asleep() {
 // ---- nothing is cached while a thread waits ----
 
 /// A thread begins to wait while another clears a page's mark or makes a page; at the end both pages are marked.
-fn a_page_is_marked_while_a_thread_begins_to_wait(wrong: Wrong, change: fn(&Slab, usize)) {
+fn a_page_is_marked_while_a_thread_begins_to_wait(wrong: Wrong, change: fn(&PagesModel, usize)) {
     explore(3, move || {
-        let pages = PagesModel::new(2, 2, 2);
-        let page = pages.leave_claim(pages.new_page().unwrap());
-        let slab = Arc::new(Slab::new(pages, 2, wrong));
-        slab.marks[page].set();
+        let slab = Arc::new(slab(PagesModel::new(2, 2, 2), wrong));
+        let page = slab.leave_claim(slab.add_page().unwrap());
+        slab.mark_all_pages();
         let other = Arc::clone(&slab);
-        let waiter = thread::spawn(move || {
-            other.gate.pass();
-            let sleep = |_: &AtomicU32, _| Err(());
-            let got: Result<(), ()> = other.waiters.wait(|| other.mark_all(), || None, sleep);
-            assert!(got.is_err(), "it sleeps");
-        });
+        let waiter = thread::spawn(move || other.begin_to_wait());
         change(&slab, page);
         waiter.join().unwrap();
         fence(Ordering::SeqCst);
-        for (page, mark) in slab.marks.iter().enumerate() {
-            let marked = mark.is(true);
-            assert!(marked || !slab.pages.has_page(page), "frees are cached while a thread waits");
+        for page in 0..2 {
+            let marked = slab.is_marked(page) || !slab.has_page(page);
+            assert!(marked, "frees are cached while a thread waits");
         }
     });
 }
 
-fn clear_mark(slab: &Slab, page: usize) {
+fn clear_mark(slab: &PagesModel, page: usize) {
     slab.clear_mark(page);
 }
 
-fn make_page(slab: &Slab, _: usize) {
-    slab.make_page();
+fn make_page(slab: &PagesModel, _: usize) {
+    slab.leave_claim(slab.add_page().expect("there is room for it"));
 }
 
 #[test]

@@ -19,11 +19,13 @@
 //! | `tags` | the word for each granule of addresses that names the granule's slab |
 //! | `references`, `registry` | how long a slab lives; slab numbers |
 //! | `waiters` | how threads wait for slots |
+//! | `page_steps` | the protocol between threads: how slots and pages are taken, go back and are waited for |
 //! | `cache_ownership`, `cache_header` | what other threads read of a thread cache |
+//! | `cache_steps` | the steps by which a thread cache is refilled, flushed and left |
 //! | `settings` | the options that a slab is made with |
 //! | `shared` | what all threads share of a slab |
-//! | `page_release` | how slots and pages go back |
 //! | `page_supply` | how pages are taken from the source |
+//! | `page_backend` | what the steps of `page_steps` do with memory |
 //! | `checked` | hardened mode, memory tools and pass-through mode |
 //! | `thread_cache`, `refill` | the thread cache: fast paths, slow paths |
 //! | `thread_table` | each thread's table of its caches |
@@ -32,10 +34,12 @@
 //! | `c_interface` | what the C interface calls, and what its inline code reads |
 
 pub mod cache_ownership;
+pub mod cache_steps;
 pub mod geometry;
 pub mod page;
 pub mod page_group;
 pub mod page_hints;
+pub mod page_steps;
 pub mod references;
 pub mod waiters;
 
@@ -56,7 +60,7 @@ mod empty_pages;
 #[cfg(not(loom))]
 mod lifetime;
 #[cfg(not(loom))]
-mod page_release;
+mod page_backend;
 #[cfg(not(loom))]
 mod page_supply;
 #[cfg(not(loom))]

@@ -1,7 +1,7 @@
 //! A group of page descriptors with its hints: the complete steps of the protocol between threads.
 //!
 //! A step returns what is left to do with memory (release the page, keep it, wake waiting threads);
-//! `page_release.rs` does that. The invariants are those of `page.rs` and `page_hints.rs`.
+//! `page_steps.rs` does that. The invariants are those of `page.rs` and `page_hints.rs`.
 
 use super::page::{BINS, Fullness, PageClaim, PageDescriptor};
 use super::page_hints::{EMPTY_LIST, PageHints};
@@ -9,10 +9,18 @@ use super::page_hints::{EMPTY_LIST, PageHints};
 /// The number of pages that a search moves to a more fitting list before it takes one as it is.
 const MAX_MOVES: usize = 16;
 
-/// What the steps need to know about a page beyond its protocol.
-pub trait FirstList {
-    /// The first of the lists for this page's lifetime: 0 or [`BINS`].
-    fn first_list(&self) -> usize;
+/// The lifetime that a page serves, which its descriptor stores. Written by the thread that has the
+/// page's claim; the handover of the claim orders it.
+pub trait PageLifetime {
+    /// A [`Lifetime`](super::Lifetime) as a number.
+    fn lifetime(&self) -> usize;
+    /// Sets the lifetime.
+    fn set_lifetime(&self, lifetime: usize);
+
+    /// The first of the lists for this page's lifetime.
+    fn first_list(&self) -> usize {
+        self.lifetime() * BINS
+    }
 }
 
 /// Descriptors with their hints.
@@ -46,7 +54,7 @@ pub enum PageOrigin {
     Emptied,
 }
 
-impl<'g, X: FirstList> PageGroup<'g, X> {
+impl<'g, X: PageLifetime> PageGroup<'g, X> {
     /// Examines a page after some of its bits were set: lists it if it has free slots, and empties
     /// it if all are free. The reason is [`FreeOutcome::Examine`](super::page::FreeOutcome), or
     /// that the page's fullness was sampled; `sampled` is then its bin.
@@ -108,10 +116,9 @@ impl<'g, X: FirstList> PageGroup<'g, X> {
     /// Claims a page of one list.
     ///
     /// The search moves pages that are in the wrong list to the list where they belong, and skips
-    /// pages without a free slot.
-    /// Putting a page back may have taken its slots for a moment, and a thread that began to wait
-    /// then found none. So `listed` is called after each page that was moved; it wakes the waiting
-    /// threads.
+    /// pages without a free slot. Putting a page back may have taken its slots for a moment, and a
+    /// thread that began to wait then found none. So `listed` is called after each page that was
+    /// moved; it wakes the waiting threads.
     pub fn find(
         &self,
         list: usize,

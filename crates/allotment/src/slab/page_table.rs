@@ -16,8 +16,8 @@
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use core::{ptr, slice};
 
-use super::page::{BINS, PageClaim, PageDescriptor};
-use super::page_group::{FirstList, PageGroup, PageOrigin};
+use super::page::{PageClaim, PageDescriptor};
+use super::page_group::{PageGroup, PageLifetime, PageOrigin};
 use super::page_hints::{PageHints, words_for};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::index_stack::{IndexStack, Links, NIL};
@@ -33,7 +33,7 @@ const BUCKETS: usize = 24;
 /// A page's memory and place in the table. All accesses are relaxed: the handover of a slot or a
 /// claim to a thread also orders these fields.
 #[derive(Debug)]
-pub(super) struct PageInfo {
+pub(crate) struct PageInfo {
     /// The page's memory.
     pub start: AtomicPtr<u8>,
     /// The page's bytes, in units of the smallest hardware page.
@@ -41,7 +41,7 @@ pub(super) struct PageInfo {
     /// The reserved range that holds the page (see memory/span_allocator.rs).
     pub range: AtomicU32,
     /// A [`Lifetime`](super::Lifetime) as a number.
-    pub lifetime: AtomicU8,
+    lifetime: AtomicU8,
     vacancy: AtomicU8,
     index: u32,
     next: AtomicU32,
@@ -338,9 +338,13 @@ impl PageTable {
     }
 }
 
-impl FirstList for PageInfo {
-    fn first_list(&self) -> usize {
-        usize::from(self.lifetime.load(Ordering::Relaxed)) * BINS
+impl PageLifetime for PageInfo {
+    fn lifetime(&self) -> usize {
+        usize::from(self.lifetime.load(Ordering::Relaxed))
+    }
+
+    fn set_lifetime(&self, lifetime: usize) {
+        self.lifetime.store(lifetime as u8, Ordering::Relaxed);
     }
 }
 

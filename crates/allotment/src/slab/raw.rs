@@ -14,8 +14,10 @@ use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 
 use super::builder::SlabBuilder;
+use super::cache_steps::CacheSteps;
 use super::checked;
 use super::lifetime::Lifetime;
+use super::page_steps::PageBackend;
 use super::settings::SlabSettings;
 use super::shared::SlabShared;
 use super::slow_paths;

@@ -1,6 +1,7 @@
 //! What all threads share of one slab: its sizes, its pages, its thread caches and its counters.
 //!
-//! `page_release.rs` has how slots and pages go back; `page_supply.rs` has how pages are taken.
+//! `page_steps.rs` has the steps between threads; `page_backend.rs` and `page_supply.rs` have what
+//! these do with memory.
 //!
 //! # Invariants
 //!
@@ -22,10 +23,11 @@ use super::cache_header::CacheHeader;
 use super::empty_pages::EmptyPages;
 use super::geometry::SlabGeometry;
 use super::page::SLOTS_PER_WORD;
+use super::page_steps::PageSteps;
 use super::page_table::{PageTable, SlabPage};
 use super::registry;
 use super::settings::SlabSettings;
-use super::tags::{TAG_MARK, tag_of_slab};
+use super::tags::tag_of_slab;
 use super::waiters::Waiters;
 use crate::checked::{Misuse, abort_on_misuse};
 use crate::error::{AllocError, ErrorKind};
@@ -304,27 +306,12 @@ impl SlabShared {
 
     // ---- pages and slots ----
 
-    /// All descriptors that have a page.
-    pub(super) fn pages(&self) -> impl Iterator<Item = &SlabPage> {
-        self.page_table.descriptors().filter(|page| page.has_page())
-    }
-
     /// The addresses of all pages: their starts, and their lengths in the map.
     fn page_addresses(&self) -> impl Iterator<Item = (NonNull<u8>, usize)> {
         self.pages().filter_map(|page| {
             let start = NonNull::new(page.info.start.load(Ordering::Relaxed))?;
             Some((start, addresses_of(page.info.bytes())))
         })
-    }
-
-    /// Marks all pages, so that no free is cached until the pages are claimed or freed to again.
-    /// The caller has first stored the reason.
-    pub(super) fn mark_all_pages(&self) {
-        for (start, addresses) in self.page_addresses() {
-            // If the page is released in between, its granules may already belong to another slab.
-            // That slab's fast path is then slow until it sets the mark anew.
-            segment_map::mark_tag(start, addresses, TAG_MARK);
-        }
     }
 
     /// Finds a slot's page, word and number.

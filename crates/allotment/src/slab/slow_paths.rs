@@ -2,6 +2,7 @@
 
 use core::ptr::NonNull;
 
+use super::cache_steps::{CacheBackend, CacheSteps};
 use super::checked;
 use super::lifetime::Lifetime;
 use super::registry;

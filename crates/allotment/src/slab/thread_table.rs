@@ -16,6 +16,7 @@ use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use super::cache_steps::CacheSteps;
 use super::shared::SlabShared;
 use super::thread_cache::{NO_CACHE, ThreadCache};
 use crate::memory::os;

@@ -1,77 +1,91 @@
-//! A slab's pages for the models: the descriptors, hints and steps that ship, over memory that loom watches.
+//! A slab's pages for the models: the descriptors, hints, waiters and steps that ship, over memory
+//! that loom watches.
 //!
-//! What page_release.rs and page_supply.rs do around the steps (asking the source, giving memory back, listing pages
-//! that are kept empty) is written here once more, in their order. Each step has one wrong version, so that a model
-//! is known to find the error that it is there for.
+//! [`PagesModel`] implements the same trait as the slab, so the order of all steps is the code of
+//! `src/slab/page_steps.rs`. Each step has one wrong version ([`Wrong`]), so that a model is known
+//! to find the error that it is there for.
 
 use allotment::for_loom::index_stack::{IndexStack, Links, NIL};
-use allotment::for_loom::page::{
-    BINS, FreeOutcome, Fullness, PageClaim, PageDescriptor, SLOTS_PER_WORD,
-};
-use allotment::for_loom::page_group::{FirstList, PageChange, PageGroup, PageOrigin};
+use allotment::for_loom::page::{FreeOutcome, Fullness, PageClaim, PageDescriptor, SLOTS_PER_WORD};
+use allotment::for_loom::page_group::{PageChange, PageGroup, PageLifetime, PageOrigin};
 use allotment::for_loom::page_hints::{EMPTY_LIST, PageHints, words_for};
+use allotment::for_loom::page_steps::{PageBackend, PageSteps, SlotGrant};
+use allotment::for_loom::waiters::{PageMark, Waiters};
+use allotment::{AllocError, ErrorKind};
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::Gate;
 
 mod memory;
 mod quiet;
+mod waiting;
 mod wrong;
 
 pub use memory::Slots;
+pub use waiting::NoSlot;
 pub use wrong::Wrong;
 
 use memory::{FREE, GONE, Memory};
 
-/// All lists in the order in which a thread that needs slots looks.
-pub const FULLEST_FIRST: [usize; BINS + 1] = [7, 6, 5, 4, 3, 2, 1, 0, EMPTY_LIST];
-
-/// What a descriptor stores beside the protocol.
+/// What a descriptor stores beside the protocol. All pages serve one lifetime.
 #[derive(Debug)]
 pub struct ModelPageInfo {
     span: AtomicU32,
     next: AtomicU32,
 }
 
-impl FirstList for ModelPageInfo {
-    fn first_list(&self) -> usize {
+impl PageLifetime for ModelPageInfo {
+    fn lifetime(&self) -> usize {
         0
+    }
+
+    fn set_lifetime(&self, lifetime: usize) {
+        assert_eq!(lifetime, 0);
     }
 }
 
-/// Whether a step listed, kept or released a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Listing {
-    Unlisted,
-    Changed,
-}
-
+/// The descriptor of a page.
+pub type ModelPage = PageDescriptor<ModelPageInfo>;
 /// The claim of a page.
 pub type ModelClaim<'m> = PageClaim<'m, ModelPageInfo>;
 
-/// The bin of a page when a slot of it is about to be freed, as `sample` in page_release.rs does.
-fn sample(page: &PageDescriptor<ModelPageInfo>) -> Option<usize> {
-    if page.is_claimed() {
-        return None;
+/// The mark of one page. Without a word, the mark is always as it should be: where no thread waits,
+/// marks would only add orders to explore.
+struct ModelMark<'m>(Option<&'m AtomicU32>);
+
+impl PageMark for ModelMark<'_> {
+    fn is(&self, marked: bool) -> bool {
+        self.0.is_none_or(|mark| mark.load(Ordering::Relaxed) == u32::from(marked))
     }
-    Some(match page.fullness() {
-        Fullness::Full => BINS - 1,
-        Fullness::Bin(bin) => bin,
-        Fullness::Empty => 0,
-    })
+
+    fn store(&self, marked: bool) {
+        self.0.expect("as it should be").store(u32::from(marked), Ordering::SeqCst);
+    }
+
+    fn set(&self) {
+        if let Some(mark) = self.0 {
+            mark.fetch_or(1, Ordering::SeqCst);
+        }
+    }
 }
 
-/// A slab's pages: a few descriptors, and as many or fewer spans of memory. All pages have the same number of slots.
+/// A slab's pages: a few descriptors, and as many or fewer spans of memory. All pages have the same
+/// number of slots.
 pub struct PagesModel {
     wrong: Wrong,
     /// Whether empty pages are kept, until the slab is closed.
     keeps: bool,
-    closed: AtomicU32,
+    /// Whether a thief takes slots by an exchange that fails if they are gone.
+    steals_by_exchange: bool,
+    /// Whether one thread at a time takes a new page, and the others wait.
+    takes_turns: bool,
     slots: usize,
     gate: Gate,
-    pages: Vec<PageDescriptor<ModelPageInfo>>,
-    bits: Vec<&'static [AtomicU64]>,
+    wake_gate: Gate,
+    waiters: Waiters,
+    marks: Vec<AtomicU32>,
+    pages: Vec<ModelPage>,
     hints: Vec<AtomicU64>,
     vacant: IndexStack,
     memory: Vec<Memory>,
@@ -93,18 +107,22 @@ impl PagesModel {
     pub fn new(descriptors: usize, spans: usize, slots: usize) -> Self {
         let words = slots.div_ceil(SLOTS_PER_WORD);
         // Loom's atomics live as long as one execution and are small: they may stay.
-        let bits: Vec<&'static [AtomicU64]> = (0..descriptors)
-            .map(|_| &*Vec::leak((0..words).map(|_| AtomicU64::new(0)).collect()))
-            .collect();
-        let place = || ModelPageInfo { span: AtomicU32::new(0), next: AtomicU32::new(NIL) };
+        let page = |_| {
+            let bits = Vec::leak((0..words).map(|_| AtomicU64::new(0)).collect());
+            let info = ModelPageInfo { span: AtomicU32::new(0), next: AtomicU32::new(NIL) };
+            PageDescriptor::new(bits, info)
+        };
         let pages = Self {
             wrong: Wrong::Nothing,
             keeps: false,
-            closed: AtomicU32::new(0),
+            steals_by_exchange: false,
+            takes_turns: false,
             slots,
             gate: Gate::new(),
-            pages: bits.iter().map(|bits| PageDescriptor::new(bits, place())).collect(),
-            bits,
+            wake_gate: Gate::new(),
+            waiters: Waiters::none(),
+            marks: (0..descriptors).map(|_| AtomicU32::new(0)).collect(),
+            pages: (0..descriptors).map(page).collect(),
             hints: (0..words_for(descriptors)).map(|_| AtomicU64::new(0)).collect(),
             vacant: IndexStack::new(),
             memory: (0..spans).map(|_| Memory::new(slots)).collect(),
@@ -130,9 +148,13 @@ impl PagesModel {
         self
     }
 
-    /// The words of each page's bitmap.
-    pub fn words(&self) -> usize {
-        self.slots.div_ceil(SLOTS_PER_WORD)
+    /// The same, for models where the page's bits are stored while slots are stolen, all of them by
+    /// the thread that has its slots. Loom lets such a store be lost beside an exchange that
+    /// changes nothing, as `PageDescriptor::take` makes when the slot that it wants is gone. So
+    /// here a thief takes by an exchange that fails instead.
+    pub fn stealing_by_exchange(mut self) -> Self {
+        self.steals_by_exchange = true;
+        self
     }
 
     fn hints(&self) -> PageHints<'_> {
@@ -143,27 +165,42 @@ impl PagesModel {
         PageGroup { pages: &self.pages, hints: self.hints() }
     }
 
-    fn number(&self, claim: &ModelClaim<'_>) -> usize {
-        let same = |page: &PageDescriptor<ModelPageInfo>| core::ptr::eq(page, claim.page());
-        self.pages.iter().position(same).expect("a page of this pages")
+    /// The number of a page.
+    pub fn number(&self, page: &ModelPage) -> usize {
+        let same = |other: &ModelPage| core::ptr::eq(page, other);
+        self.pages.iter().position(same).expect("a page of this model")
+    }
+
+    /// A page by its number.
+    pub fn page(&self, page: usize) -> &ModelPage {
+        &self.pages[page]
     }
 
     fn memory_of(&self, page: usize) -> &Memory {
         &self.memory[self.pages[page].info.span.load(Ordering::Relaxed) as usize]
     }
 
-    /// Records that the caller has a page's claim, or has given it up.
-    fn note_claim(&self, page: usize, held: bool) {
-        // SAFETY: the thread with the claim owns the cell; loom fails the model if another thread touches it.
-        let before =
-            self.claims[page].with_mut(|claim| unsafe { core::mem::replace(&mut *claim, held) });
+    /// Records that the caller has a page's claim, or is about to give it up.
+    fn note_claim(&self, page: &ModelPage, held: bool) {
+        // SAFETY: the thread with the claim owns the cell; loom fails the model if another thread
+        // touches it.
+        let before = self.claims[self.number(page)]
+            .with_mut(|claim| unsafe { core::mem::replace(&mut *claim, held) });
         assert_ne!(before, held, "a page has one claim");
+    }
+
+    /// Records the claim that a step has led to.
+    fn noted<'m>(&'m self, change: PageChange<'m, ModelPageInfo>) -> PageChange<'m, ModelPageInfo> {
+        if let PageChange::Emptied(claim) = &change {
+            self.note_claim(claim.page(), true);
+        }
+        change
     }
 
     // ---- pages ----
 
-    /// Takes a new page, as `new_page` in page_supply.rs does; `None` if there are no addresses or no descriptor.
-    pub fn new_page(&self) -> Option<ModelClaim<'_>> {
+    /// Takes a new page; `None` if there are no addresses or no descriptor.
+    pub fn add_page(&self) -> Option<ModelClaim<'_>> {
         self.gate.pass();
         let mut spans = self.spans.load(Ordering::Relaxed);
         let span = loop {
@@ -186,255 +223,337 @@ impl PagesModel {
             return None;
         };
         self.memory[span as usize].change_all(GONE, FREE);
-        let page = &self.pages[index as usize];
+        let page = self.page(index as usize);
         page.info.span.store(span, Ordering::Relaxed);
-        let claim = page.assign(self.slots);
-        self.note_claim(index as usize, true);
+        self.marks[index as usize].store(0, Ordering::Relaxed);
+        let claim = if self.wrong == Wrong::LeavesNewUnmarked {
+            page.assign(self.slots)
+        } else {
+            self.enter_page(page, self.slots)
+        };
+        self.note_claim(page, true);
         Some(claim)
     }
 
-    /// Releases a page, as `release` in page_release.rs does. The caller has all of its slots.
-    fn release(&self, claim: ModelClaim<'_>) {
-        let page = self.number(&claim);
-        self.note_claim(page, false);
-        let span = self.pages[page].info.span.load(Ordering::Relaxed);
-        let memory = &self.memory[span as usize];
-        if self.wrong == Wrong::FreesDescriptorFirst {
-            memory.change_all(FREE, GONE);
-            self.spans.fetch_or(1 << span, Ordering::AcqRel);
-            self.vacant.push(self, page as u32);
-            return claim.release();
-        }
-        claim.release();
-        if self.wrong == Wrong::FreesAddressesFirst {
-            self.spans.fetch_or(1 << span, Ordering::AcqRel);
-            memory.change_all(FREE, GONE);
-        } else {
-            memory.change_all(FREE, GONE);
-            self.spans.fetch_or(1 << span, Ordering::AcqRel);
-        }
-        self.vacant.push(self, page as u32);
-        self.released.fetch_add(1, Ordering::Relaxed);
+    pub fn has_page(&self, page: usize) -> bool {
+        self.page(page).has_page()
     }
 
-    pub fn has_page(&self, page: usize) -> bool {
-        self.pages[page].has_page()
+    /// Whether a page is marked.
+    pub fn is_marked(&self, page: usize) -> bool {
+        self.mark_of(self.page(page)).is(true)
     }
 
     /// Leaves a claim to be [resumed](Self::resume_claim) by its page's number.
     pub fn leave_claim(&self, claim: ModelClaim<'_>) -> usize {
-        let page = self.number(&claim);
-        let _ = claim.into_page();
-        page
+        self.number(claim.into_page())
     }
 
     pub fn resume_claim(&self, page: usize) -> ModelClaim<'_> {
-        PageClaim::from_page(&self.pages[page])
+        PageClaim::from_page(self.page(page))
     }
 
-    /// Claims a page with free slots, as `claim` in page_supply.rs does.
-    pub fn claim(&self) -> Option<ModelClaim<'_>> {
-        self.claim_or_kept().map(|(claim, _)| claim)
+    /// Claims a page with free slots.
+    pub fn claim_any(&self) -> Option<ModelClaim<'_>> {
+        self.claim(0, 0)
     }
 
-    /// The same; `true` if the caller had all of its slots, so that no thread could take one before.
-    pub fn claim_or_kept(&self) -> Option<(ModelClaim<'_>, bool)> {
-        self.gate.pass();
-        let (claim, kept) = self.claim_in(&FULLEST_FIRST)?;
-        if kept {
-            claim.free_all();
-        }
-        Some((claim, kept))
-    }
-
-    /// Claims a page that the thread had before, past its hint, as `claim_again` in page_supply.rs does.
-    pub fn claim_again(&self, page: usize) -> Option<ModelClaim<'_>> {
-        self.gate.pass();
-        let descriptor = &self.pages[page];
-        if !descriptor.is_kept_empty() && !descriptor.is_listed() {
-            return None;
-        }
-        let (claim, kept) = descriptor.claim()?;
-        self.note_claim(page, true);
-        if kept {
-            claim.free_all();
-        }
-        Some(claim)
-    }
-
-    /// Claims a page of one of the lists, as `claim_listed` in page_table.rs does; `true` with it if the caller
-    /// has all of its slots.
-    fn claim_in(&self, lists: &[usize]) -> Option<(ModelClaim<'_>, bool)> {
-        lists.iter().find_map(|list| self.claim_in_list(*list))
-    }
-
-    fn claim_in_list(&self, list: usize) -> Option<(ModelClaim<'_>, bool)> {
-        let (page, claim, kept) = match self.wrong {
-            Wrong::ClearsAfterTheLook | Wrong::ClearsUnordered | Wrong::ClearsWithoutTheNote => {
-                self.claim_wrongly(list)?
-            }
-            Wrong::TrustsHints => {
-                let page = self.hints().clear_one(list, 0)?;
-                let page = self.pages[page].has_page().then_some(page)?;
-                (page, self.resume_claim(page), false)
-            }
-            _ => {
-                let (page, claim, origin) = self.group().find(list, 0, || ())?;
-                (page, claim, origin != PageOrigin::Open)
-            }
-        };
-        self.note_claim(page, true);
-        Some((claim, kept))
+    /// Sets a page's hint in a list, which may not be the list for how full the page is.
+    pub fn list_in(&self, list: usize, page: usize) {
+        self.page(page).set_listed();
+        self.hints().set(list, page);
     }
 
     /// Lists a page late, as a thread does that saw it open before it was claimed.
     pub fn list_late(&self, page: usize) {
-        if let Fullness::Bin(bin) = self.pages[page].fullness() {
-            self.pages[page].set_listed();
-            self.hints().set(bin, page);
+        if let Fullness::Bin(bin) = self.page(page).fullness() {
+            self.list_in(bin, page);
         }
     }
 
-    /// Opens a claimed page to all threads, as `put_back` in page_release.rs does.
-    pub fn put_back(&self, claim: ModelClaim<'_>) -> Listing {
+    /// Releases a page that is kept empty, if the hints name one.
+    pub fn trim_one(&self) -> bool {
         self.gate.pass();
-        let page = self.number(&claim);
-        self.note_claim(page, false);
-        let freed = self.opened(page, claim);
-        self.settle(freed)
+        self.release_kept().is_some()
     }
 
-    fn settle(&self, freed: PageChange<'_, ModelPageInfo>) -> Listing {
-        let claim = match freed {
-            PageChange::Unlisted => return Listing::Unlisted,
-            PageChange::Listed => return Listing::Changed,
-            PageChange::Emptied(claim) => claim,
-        };
-        let page = self.number(&claim);
-        self.note_claim(page, true);
-        if !self.keeps || self.closed.load(Ordering::Relaxed) != 0 {
-            self.release(claim);
-            return Listing::Changed;
-        }
-        self.note_claim(page, false);
-        claim.keep_empty();
-        self.hints().set(EMPTY_LIST, page);
-        // A thread that closes the slab looks for kept pages after it has set the flag.
-        fence(Ordering::SeqCst);
-        if self.wrong != Wrong::KeepsBlindly && self.closed.load(Ordering::SeqCst) != 0 {
-            while self.trim() {}
-        }
-        Listing::Changed
-    }
-
-    /// Releases a page that is kept empty, if the hints name one, as `release_kept` in page_release.rs does.
-    pub fn trim(&self) -> bool {
-        self.gate.pass();
-        let Some((claim, kept)) = self.claim_in(&[EMPTY_LIST]) else { return false };
-        if kept || self.wrong == Wrong::TrimsWhatIsUsed {
-            self.release(claim);
-        } else {
-            self.put_back(claim);
-        }
-        true
-    }
-
-    /// Stops keeping empty pages, as `close` in page_release.rs does.
+    /// Closes the slab.
     pub fn close(&self) {
         self.gate.pass();
-        self.closed.store(1, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        while self.trim() {}
+        self.close_pages();
     }
 
     // ---- slots ----
 
     /// Takes slots of one word, and writes a mark there.
-    pub fn take(&self, page: usize, word: usize, most: usize, mark: u32) -> Option<Slots> {
-        self.gate.pass();
-        let mask = if self.wrong == Wrong::TakesAsIfAlone {
-            let bits = &self.bits[page][word];
-            let free = bits.load(Ordering::Acquire);
-            let wanted = if most == 1 { free & free.wrapping_neg() } else { free };
-            bits.store(free & !wanted, Ordering::Release);
-            wanted
-        } else {
-            self.pages[page].take(word, most)
-        };
+    pub fn take_slots(&self, page: usize, word: usize, max: usize, mark: u32) -> Option<Slots> {
+        let mask = self.take(self.page(page), word, max);
         (mask != 0).then(|| self.taken(Slots { page, word, mask, mark }))
     }
 
-    /// Takes slots of any page, as `steal` in page_supply.rs does.
-    pub fn steal(&self, most: usize, mark: u32) -> Option<Slots> {
-        self.words_there().find_map(|(page, word)| self.take(page, word, most, mark))
+    /// Takes a slot of any page, whichever thread has its claim.
+    pub fn steal_any(&self, mark: u32) -> Option<Slots> {
+        let Some(SlotGrant::Slots(page, word, mask)) = self.steal() else { return None };
+        Some(self.taken(Slots { page: self.number(page), word, mask, mark }))
     }
 
-    /// The same for one slot, in models where the page's bits are stored meanwhile, all of them by the thread that
-    /// has its slots. Loom lets such a store be lost beside an exchange that changes nothing, as `PageDescriptor::take` makes
-    /// when the slot that it wants is gone; so this one takes by an exchange that fails instead.
-    pub fn steal_one(&self, mark: u32) -> Option<Slots> {
-        self.words_there().find_map(|(page, word)| self.steal_one_of(page, word, mark))
-    }
-
-    /// The same, of a word.
-    pub fn steal_one_of(&self, page: usize, word: usize, mark: u32) -> Option<Slots> {
-        self.gate.pass();
-        let bits = &self.bits[page][word];
-        let mut free = bits.load(Ordering::Relaxed);
-        while free != 0 {
-            let mask = free & free.wrapping_neg();
-            match bits.compare_exchange(free, free ^ mask, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return Some(self.taken(Slots { page, word, mask, mark })),
-                Err(now) => free = now,
-            }
-        }
-        None
-    }
-
-    fn words_there(&self) -> impl Iterator<Item = (usize, usize)> {
-        let there = |page: &usize| self.has_page(*page);
-        let words = |page: usize| (0..self.pages[page].words()).map(move |word| (page, word));
-        (0..self.pages.len()).filter(there).flat_map(words)
+    /// Takes a slot of a word, whichever thread has its page's claim.
+    pub fn steal_of(&self, page: usize, word: usize, mark: u32) -> Option<Slots> {
+        let mask = self.take_stolen(self.page(page), word);
+        (mask != 0).then(|| self.taken(Slots { page, word, mask, mark }))
     }
 
     /// Writes the mark into slots that were just taken.
-    fn taken(&self, slots: Slots) -> Slots {
+    pub fn taken(&self, slots: Slots) -> Slots {
         self.memory_of(slots.page).change_slots(&slots, FREE, slots.mark);
         slots
     }
 
     /// Frees slots, on any thread.
-    pub fn free(&self, slots: Slots) -> Listing {
-        self.free_sampled(slots, false)
+    pub fn free(&self, slots: Slots) {
+        self.free_sampled(slots, false);
     }
 
-    /// Frees slots; a sampled free reads how full the page is, as some frees of each page do (`free` in page_release.rs).
-    pub fn free_sampled(&self, slots: Slots, sampled: bool) -> Listing {
+    /// Frees slots; a sampled free reads how full the page is, as some frees of each page do.
+    pub fn free_sampled(&self, slots: Slots, sampled: bool) {
         self.gate.pass();
         let Slots { page, word, mask, mark } = slots;
         self.memory_of(page).change_slots(&slots, mark, FREE);
-        let descriptor = &self.pages[page];
-        let open = descriptor.is_open();
-        let sampled = if sampled { sample(descriptor) } else { None };
-        let after = if self.wrong == Wrong::FreesUnordered {
-            self.bits[page][word].fetch_or(mask, Ordering::AcqRel);
-            FreeOutcome::Examine
-        } else {
-            descriptor.set_free(word, mask)
-        };
-        match after {
-            FreeOutcome::DoubleFree => panic!("a slot was freed twice"),
-            FreeOutcome::Done if sampled.is_none() => Listing::Unlisted,
-            FreeOutcome::Done | FreeOutcome::Examine => {
-                let freed = match self.wrong {
-                    Wrong::FreesAfterTheLook if !open => PageChange::Unlisted,
-                    Wrong::EmptiesWithoutTaking if descriptor.is_open() => {
-                        self.list(page, descriptor.fullness())
-                    }
-                    _ => self.group().examine(page, sampled),
-                };
-                self.settle(freed)
+        let page = self.page(page);
+        if !self.free_wrongly(page, word, mask) {
+            let bits = &page.bits()[word];
+            assert!(self.free_slots(page, bits, mask, sampled, true), "a slot was freed twice");
+        }
+    }
+}
+
+impl PageBackend for PagesModel {
+    type Info = ModelPageInfo;
+    type Memory = u32;
+    type Error = NoSlot;
+
+    fn waiters(&self) -> &Waiters {
+        &self.waiters
+    }
+
+    fn group_of(&self, page: &ModelPage) -> (PageGroup<'_, ModelPageInfo>, usize) {
+        (self.group(), self.number(page))
+    }
+
+    fn descriptors(&self) -> impl Iterator<Item = &ModelPage> {
+        self.pages.iter()
+    }
+
+    fn claim_listed(
+        &self,
+        lists: &[usize],
+        _: u32,
+        listed: impl Fn(),
+    ) -> Option<(ModelClaim<'_>, PageOrigin)> {
+        self.gate.pass();
+        let (claim, origin) = lists.iter().find_map(|&list| self.claim_in_list(list, &listed))?;
+        self.note_claim(claim.page(), true);
+        if self.wrong == Wrong::TrimsWhatIsUsed && lists == [EMPTY_LIST] {
+            return Some((claim, PageOrigin::KeptEmpty));
+        }
+        Some((claim, origin))
+    }
+
+    fn mark_of(&self, page: &ModelPage) -> impl PageMark {
+        ModelMark(self.takes_turns.then(|| &self.marks[self.number(page)]))
+    }
+
+    fn bytes(&self, _: &ModelPage) -> usize {
+        1
+    }
+
+    fn check_not_orphaned(&self) -> Result<(), AllocError> {
+        Ok(())
+    }
+
+    // ---- empty pages ----
+
+    fn try_keep(&self, _: usize, _: bool) -> bool {
+        self.keeps
+    }
+
+    fn reuse_kept(&self, _: usize) {}
+
+    fn remove_kept(&self, _: usize) {}
+
+    fn excess(&self, _: usize, _: bool) -> usize {
+        0
+    }
+
+    fn clear_limits(&self) {}
+
+    // ---- memory ----
+
+    fn new_page(&self, _: usize) -> Result<ModelClaim<'_>, AllocError> {
+        self.add_page().ok_or(AllocError::new(ErrorKind::SourceRefused, 1))
+    }
+
+    fn remove_page(&self, page: &ModelPage) -> u32 {
+        self.note_claim(page, false);
+        let span = page.info.span.load(Ordering::Relaxed);
+        if self.wrong == Wrong::FreesDescriptorFirst {
+            self.give_back_span(span);
+            self.vacant.push(self, self.number(page) as u32);
+        }
+        span
+    }
+
+    fn give_back(&self, span: u32) {
+        match self.wrong {
+            Wrong::FreesDescriptorFirst => {}
+            Wrong::FreesAddressesFirst => {
+                self.spans.fetch_or(1 << span, Ordering::AcqRel);
+                self.memory[span as usize].change_all(FREE, GONE);
             }
+            _ => self.give_back_span(span),
+        }
+    }
+
+    fn return_vacant(&self, page: &ModelPage) {
+        if self.wrong != Wrong::FreesDescriptorFirst {
+            self.vacant.push(self, self.number(page) as u32);
+        }
+    }
+
+    fn count_released(&self, _: usize) {
+        self.released.fetch_add(1, Ordering::Relaxed);
+    }
+
+    // ---- waiting ----
+
+    fn one_by_one(&self) -> bool {
+        self.takes_turns
+    }
+
+    fn process(&self) -> u32 {
+        waiting::PROCESS
+    }
+
+    fn sleep(&self, event: &AtomicU32, value: u32) -> Result<(), NoSlot> {
+        self.end_asleep(event, value)
+    }
+
+    fn wake_all(_: &AtomicU32) {}
+
+    fn recall(&self) {}
+
+    // ---- single steps ----
+
+    fn take(&self, page: &ModelPage, word: usize, max: usize) -> u64 {
+        self.gate.pass();
+        if self.wrong == Wrong::TakesAsIfAlone {
+            return self.take_as_if_alone(page, word, max);
+        }
+        page.take(word, max)
+    }
+
+    /// One slot at a time.
+    fn take_stolen(&self, page: &ModelPage, word: usize) -> u64 {
+        if !self.steals_by_exchange {
+            return self.take(page, word, 1);
+        }
+        self.gate.pass();
+        let bits = &page.bits()[word];
+        let mut free = bits.load(Ordering::Relaxed);
+        while free != 0 {
+            let mask = free & free.wrapping_neg();
+            match bits.compare_exchange(free, free ^ mask, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return mask,
+                Err(now) => free = now,
+            }
+        }
+        0
+    }
+
+    fn set_free(&self, bits: &AtomicU64, mask: u64) -> FreeOutcome {
+        if matches!(self.wrong, Wrong::FreesUnordered | Wrong::WakesUnordered) {
+            bits.fetch_or(mask, Ordering::AcqRel);
+            return FreeOutcome::Examine;
+        }
+        allotment::for_loom::page::set_free(bits, mask)
+    }
+
+    fn examine_page(
+        &self,
+        page: &ModelPage,
+        sampled: Option<usize>,
+    ) -> PageChange<'_, ModelPageInfo> {
+        let number = self.number(page);
+        let change = if self.wrong == Wrong::EmptiesWithoutTaking && page.is_open() {
+            self.list_wrongly(number, page.fullness())
+        } else {
+            self.group().examine(number, sampled)
+        };
+        self.noted(change)
+    }
+
+    fn open_page<'m>(&'m self, claim: ModelClaim<'m>) -> PageChange<'m, ModelPageInfo> {
+        self.gate.pass();
+        self.note_claim(claim.page(), false);
+        let change = self.opened(self.number(claim.page()), claim);
+        self.noted(change)
+    }
+
+    fn claim_page<'m>(&'m self, page: &'m ModelPage) -> Option<(ModelClaim<'m>, bool)> {
+        self.gate.pass();
+        let (claim, was_empty) = page.claim()?;
+        self.note_claim(page, true);
+        Some((claim, was_empty))
+    }
+
+    fn list_empty(&self, claim: ModelClaim<'_>) {
+        let page = self.number(claim.page());
+        self.note_claim(claim.page(), false);
+        claim.keep_empty();
+        self.hints().set(EMPTY_LIST, page);
+    }
+
+    fn is_closed_after_listing(&self) -> bool {
+        self.wrong != Wrong::KeepsBlindly && self.waiters.is_closed()
+    }
+
+    fn wake_waiters(&self) {
+        self.wake();
+    }
+
+    fn wake_after_stores(&self) {
+        if self.wrong != Wrong::UsesKeptSilently {
+            self.pass_wake_gate();
+            self.waiters.wake_after_stores(Self::wake_all);
+        }
+    }
+
+    fn end_turn(&self) {
+        self.end_the_turn();
+    }
+}
+
+impl PagesModel {
+    fn give_back_span(&self, span: u32) {
+        self.memory[span as usize].change_all(FREE, GONE);
+        self.spans.fetch_or(1 << span, Ordering::AcqRel);
+    }
+
+    /// Claims a page of one list, as `claim_listed` in `page_table.rs` does for each group.
+    fn claim_in_list(
+        &self,
+        list: usize,
+        listed: impl Fn(),
+    ) -> Option<(ModelClaim<'_>, PageOrigin)> {
+        match self.wrong {
+            Wrong::ClearsAfterTheLook
+            | Wrong::ClearsUnordered
+            | Wrong::ClearsWithoutTheNote
+            | Wrong::TrustsHints => self.claim_wrongly(list),
+            Wrong::SearchesSilently => {
+                self.group().find(list, 0, || ()).map(|(_, claim, origin)| (claim, origin))
+            }
+            _ => self.group().find(list, 0, listed).map(|(_, claim, origin)| (claim, origin)),
         }
     }
 }

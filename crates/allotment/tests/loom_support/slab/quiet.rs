@@ -42,7 +42,7 @@ impl PagesModel {
             self.free(slots);
             self.is_quiet();
         }
-        while self.trim() {}
+        while self.trim_one() {}
         assert!(self.pages.iter().all(|page| !page.has_page()), "a page was lost");
         let spans = self.spans.load(Ordering::Relaxed);
         assert_eq!(spans, (1 << self.memory.len()) - 1, "a page was lost");

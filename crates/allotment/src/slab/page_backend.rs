@@ -1,0 +1,231 @@
+//! What the steps of `page_steps.rs` do with memory, with the segment map and with counters; and
+//! how a slot is freed without a thread cache.
+//!
+//! The invariants are those of `shared.rs`.
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::page::SLOTS_PER_WORD;
+use super::page_group::{PageGroup, PageOrigin};
+use super::page_steps::{PageBackend, PageSteps};
+use super::page_table::{PageInfo, SlabClaim, SlabPage};
+use super::shared::{SlabShared, SlotLocation};
+use super::tags::TAG_MARK;
+use super::waiters::{PageMark, Waiters};
+use crate::checked::Misuse;
+use crate::error::AllocError;
+use crate::memory::span_allocator::{Span, addresses_of};
+use crate::memory::{os, segment_map};
+
+/// The mark of a page, in the tags of its granules.
+struct TagMark {
+    /// The tag without the mark.
+    tag: u32,
+    start: NonNull<u8>,
+    /// The bytes of the page.
+    bytes: usize,
+}
+
+impl TagMark {
+    fn tag(&self, marked: bool) -> u32 {
+        if marked { self.tag | TAG_MARK } else { self.tag }
+    }
+}
+
+impl PageMark for TagMark {
+    #[inline(always)]
+    fn is(&self, marked: bool) -> bool {
+        segment_map::tag_of(self.start.addr().get()) == self.tag(marked)
+    }
+
+    fn store(&self, marked: bool) {
+        segment_map::set_tag(self.start, addresses_of(self.bytes), self.tag(marked));
+    }
+
+    fn set(&self) {
+        segment_map::mark_tag(self.start, addresses_of(self.bytes), TAG_MARK);
+    }
+}
+
+/// The memory of a page, to be given back to the spans.
+pub(crate) struct PageMemory {
+    span: Span,
+    bytes: usize,
+}
+
+impl PageBackend for SlabShared {
+    type Info = PageInfo;
+    type Memory = PageMemory;
+    type Error = AllocError;
+
+    #[inline(always)]
+    fn waiters(&self) -> &Waiters {
+        &self.waiters
+    }
+
+    fn group_of(&self, page: &SlabPage) -> (PageGroup<'_, PageInfo>, usize) {
+        self.page_table.group_of(page)
+    }
+
+    fn descriptors(&self) -> impl Iterator<Item = &SlabPage> {
+        self.page_table.descriptors()
+    }
+
+    fn claim_listed(
+        &self,
+        lists: &[usize],
+        start: u32,
+        listed: impl Fn(),
+    ) -> Option<(SlabClaim<'_>, PageOrigin)> {
+        self.page_table.claim_listed(lists, start, listed)
+    }
+
+    fn mark_of(&self, page: &SlabPage) -> impl PageMark {
+        TagMark { tag: self.tag(), start: start_of(page), bytes: page.info.bytes() }
+    }
+
+    fn bytes(&self, page: &SlabPage) -> usize {
+        page.info.bytes()
+    }
+
+    fn check_not_orphaned(&self) -> Result<(), AllocError> {
+        SlabShared::check_not_orphaned(self)
+    }
+
+    // ---- empty pages ----
+
+    fn try_keep(&self, bytes: usize, allocates: bool) -> bool {
+        self.empty_pages.try_keep(bytes, allocates)
+    }
+
+    fn reuse_kept(&self, bytes: usize) {
+        self.empty_pages.reuse(bytes);
+    }
+
+    fn remove_kept(&self, bytes: usize) {
+        self.empty_pages.remove(bytes);
+    }
+
+    fn excess(&self, page: usize, allocates: bool) -> usize {
+        self.empty_pages.excess(page, allocates)
+    }
+
+    fn clear_limits(&self) {
+        self.empty_pages.clear_limits();
+    }
+
+    // ---- memory ----
+
+    fn new_page(&self, lifetime: usize) -> Result<SlabClaim<'_>, AllocError> {
+        self.take_page(lifetime, false)
+    }
+
+    fn remove_page(&self, page: &SlabPage) -> PageMemory {
+        let (start, bytes) = (start_of(page), page.info.bytes());
+        if let Some(checks) = &self.checks {
+            checks.page_released(self, page, start, bytes);
+        }
+        segment_map::remove_page(start, addresses_of(bytes));
+        segment_map::unregister(start, addresses_of(bytes));
+        let span = Span { start, range: page.info.range.load(Ordering::Relaxed) };
+        PageMemory { span, bytes }
+    }
+
+    fn give_back(&self, PageMemory { span, bytes }: PageMemory) {
+        // SAFETY: taken with these bytes and this alignment. The caller held all slots, so nothing
+        // refers to the memory (1).
+        let give_back = || unsafe { self.spans.release(span, bytes, self.layout.align()) };
+        self.empty_pages.time_release(give_back);
+    }
+
+    fn return_vacant(&self, page: &SlabPage) {
+        self.page_table.return_vacant(page);
+    }
+
+    fn count_released(&self, bytes: usize) {
+        self.page_count.fetch_sub(1, Ordering::Relaxed);
+        self.page_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.released_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.credit(bytes);
+        // The page's reference. The caller has its own.
+        Self::release_reference(self.number);
+    }
+
+    // ---- waiting ----
+
+    fn one_by_one(&self) -> bool {
+        self.spans.needs_call_per_span()
+    }
+
+    fn process(&self) -> u32 {
+        std::process::id()
+    }
+
+    fn sleep(&self, event: &AtomicU32, value: u32) -> Result<(), AllocError> {
+        os::wait_on(event, value);
+        Ok(())
+    }
+
+    fn wake_all(event: &AtomicU32) {
+        os::wake_all(event);
+    }
+
+    fn recall(&self) {
+        self.recalls.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn start_of(page: &SlabPage) -> NonNull<u8> {
+    NonNull::new(page.info.start.load(Ordering::Relaxed)).expect("a page has memory")
+}
+
+impl SlabShared {
+    /// Frees slots of one word of a page, the word of `location`. `allocates` says whether the
+    /// thread also allocates.
+    ///
+    /// # Safety
+    /// The caller holds these slots and does not use them afterwards. The caller has a reference to
+    /// the slab.
+    #[inline(always)]
+    pub(super) unsafe fn free(&self, location: SlotLocation<'_>, mask: u64, allocates: bool) {
+        let SlotLocation { page, bits, index } = location;
+        let sampled = self.geometry.samples(index / SLOTS_PER_WORD, mask);
+        if !self.free_slots(page, bits, mask, sampled, allocates) {
+            self.abort_on_double_free(location, mask);
+        }
+    }
+
+    /// Frees one slot to its page, and wakes the threads that wait for one.
+    ///
+    /// # Safety
+    /// As for [`free`](Self::free).
+    pub(super) unsafe fn free_one(&self, slot: NonNull<u8>) {
+        // SAFETY: the caller upholds the contract.
+        unsafe {
+            let location = self.locate(slot);
+            self.free(location, 1 << (location.index % SLOTS_PER_WORD), true);
+        }
+        self.wake_waiters();
+    }
+
+    #[cold]
+    fn abort_on_double_free(&self, location: SlotLocation<'_>, mask: u64) -> ! {
+        let first = location.index / SLOTS_PER_WORD * SLOTS_PER_WORD;
+        let index = first + mask.trailing_zeros() as usize % SLOTS_PER_WORD;
+        let start = location.page.info.start.load(Ordering::Relaxed).addr();
+        self.abort_on_misuse(Misuse::DoubleFree, start + index * self.geometry.slot)
+    }
+
+    /// Releases all pages that are kept empty, and the memory that their structures no longer need.
+    pub(super) fn trim(&self) {
+        self.release_all_kept();
+        self.page_table.discard_vacant();
+    }
+
+    /// Closes the dropped slab.
+    pub(super) fn close(&self) {
+        self.report_live();
+        self.close_pages();
+    }
+}
