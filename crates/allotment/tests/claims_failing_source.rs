@@ -8,6 +8,7 @@ mod support;
 use std::sync::Arc;
 
 use allotment::{Budget, ErrorKind, Malloc, Release};
+use support::list::under_a_tool;
 use support::slab::{assert_apart, layout};
 use support::sources::{Recorder, Refuse};
 use support::subject::{Options, Sourced, sourced};
@@ -95,9 +96,10 @@ fn a_source_that_refuses_the_nth_call_makes_typed_errors_and_no_damage<S: Source
                     reached = false;
                 } else {
                     // A refused large chunk may be followed by a request for a smaller one, so a
-                    // single refusal need not be an error. And in hardened mode objects in
+                    // single refusal need not be an error. And in checked modes objects in
                     // quarantine are used before an error.
-                    let avoidable = hardened || refuse == Refuse::Only(nth);
+                    let checked = hardened || under_a_tool();
+                    let avoidable = checked || refuse == Refuse::Only(nth);
                     assert!(refused > 0 || avoidable, "call {nth}");
                 }
                 assert_undamaged(subject, &budget, &source);

@@ -191,9 +191,12 @@ fn a_pointer_beside_an_object_is_stopped<S: Checked>(test: &str) {
     });
 }
 
+/// Makes an address, which may be near that of an object.
+type Near = fn(usize) -> usize;
+
 fn a_pointer_to_anything_is_stopped<S: Checked>(test: &str) {
     fn code() {}
-    let pointers: [(&str, fn(usize) -> usize); 14] = [
+    let pointers: [(&str, Near); 14] = [
         ("malloc's", |_| Box::leak(Box::new([7u64; 3])).as_ptr().addr()),
         ("the stack", |_| (&raw const *core::hint::black_box(&7u64)).addr()),
         ("code", |_| (code as fn() as usize) & !7),

@@ -113,9 +113,12 @@ fn a_drop_frees_the_blocks_of_live_objects<S: Sourced>(test: &str) {
     });
 }
 
+/// Makes a pointer that may not be freed.
+type Makes<S> = fn(&S) -> NonNull<u8>;
+
 fn a_double_free_and_a_foreign_pointer_are_stopped<S: Checked>(test: &str) {
     const LAYOUT: Layout = Layout::new::<[u64; 3]>();
-    let cases: [(String, &str, fn(&S) -> NonNull<u8>); 2] = [
+    let cases: [(String, &str, Makes<S>); 2] = [
         (format!("{test} double"), S::PASSED_DOUBLE_FREE, |subject| {
             let object = subject.try_alloc(LAYOUT).expect("nothing is refused");
             // SAFETY: allocated above.
