@@ -348,7 +348,7 @@ fn without_memory_the_oldest_points_go_and_the_newest_stay() {
         writer.append(&chart, at, &samples(300, at));
         writer.end_tick(at);
     }
-    assert!(budget.used() <= budget.cap());
+    assert!(budget.used() <= budget.limit());
     let held = store.statistics().tiers[0];
     assert!(held.lost > 0);
     for dimension in 0..300 {

@@ -168,14 +168,14 @@ void allot_source_destroy(allot_source *source);
 
 /* A hard limit on the bytes that allocators hold. It is exact, shared by threads and never
  * exceeded. Budgets nest: a charge to a child is also charged to its parent. Memory that the
- * recycler keeps warm is charged to no budget. Budgets are reference-counted, like sources. `cap`
+ * recycler keeps warm is charged to no budget. Budgets are reference-counted, like sources. `limit`
  * and the result of allot_budget_used() are in bytes. */
 typedef struct allot_budget allot_budget;
-allot_budget *allot_budget_create(size_t cap);
-allot_budget *allot_budget_try_create(size_t cap);
-allot_budget *allot_budget_child(allot_budget *parent, size_t cap);
-allot_budget *allot_budget_try_child(allot_budget *parent, size_t cap);
-size_t allot_budget_cap(const allot_budget *budget);
+allot_budget *allot_budget_create(size_t limit);
+allot_budget *allot_budget_try_create(size_t limit);
+allot_budget *allot_budget_child(allot_budget *parent, size_t limit);
+allot_budget *allot_budget_try_child(allot_budget *parent, size_t limit);
+size_t allot_budget_limit(const allot_budget *budget);
 size_t allot_budget_used(const allot_budget *budget);
 /* Gives up this reference: allocators and children keep the budget. */
 void allot_budget_destroy(allot_budget *budget);

@@ -24,18 +24,18 @@ impl HandleTarget for Budget {
     }
 }
 
-fn create(cap: usize) -> Result<NonNull<allot_budget>, Failure> {
-    handle::create(Budget::new(cap), handle_table::all_hardened())
+fn create(limit: usize) -> Result<NonNull<allot_budget>, Failure> {
+    handle::create(Budget::new(limit), handle_table::all_hardened())
 }
 
 /// # Safety
 /// As for [`handle::get`].
 unsafe fn create_child(
     parent: *const allot_budget,
-    cap: usize,
+    limit: usize,
 ) -> Result<NonNull<allot_budget>, Failure> {
     // SAFETY: passed on to the caller.
-    let child = unsafe { handle::get(parent)? }.child(cap);
+    let child = unsafe { handle::get(parent)? }.child(limit);
     handle::create(child, handle_table::all_hardened())
 }
 
@@ -43,18 +43,18 @@ unsafe fn create_child(
 // of the functions called here.
 
 call_pair! {
-    fn allot_budget_create, allot_budget_try_create(cap: usize) -> *mut allot_budget = create
+    fn allot_budget_create, allot_budget_try_create(limit: usize) -> *mut allot_budget = create
 }
 
 call_pair! {
-    unsafe fn allot_budget_child, allot_budget_try_child(parent: *mut allot_budget, cap: usize)
+    unsafe fn allot_budget_child, allot_budget_try_child(parent: *mut allot_budget, limit: usize)
         -> *mut allot_budget = create_child
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_budget_cap(budget: *const allot_budget) -> usize {
+pub unsafe extern "C" fn allot_budget_limit(budget: *const allot_budget) -> usize {
     // SAFETY: as above.
-    or_abort(unsafe { handle::get(budget) }).cap()
+    or_abort(unsafe { handle::get(budget) }).limit()
 }
 
 #[unsafe(no_mangle)]

@@ -2,7 +2,7 @@
 //! what a C compiler finds.
 
 /// The numbers that the inline functions use. The library asserts its own part, in each
-/// `frozen.rs` and beside the slab's thread cache.
+/// `c_layout.rs` and beside the slab's thread cache.
 const INLINE: &[(&str, usize)] = &[
     ("offsetof(struct allot_arena, allot_base)", 0),
     ("offsetof(struct allot_arena, allot_limit)", 8),

@@ -198,7 +198,7 @@ unsafe fn unnamed_file(directory: *const c_char) -> Result<NonNull<allot_source>
 /// As for [`create_from_file`].
 unsafe fn named_file(path: *const c_char) -> Result<NonNull<allot_source>, Failure> {
     // SAFETY: passed on to the caller.
-    unsafe { create_from_file(path, File::kept) }
+    unsafe { create_from_file(path, File::create_new) }
 }
 
 // SAFETY, of every function below: the caller keeps the contract of the header, which includes that

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use allotment::{Arena, ArenaString, LocalPool, PoolString, ReadOnly, Sealable, Sealed};
 use allotment_server::{
-    ArenaBytes, Configuration, ConfigurationError, Initialiser, Makers, Outcome, ReadOnlyObjects,
-    RequestContext, Section, ServerHandle, Shared, WhenFull,
+    ArenaBytes, Configuration, ConfigurationError, Initialiser, ObjectFactories, Outcome,
+    ReadOnlyObjects, RequestContext, Section, ServerHandle, Shared, WhenFull,
 };
 
 // ---- read-only shared ----
@@ -38,8 +38,8 @@ impl Sealable for Page<'static> {
 
 type Pages = Sealed<ReadOnlyObjects<'static>>;
 
-fn makers() -> Makers {
-    Makers::new().read_only::<Page<'static>>("page", |sealer, section| {
+fn factories() -> ObjectFactories {
+    ObjectFactories::new().read_only::<Page<'static>>("page", |sealer, section| {
         Ok(Page {
             path: sealer.try_str(section.get("path")?)?,
             title: sealer.try_str(section.get("title")?)?,
@@ -137,7 +137,7 @@ fn ask(server: &Server, path: &'static str, user: &'static str) -> String {
 }
 
 fn initialise() -> Result<allotment_server::Initialised<Pages, Sessions>, ConfigurationError> {
-    let pages = makers().make_read_only(&configuration(["Home", "About us"]))?;
+    let pages = factories().make_read_only(&configuration(["Home", "About us"]))?;
     let initialiser = Initialiser::new("server")
         .workers(4)
         .queue(64)
@@ -165,7 +165,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     });
 
     // From here on other pages. Requests in progress keep the pages that they started with.
-    running.publish(makers().make_read_only(&configuration(["Start", "About"]))?);
+    running.publish(factories().make_read_only(&configuration(["Start", "About"]))?);
     assert_eq!(ask(&running, "/", "ada"), "Start: Welcome back, ada! (403)");
 
     // A panic ends only its request. (The line that it prints is expected.)
@@ -176,14 +176,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Stop and start again: other pages, the same users.
     let stopped = running.stop(Duration::from_secs(10))?;
     println!("{:?}", stopped.counts());
-    let pages = makers().make_read_only(&configuration(["Hello", "About"]))?;
+    let pages = factories().make_read_only(&configuration(["Hello", "About"]))?;
     let running = stopped.with_read_only(pages).start(handle)?;
     assert_eq!(ask(&running, "/", "grace"), "Hello: Welcome back, grace! (405)");
     assert_eq!(running.shared().known(), 6);
     let stopped = running.stop(Duration::from_secs(10))?;
 
     // Or start again without any of the former objects.
-    let pages = makers().make_read_only(&configuration(["Anew", "About"]))?;
+    let pages = factories().make_read_only(&configuration(["Anew", "About"]))?;
     let running = stopped.reinitialise().objects(pages, Sessions::default()).start(handle)?;
     assert_eq!(ask(&running, "/", "grace"), "Anew: Welcome, grace! (1)");
     Ok(())

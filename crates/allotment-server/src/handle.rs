@@ -4,7 +4,7 @@
 use core::fmt;
 use std::sync::Arc;
 
-use allotment::{Published, Reading};
+use allotment::{Published, PublishedGuard};
 
 use crate::counts::RequestCounts;
 use crate::current_server;
@@ -79,7 +79,7 @@ impl<R: ReadOnlyShared, S, Q, A> ServerHandle<R, S, Q, A> {
     }
 
     /// Returns the read-only objects that were published last.
-    pub fn read_only(&self) -> Reading<'_, R> {
+    pub fn read_only(&self) -> PublishedGuard<'_, R> {
         self.server.generations.read()
     }
 

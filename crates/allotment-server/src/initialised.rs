@@ -3,7 +3,7 @@
 use core::fmt;
 use std::sync::Arc;
 
-use allotment::{Published, Reading};
+use allotment::{Published, PublishedGuard};
 
 use crate::initialiser::Initialiser;
 use crate::read_only_shared::ReadOnlyShared;
@@ -46,7 +46,7 @@ impl Initialiser {
 
 impl<R: ReadOnlyShared, S: Send + Sync + 'static> Initialised<R, S> {
     /// Returns the read-only objects.
-    pub fn read_only(&self) -> Reading<'_, R> {
+    pub fn read_only(&self) -> PublishedGuard<'_, R> {
         self.generations.read()
     }
 

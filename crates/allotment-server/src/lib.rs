@@ -85,7 +85,7 @@
 //! | `lock_error`, `locked_numbers`, `shared`, `lock_all` | objects under a lock, without deadlocks |
 //! | `objects` | objects that a configuration describes, found by kind and name |
 //! | `configuration` | data that describes which objects to make |
-//! | `makers` | the functions that make the objects |
+//! | `object_factories` | the functions that make the objects |
 //! | `arena_bytes` | a reply together with the arena that it was rendered in |
 //!
 //! Only `arena_bytes` and `objects` contain unsafe code.
@@ -102,7 +102,7 @@ mod initialiser;
 mod lock_all;
 mod lock_error;
 mod locked_numbers;
-mod makers;
+mod object_factories;
 mod objects;
 mod outcome;
 mod panics;
@@ -129,7 +129,7 @@ pub use initialised::Initialised;
 pub use initialiser::Initialiser;
 pub use lock_all::{LockSet, lock_all, try_lock_all};
 pub use lock_error::{LockError, LockErrorKind};
-pub use makers::{MakeError, Makers};
+pub use object_factories::{FactoryError, ObjectFactories};
 pub use objects::{NotFound, ReadOnlyObjects, SharedObjects};
 pub use outcome::{Outcome, PanickedRequest, RefusalReason, Refused};
 pub use queue::{CurrentRequest, WhenFull, WorkerState};
@@ -146,6 +146,6 @@ pub use ticket::Ticket;
 mod pages {
     #[doc = include_str!("../../../docs/src/locking-categories.md")]
     struct LockingCategories;
-    #[doc = include_str!("../../../docs/src/phases.md")]
-    struct Phases;
+    #[doc = include_str!("../../../docs/src/server.md")]
+    struct Server;
 }

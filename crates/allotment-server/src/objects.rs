@@ -18,8 +18,8 @@ use allotment::{AllocError, ReadOnly, Sealable, Sealer};
 
 use crate::shared::Shared;
 
-/// The read-only objects of a configuration, all in one sealed region. [`Makers`](crate::Makers)
-/// makes them.
+/// The read-only objects of a configuration, all sealed together.
+/// [`ObjectFactories`](crate::ObjectFactories) makes them.
 #[derive(Clone, Copy)]
 pub struct ReadOnlyObjects<'s> {
     /// Sorted by kind; those of one kind are in the order of the configuration.
@@ -53,7 +53,7 @@ impl Sealable for ReadOnlyObjects<'static> {
 }
 
 impl<'s> ReadOnlyObject<'s> {
-    /// Puts an object into the sealed region.
+    /// Puts an object into the sealed memory.
     pub(crate) fn new<T: Sealable>(
         sealer: Sealer<'s>,
         (kind, name): (&str, &str),
@@ -142,8 +142,8 @@ impl fmt::Debug for ReadOnlyObjects<'_> {
     }
 }
 
-/// The shared objects of a configuration, each under a lock of its own. [`Makers`](crate::Makers)
-/// makes them.
+/// The shared objects of a configuration, each under a lock of its own.
+/// [`ObjectFactories`](crate::ObjectFactories) makes them.
 #[derive(Default)]
 pub struct SharedObjects {
     /// By kind, then by name.

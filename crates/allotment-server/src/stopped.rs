@@ -3,7 +3,7 @@
 use core::fmt;
 use std::sync::Arc;
 
-use allotment::{Published, Reading};
+use allotment::{Published, PublishedGuard};
 
 use crate::counts::RequestCounts;
 use crate::handle::ServerState;
@@ -46,7 +46,7 @@ impl<R: ReadOnlyShared, S> Stopped<R, S> {
     }
 
     /// Returns the read-only objects that were published last.
-    pub fn read_only(&self) -> Reading<'_, R> {
+    pub fn read_only(&self) -> PublishedGuard<'_, R> {
         self.generations.read()
     }
 

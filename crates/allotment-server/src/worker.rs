@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use allotment::{Published, Reading};
+use allotment::{Published, PublishedGuard};
 
 use crate::context::RequestContext;
 use crate::current_server;
@@ -94,7 +94,7 @@ fn serve<R: ReadOnlyShared, S, Q, A>(
             memory_factory: &memory.factory,
             worker,
             request: number,
-            generation: Reading::generation(&generation),
+            generation: PublishedGuard::generation(&generation),
             is_stopping: &is_stopping,
         };
         memory.pool.enter(|| handler(&mut context, request))
@@ -124,7 +124,7 @@ fn serve<R: ReadOnlyShared, S, Q, A>(
 
 /// Returns the current generation. The read may drop an old generation, whose destructor may panic.
 /// Each generation is dropped once, so the loop ends.
-fn read_generation<R: ReadOnlyShared>(generations: &Published<R>) -> Reading<'_, R> {
+fn read_generation<R: ReadOnlyShared>(generations: &Published<R>) -> PublishedGuard<'_, R> {
     loop {
         match catch_unwind(AssertUnwindSafe(|| generations.read())) {
             Ok(generation) => return generation,

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use allotment::{ReadOnly, Sealable, Sealed, Sealer};
 use allotment_server::{
-    Configuration, ConfigurationError, ConfigurationProblem, FromValue, Initialiser, Makers,
-    Outcome, ReadOnlyObjects, RequestContext, Section, SharedObjects, Value, lock_all,
+    Configuration, ConfigurationError, ConfigurationProblem, FromValue, Initialiser,
+    ObjectFactories, Outcome, ReadOnlyObjects, RequestContext, Section, SharedObjects, Value,
+    lock_all,
 };
 
 struct Route<'s> {
@@ -28,7 +29,7 @@ impl Sealable for Route<'static> {
 fn route<'s>(
     sealer: Sealer<'s>,
     section: &Section,
-) -> Result<Route<'s>, allotment_server::MakeError> {
+) -> Result<Route<'s>, allotment_server::FactoryError> {
     let mut methods = Vec::new();
     for method in section.get_or("methods", vec!["GET"])? {
         if method.chars().any(|character| !character.is_ascii_uppercase()) {
@@ -43,8 +44,8 @@ fn route<'s>(
     })
 }
 
-fn makers() -> Makers {
-    Makers::new()
+fn factories() -> ObjectFactories {
+    ObjectFactories::new()
         .read_only::<Route<'static>>("route", route)
         .read_only::<u64>("limit", |_, section| Ok(section.get("value")?))
         .shared("counter", |section| Ok(section.get_or("start", 0_u64)?))
@@ -89,8 +90,10 @@ fn visit(
 }
 
 fn check(configuration: &Configuration) {
-    let initialised =
-        Initialiser::new("data").workers(2).from_configuration(&makers(), configuration).unwrap();
+    let initialised = Initialiser::new("data")
+        .workers(2)
+        .from_configuration(&factories(), configuration)
+        .unwrap();
     {
         let read_only = initialised.read_only();
         let objects = read_only.get();
@@ -131,7 +134,7 @@ fn check(configuration: &Configuration) {
 
     // The data is read again while the workers run: other routes, the same counters.
     let next = Configuration::new("next").with(Section::new("route", "new").with("path", "/new"));
-    running.publish(makers().make_read_only(&next).unwrap());
+    running.publish(factories().make_read_only(&next).unwrap());
     assert_eq!(ask("/new"), Outcome::Done(("new".into(), 42)));
     assert_eq!(ask("/about"), Outcome::Done(("not found".into(), 2)));
 }
@@ -142,7 +145,7 @@ fn a_configuration_in_code_tells_which_objects_are_made() {
 }
 
 fn error_of(configuration: &Configuration) -> ConfigurationError {
-    let made = Initialiser::new("wrong").from_configuration(&makers(), configuration);
+    let made = Initialiser::new("wrong").from_configuration(&factories(), configuration);
     made.map(drop).unwrap_err()
 }
 
@@ -188,7 +191,7 @@ fn what_is_wrong_is_said_with_file_section_key_cause_and_remedy() {
 }
 
 #[test]
-fn a_makers_own_error_is_kept_and_what_was_made_before_is_dropped() {
+fn a_factorys_own_error_is_kept_and_what_was_made_before_is_dropped() {
     struct Counted(Arc<AtomicUsize>);
     impl Drop for Counted {
         fn drop(&mut self) {
@@ -197,13 +200,13 @@ fn a_makers_own_error_is_kept_and_what_was_made_before_is_dropped() {
     }
     let drops = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&drops);
-    let makers = Makers::new().shared("thing", move |section| match section.name() {
+    let factories = ObjectFactories::new().shared("thing", move |section| match section.name() {
         "bad" => Err("the disk is gone".into()),
         _ => Ok(Counted(Arc::clone(&count))),
     });
     let sections = ["good", "better", "bad", "never"].map(|name| Section::new("thing", name));
     let configuration = sections.into_iter().fold(Configuration::new("x"), Configuration::with);
-    let error = makers.make_shared(&configuration).map(drop).unwrap_err();
+    let error = factories.make_shared(&configuration).map(drop).unwrap_err();
     assert_eq!(
         error.to_string(),
         "x: section [thing.bad]: the object could not be made: the disk is gone"
@@ -216,7 +219,7 @@ fn a_makers_own_error_is_kept_and_what_was_made_before_is_dropped() {
 fn no_configuration_makes_no_objects() {
     let nothing = Configuration::new("empty");
     let initialised =
-        Initialiser::new("empty").from_configuration(&Makers::new(), &nothing).unwrap();
+        Initialiser::new("empty").from_configuration(&ObjectFactories::new(), &nothing).unwrap();
     assert!(initialised.read_only().get().is_empty() && initialised.shared().is_empty());
     assert_eq!(format!("{:?} {:?}", initialised.read_only().get(), initialised.shared()), "{} {}");
 }

@@ -1,5 +1,5 @@
-//! Panics of the user's code: handlers, replies, callbacks, drops, makers. Each ends the call that
-//! panicked, and no worker.
+//! Panics of the user's code: handlers, replies, callbacks, drops, factories. Each ends the call
+//! that panicked, and no worker.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use allotment::{Arena, Budget, LocalPool, PoolString};
 use allotment_server::{
-    Configuration, Initialiser, Makers, Outcome, ReadOnlyShared, RequestContext, Running, Section,
-    Shared,
+    Configuration, Initialiser, ObjectFactories, Outcome, ReadOnlyShared, RequestContext, Running,
+    Section, Shared,
 };
 
 const FOR_EVER: Duration = Duration::MAX;
@@ -325,7 +325,7 @@ fn a_closure_that_makes_memory_and_panics_later_ends_requests_and_no_worker() {
 }
 
 #[test]
-fn a_maker_that_panics_leaves_nothing() {
+fn a_factory_that_panics_leaves_nothing() {
     let drops = Drops::new();
     let count = Arc::clone(&drops.0);
     let configuration = Configuration::new("test")
@@ -333,9 +333,9 @@ fn a_maker_that_panics_leaves_nothing() {
         .with(Section::new("object", "b").with("panics", false))
         .with(Section::new("object", "c").with("panics", true));
     let made = |section: &Section| {
-        assert!(!section.get::<bool>("panics").unwrap(), "a maker that panics");
+        assert!(!section.get::<bool>("panics").unwrap(), "a factory that panics");
     };
-    let makers = Makers::new()
+    let factories = ObjectFactories::new()
         .read_only::<&'static str>("text", move |sealer, section| {
             made(section);
             Ok(sealer.try_str(section.name())?)
@@ -351,7 +351,7 @@ fn a_maker_that_panics_leaves_nothing() {
     let before = regions();
     let initialise = |configuration: &Configuration| {
         let made = catch_unwind(AssertUnwindSafe(|| {
-            Initialiser::new("makers").from_configuration(&makers, configuration).map(drop)
+            Initialiser::new("factories").from_configuration(&factories, configuration).map(drop)
         }));
         assert!(made.is_err());
     };

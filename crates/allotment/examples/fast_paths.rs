@@ -4,7 +4,7 @@
 
 use allotment::{
     Arena, ArenaBox, FreeList, ListBox, LocalPool, PoolGlobalAlloc, PoolRef, Published,
-    RawFreeList, RawSlab, RawSlabHandle, Reading, Reap, Sealed, SlabBox,
+    PublishedGuard, RawFreeList, RawSlab, RawSlabHandle, Reap, Sealed, SlabBox,
 };
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -323,14 +323,14 @@ pub fn golden_sealed_text<'a>(text: &'a Sealed<&'static str>) -> &'a str {
 /// Begins a reading of a published value.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub fn golden_published_read(published: &Published<u64>) -> Reading<'_, u64> {
+pub fn golden_published_read(published: &Published<u64>) -> PublishedGuard<'_, u64> {
     published.read()
 }
 
 /// Ends a reading.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub fn golden_reading_drop(reading: Reading<'_, u64>) {
+pub fn golden_reading_drop(reading: PublishedGuard<'_, u64>) {
     drop(reading);
 }
 

@@ -18,7 +18,7 @@ fn main() {
     println!("{stored} pieces of 1000 bytes, then: {refused}");
     assert_eq!(refused.kind(), ErrorKind::BudgetExceeded);
     assert_eq!(request.used(), server.used());
-    assert!(request.used() <= request.cap());
+    assert!(request.used() <= request.limit());
 
     // The arena is as it was: what fits still fits. Dropping it frees the server's budget.
     arena.alloc(7u8);

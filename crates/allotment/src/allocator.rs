@@ -34,7 +34,7 @@ macro_rules! allocator {
                 &self,
                 layout: ::core::alloc::Layout,
             ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
-                let block = BlockSource::alloc::<Report>(*self, layout).map_err(|_| $error)?;
+                let block = BlockSource::alloc::<ReturnError>(*self, layout).map_err(|_| $error)?;
                 Ok(::core::ptr::NonNull::slice_from_raw_parts(block, layout.size()))
             }
 
@@ -65,7 +65,7 @@ macro_rules! allocator {
                 new: ::core::alloc::Layout,
             ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
                 // SAFETY: the trait's contract is that of `BlockSource`.
-                let grown = unsafe { BlockSource::resize::<Report>(*self, block, old, new) };
+                let grown = unsafe { BlockSource::resize::<ReturnError>(*self, block, old, new) };
                 let block = grown.map_err(|_| $error)?;
                 Ok(::core::ptr::NonNull::slice_from_raw_parts(block, new.size()))
             }
@@ -80,7 +80,7 @@ macro_rules! allocator {
                 // SAFETY: the trait's contract is that of `BlockSource`; the added bytes belong to
                 // the block.
                 unsafe {
-                    let grown = BlockSource::resize::<Report>(*self, block, old, new);
+                    let grown = BlockSource::resize::<ReturnError>(*self, block, old, new);
                     let block = grown.map_err(|_| $error)?;
                     block.add(old.size()).write_bytes(0, new.size() - old.size());
                     Ok(::core::ptr::NonNull::slice_from_raw_parts(block, new.size()))
@@ -95,7 +95,7 @@ macro_rules! allocator {
                 new: ::core::alloc::Layout,
             ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
                 // SAFETY: the trait's contract is that of `BlockSource`.
-                let shrunk = unsafe { BlockSource::resize::<Report>(*self, block, old, new) };
+                let shrunk = unsafe { BlockSource::resize::<ReturnError>(*self, block, old, new) };
                 let block = shrunk.map_err(|_| $error)?;
                 Ok(::core::ptr::NonNull::slice_from_raw_parts(block, new.size()))
             }
@@ -109,7 +109,7 @@ macro_rules! allocator {
     feature = "allocator-api2-04",
     feature = "nightly-allocator-api",
 ))]
-use crate::{collections::BlockSource, error::Report};
+use crate::{collections::BlockSource, error::ReturnError};
 
 #[cfg(feature = "allocator-api2-02")]
 allocator!(allocator_api2_02::alloc::Allocator, allocator_api2_02::alloc::AllocError);

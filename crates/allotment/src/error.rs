@@ -74,7 +74,7 @@ impl fmt::Display for AllocError {
             }
             ErrorKind::BudgetExceeded => write!(
                 f,
-                "{bytes} bytes are more than the budget has left; reset or drop what it covers, or raise its cap"
+                "{bytes} bytes are more than the budget has left; reset or drop what it covers, or raise its limit"
             ),
             ErrorKind::System(code) => write!(
                 f,
@@ -119,7 +119,7 @@ pub trait OnFailure {
 pub(crate) enum Abort {}
 
 /// The `try_` twin: the caller gets the error.
-pub(crate) enum Report {}
+pub(crate) enum ReturnError {}
 
 impl OnFailure for Abort {
     type Error = core::convert::Infallible;
@@ -142,7 +142,7 @@ impl OnFailure for Abort {
     }
 }
 
-impl OnFailure for Report {
+impl OnFailure for ReturnError {
     type Error = AllocError;
 
     #[inline]

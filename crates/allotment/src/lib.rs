@@ -130,7 +130,7 @@ pub use free_list::{Copier, FreeList, FreeListBuilder, ListBox, ListRun, ListSlo
 #[cfg(not(loom))]
 pub use memory::{
     file::File,
-    global_recycler::{Recycler, recycler},
+    recycler::{Recycler, recycler},
     source::{Malloc, Mmap, PagedSource, SharedSource, Source},
 };
 #[cfg(not(loom))]
@@ -140,8 +140,8 @@ pub use pool::{LocalPool, PoolBox, PoolGlobalAlloc, PoolRef, PoolString, PoolVec
 pub use report::{AllocatorReport, Report, owner_of, report};
 #[cfg(not(loom))]
 pub use sealed::{
-    Published, ReadOnly, Reading, RwShared, RwSharedGuard, SealString, SealVec, Sealable, Sealed,
-    SealedBuilder, Sealer,
+    Published, PublishedGuard, ReadOnly, RwShared, RwSharedGuard, SealString, SealVec, Sealable,
+    Sealed, SealedBuilder, Sealer,
 };
 #[cfg(all(not(loom), feature = "hashbrown-017"))]
 pub use sealed::{SealMap, SealSet};
@@ -162,11 +162,11 @@ pub mod layout_for_fuzzing {
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod for_loom {
-    pub use crate::memory::{layout, lifo, recycler};
+    pub use crate::memory::{chunk_cache, index_stack, layout};
     pub use crate::pool::ownership;
     pub use crate::sealed::{fences, hazard_records, publication};
     pub use crate::slab::{
-        cache_ownership, geometry, hints, page, page_group, references, waiters,
+        cache_ownership, geometry, page, page_group, page_hints, references, waiters,
     };
 
     /// Charges a budget as an allocator does.

@@ -55,7 +55,7 @@ macro_rules! common_option {
         }
     };
     (budget, $(#[$detail:meta])*) => {
-        /// Caps the bytes held, structures included. A refused charge is
+        /// Limits the bytes held, structures included. A refused charge is
         /// [`ErrorKind::BudgetExceeded`](crate::ErrorKind::BudgetExceeded).
         $(#[$detail])*
         pub fn budget(mut self, budget: &crate::Budget) -> Self {
@@ -64,8 +64,8 @@ macro_rules! common_option {
         }
     };
     (maximum, $(#[$detail:meta])*) => {
-        /// Caps the bytes held, with a [`Budget`](crate::Budget) of the allocator's own. If a budget
-        /// was set before, the new one is its child, and both limits hold.
+        /// Limits the bytes held, with a [`Budget`](crate::Budget) of the allocator's own. If a
+        /// budget was set before, the new one is its child, and both limits hold.
         $(#[$detail])*
         pub fn maximum(mut self, bytes: usize) -> Self {
             self.settings.budget = Some(match &self.settings.budget {

@@ -2,7 +2,7 @@
 
 use core::fmt::{self, Write};
 
-use crate::memory::global_recycler::recycler;
+use crate::memory::recycler::recycler;
 use crate::slab::SlabShared;
 use crate::statistics::{AllocatorKind, Record, Statistics, printable, record_of};
 
@@ -42,7 +42,7 @@ pub fn report() -> Report {
     let mut allocators: Vec<_> = Record::all()
         .filter_map(Record::snapshot)
         .filter(|(name, kind, _)| !name.is_empty() && *kind != AllocatorKind::Slab)
-        .map(|(name, kind, statistics)| AllocatorReport { name, kind: kind.word(), statistics })
+        .map(|(name, kind, statistics)| AllocatorReport { name, kind: kind.as_str(), statistics })
         .collect();
     // The figures of a slab are spread over its pages and threads, and summed up on request.
     SlabShared::visit_live(|slab| {
@@ -50,7 +50,7 @@ pub fn report() -> Report {
             let statistics = slab.statistics();
             allocators.push(AllocatorReport {
                 name: name.to_owned(),
-                kind: AllocatorKind::Slab.word(),
+                kind: AllocatorKind::Slab.as_str(),
                 statistics,
             });
         }
@@ -89,7 +89,7 @@ pub fn owner_of<T>(pointer: *const T) -> Option<AllocatorReport> {
             return None;
         }
     }
-    Some(AllocatorReport { name, kind: kind.word(), statistics })
+    Some(AllocatorReport { name, kind: kind.as_str(), statistics })
 }
 
 const COLUMNS: [&str; 10] = [

@@ -145,7 +145,7 @@ fn assert_charged<S: Limited>(subject: &S, budget: &Budget, live: usize) -> Figu
     let figures = subject.figures();
     assert_eq!(figures.live_objects, live);
     assert_eq!(figures.held_bytes, budget.used(), "the budget is exact");
-    assert!(budget.used() <= budget.cap());
+    assert!(budget.used() <= budget.limit());
     figures
 }
 

@@ -393,7 +393,7 @@ fn in_each_memory(bytes: &[u8]) {
     assert_eq!(reap.statistics().live_objects, 0);
 
     // The first page of sealed memory is the library's own.
-    let budget = Budget::new(budget.cap().saturating_add(4096));
+    let budget = Budget::new(budget.limit().saturating_add(4096));
     let sealed = Sealed::<()>::builder().budget(&budget).try_new(|sealer| {
         vec_program(&mut copy(), sealer, || _ = sealer.try_value(1u64));
     });

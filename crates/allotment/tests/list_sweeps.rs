@@ -207,7 +207,7 @@ fn spare_chunks_are_released_before_a_run_is_refused() {
     fill_until_a_sweep_is_skipped(&list, 20_000, || source.lent_bytes());
     let spare = list.statistics().held_bytes as usize;
     // More than the rest of the budget or any one chunk has room for.
-    let objects = (budget.cap() - spare / 2) / 64;
+    let objects = (budget.limit() - spare / 2) / 64;
     let run = list.try_alloc_run(objects).expect("nothing is live");
     list::assert_exact(&list, objects, Some(&budget));
     let error = list.try_alloc_run(objects).unwrap_err();

@@ -12,7 +12,7 @@ use loom_support::{Gate, explore};
 
 fn within_caps(budgets: &[&Budget]) {
     for budget in budgets {
-        assert!(budget.used() <= budget.cap(), "a cap was passed");
+        assert!(budget.used() <= budget.limit(), "a limit was passed");
     }
 }
 
@@ -72,8 +72,8 @@ struct Unchecked {
 }
 
 #[test]
-#[should_panic(expected = "a cap was passed")]
-fn a_budget_that_checks_first_and_adds_afterwards_exceeds_its_cap() {
+#[should_panic(expected = "a limit was passed")]
+fn a_budget_that_checks_first_and_adds_afterwards_exceeds_its_limit() {
     explore(3, || {
         let budget = Arc::new(Unchecked { used: AtomicUsize::new(0) });
         let charge = |budget: &Unchecked| {
@@ -85,6 +85,6 @@ fn a_budget_that_checks_first_and_adds_afterwards_exceeds_its_cap() {
         let thread = thread::spawn(move || charge(&other));
         charge(&budget);
         thread.join().unwrap();
-        assert!(budget.used.load(Ordering::Relaxed) <= 10, "a cap was passed");
+        assert!(budget.used.load(Ordering::Relaxed) <= 10, "a limit was passed");
     });
 }

@@ -4,7 +4,7 @@
 //! mistake each break a claim: those models must fail.
 #![cfg(loom)]
 
-use allotment::for_loom::fences::{ByKernel, as_thread};
+use allotment::for_loom::fences::{KernelFences, as_thread};
 use loom::sync::Arc;
 use loom::thread;
 
@@ -80,7 +80,7 @@ fn one_leaves<P: Protocol>(wrong: Wrong) {
 }
 
 fn explore_with_the_kernels_fences(preemptions: usize, model: fn(Wrong), wrong: Wrong) {
-    let _by_kernel = ByKernel::new();
+    let _by_kernel = KernelFences::new();
     explore(preemptions, move || model(wrong));
 }
 

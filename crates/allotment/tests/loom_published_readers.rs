@@ -7,9 +7,9 @@
 
 use core::ptr::NonNull;
 
-use allotment::for_loom::fences::{ByKernel, as_thread};
+use allotment::for_loom::fences::{KernelFences, as_thread};
 use allotment::for_loom::hazard_records::{HazardRecord, HazardRecords, reserve};
-use allotment::for_loom::publication::{FREE, Generation, HazardSlot, Publication, unlink};
+use allotment::for_loom::publication::{FREE_SLOT, Generation, HazardSlot, Publication, unlink};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -76,7 +76,7 @@ struct Written<const WRONG: u8> {
 
 impl<const WRONG: u8> Slots for Written<WRONG> {
     fn make() -> Self {
-        let record = |_| (AtomicU32::new(0), &*Box::leak(Box::new(HazardSlot::new(FREE))));
+        let record = |_| (AtomicU32::new(0), &*Box::leak(Box::new(HazardSlot::new(FREE_SLOT))));
         Self { records: [0, 1].map(record) }
     }
 
@@ -86,7 +86,7 @@ impl<const WRONG: u8> Slots for Written<WRONG> {
                 if owned.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
                     continue;
                 }
-                if WRONG != wrong::ADOPTS_BLINDLY && slot.load(Ordering::Acquire) != FREE {
+                if WRONG != wrong::ADOPTS_BLINDLY && slot.load(Ordering::Acquire) != FREE_SLOT {
                     owned.store(0, Ordering::Release);
                     continue;
                 }
@@ -124,7 +124,7 @@ impl<S: Slots> Model<S> {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             slots: S::make(),
-            writers: Box::leak(Box::new(HazardSlot::new(FREE))),
+            writers: Box::leak(Box::new(HazardSlot::new(FREE_SLOT))),
             publication: Publication::new(generation(0), 0),
             alive: [UnsafeCell::new(true), UnsafeCell::new(true)],
         })
@@ -133,7 +133,7 @@ impl<S: Slots> Model<S> {
     fn read(&self) {
         loop {
             let slot = self.slots.slot();
-            if let Some(generation) = self.publication.enter(slot) {
+            if let Some(generation) = self.publication.announce(slot) {
                 return self.end(slot, generation);
             }
             self.scan();
@@ -145,13 +145,13 @@ impl<S: Slots> Model<S> {
         let value = unsafe { generation.as_ref() }.value;
         // SAFETY: announced; loom fails the model if it ends meanwhile.
         assert!(self.alive[value].with(|alive| unsafe { *alive }), "what is read has not ended");
-        if self.publication.leave(slot, generation) {
+        if self.publication.withdraw(slot, generation) {
             self.scan();
         }
     }
 
     fn publish(&self) {
-        let current = self.publication.enter(self.writers).expect("no other thread publishes");
+        let current = self.publication.announce(self.writers).expect("no other thread publishes");
         // SAFETY: announced; only this thread has the new one.
         assert!(unsafe { self.publication.replace(current, generation(1), || ()) });
         self.end(self.writers, current);
@@ -215,6 +215,6 @@ fn a_record_that_is_given_up_before_its_slot_is_reserved_loses_what_is_read() {
 #[should_panic(expected = "Concurrent read and write")]
 fn a_slot_that_is_reserved_relaxed_lets_a_generation_end_beside_its_reader() {
     // In loom, two full fences order more than they must.
-    let _by_kernel = ByKernel::new();
+    let _by_kernel = KernelFences::new();
     two_threads_at_their_end::<Written<{ wrong::RESERVES_RELAXED }>>();
 }

@@ -6,7 +6,7 @@
 //! in their order.
 #![cfg(loom)]
 
-use allotment::for_loom::lifo::{Lifo, Links, NIL};
+use allotment::for_loom::index_stack::{IndexStack, Links, NIL};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use loom::thread;
@@ -16,7 +16,7 @@ use loom_support::{Gate, explore};
 
 struct Record {
     gate: Gate,
-    free: Lifo,
+    free: IndexStack,
     next: AtomicU32,
     state: AtomicU64,
     name: [AtomicU64; 2],
@@ -74,7 +74,7 @@ fn changes_hands_while_a_report_reads(fenced: bool) {
     explore(3, move || {
         let record = Arc::new(Record {
             gate: Gate::new(),
-            free: Lifo::new(),
+            free: IndexStack::new(),
             next: AtomicU32::new(NIL),
             state: AtomicU64::new(0),
             name: [AtomicU64::new(0), AtomicU64::new(0)],

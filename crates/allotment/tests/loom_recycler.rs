@@ -1,4 +1,4 @@
-//! Models of the recycler (`src/memory/recycler.rs`), explored by loom; `.ci/loom` runs them.
+//! Models of the recycler (`src/memory/chunk_cache.rs`), explored by loom; `.ci/loom` runs them.
 //!
 //! The cache is the one that ships, on a table that the test provides. Loom checks each access to a
 //! chunk, so the model fails if a chunk has two owners at the same time, or an owner after it was
@@ -11,9 +11,9 @@ use core::sync::atomic::AtomicU64 as PlainU64;
 use core::sync::atomic::AtomicUsize as PlainUsize;
 
 use allotment::Release;
+use allotment::for_loom::chunk_cache::{Backing, ChunkCache, Mappings, WarmChunk};
+use allotment::for_loom::index_stack::{IndexStack, Links, NIL};
 use allotment::for_loom::layout::class_size;
-use allotment::for_loom::lifo::{Lifo, Links, NIL};
-use allotment::for_loom::recycler::{Backing, ChunkCache, Mappings, WarmChunk};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -90,15 +90,15 @@ impl Links for Table {
 }
 
 impl Mappings for Table {
-    fn start(&self, link: u32) -> NonNull<u8> {
-        let start = self.start[link as usize].load(Ordering::Relaxed);
+    fn start(&self, mapping: u32) -> NonNull<u8> {
+        let start = self.start[mapping as usize].load(Ordering::Relaxed);
         NonNull::without_provenance(
-            NonZeroUsize::new(start).expect("a link in use names a mapping"),
+            NonZeroUsize::new(start).expect("a number in use names a mapping"),
         )
     }
 
-    fn set_start(&self, link: u32, start: NonNull<u8>) {
-        self.start[link as usize].store(start.addr().get(), Ordering::Relaxed);
+    fn set_start(&self, mapping: u32, start: NonNull<u8>) {
+        self.start[mapping as usize].store(start.addr().get(), Ordering::Relaxed);
     }
 
     fn capacity(&self) -> u32 {
@@ -140,12 +140,12 @@ impl Links for SharedTable {
 }
 
 impl Mappings for SharedTable {
-    fn start(&self, link: u32) -> NonNull<u8> {
-        self.0.start(link)
+    fn start(&self, mapping: u32) -> NonNull<u8> {
+        self.0.start(mapping)
     }
 
-    fn set_start(&self, link: u32, start: NonNull<u8>) {
-        self.0.set_start(link, start);
+    fn set_start(&self, mapping: u32, start: NonNull<u8>) {
+        self.0.set_start(mapping, start);
     }
 
     fn capacity(&self) -> u32 {
@@ -163,8 +163,8 @@ impl Mappings for SharedTable {
 }
 
 impl House {
-    fn new(links: u32) -> Arc<Self> {
-        let table = SharedTable(std::sync::Arc::new(Table::new(links)));
+    fn new(mappings: u32) -> Arc<Self> {
+        let table = SharedTable(std::sync::Arc::new(Table::new(mappings)));
         let house = Self { cache: ChunkCache::new(table.clone()), table };
         // Without decay, unless a model sets another policy.
         house.cache.set_policy(Release::Keep(usize::MAX));
@@ -176,7 +176,7 @@ impl House {
         self.table.gate.pass();
         let warm = self.cache.take(Backing::Pages, SIZE).unwrap_or_else(|| {
             let start = self.table.map();
-            WarmChunk { start, link: self.cache.link(start, SIZE) }
+            WarmChunk { start, mapping: self.cache.add_mapping(start, SIZE) }
         });
         self.table.with_chunk(warm.start, |chunk| chunk.written = mark);
         self.within_limit();
@@ -312,7 +312,7 @@ fn two_trims_at_once_unmap_each_chunk_once() {
 }
 
 #[test]
-fn a_link_names_one_chunk_at_a_time_when_there_are_few() {
+fn a_mapping_number_names_one_chunk_at_a_time_when_there_are_few() {
     explore(3, || {
         let house = House::new(1);
         let threads: Vec<_> = (0..2)
@@ -320,15 +320,15 @@ fn a_link_names_one_chunk_at_a_time_when_there_are_few() {
                 let house = Arc::clone(&house);
                 thread::spawn(move || {
                     let chunk = house.take(mark);
-                    let linked = chunk.link != NIL;
-                    if linked {
-                        assert_eq!(house.table.start(chunk.link), chunk.start);
+                    let numbered = chunk.mapping != NIL;
+                    if numbered {
+                        assert_eq!(house.table.start(chunk.mapping), chunk.start);
                     }
                     let unmapped = house.give(&[chunk]);
                     assert_eq!(
                         unmapped,
-                        usize::from(!linked),
-                        "a chunk without a link has no place"
+                        usize::from(!numbered),
+                        "a chunk without a mapping number has no place"
                     );
                 })
             })
@@ -341,7 +341,7 @@ fn a_link_names_one_chunk_at_a_time_when_there_are_few() {
 }
 
 #[test]
-fn a_link_that_comes_back_with_an_unmapping_names_the_next_chunk() {
+fn a_mapping_number_that_comes_back_with_an_unmapping_names_the_next_chunk() {
     explore(2, || {
         let house = House::new(1);
         let chunk = house.take(1);
@@ -421,19 +421,19 @@ fn switching_off_is_not_undone_by_the_adaptive_lesson_of_another_thread() {
 
 /// The cache in a few lines. The bytes are reserved before the push or after it.
 struct Small {
-    stack: Lifo,
+    stack: IndexStack,
     cached: AtomicUsize,
     table: Table,
     reserves_first: bool,
 }
 
 impl Small {
-    fn give(&self, link: u32) {
+    fn give(&self, mapping: u32) {
         self.table.gate.pass();
         if self.reserves_first {
             self.cached.fetch_add(SIZE, Ordering::Relaxed);
         }
-        self.stack.push(&self.table, link);
+        self.stack.push(&self.table, mapping);
         if !self.reserves_first {
             self.cached.fetch_add(SIZE, Ordering::Relaxed);
         }
@@ -451,7 +451,7 @@ impl Small {
 fn give_while_another_takes(reserves_first: bool) {
     explore(3, move || {
         let small = Arc::new(Small {
-            stack: Lifo::new(),
+            stack: IndexStack::new(),
             cached: AtomicUsize::new(0),
             table: Table::new(1),
             reserves_first,
@@ -479,15 +479,15 @@ fn bytes_reserved_after_the_push_let_the_count_fall_below_the_stack() {
 #[should_panic(expected = "Causality violation")]
 fn a_trim_that_unmaps_what_it_has_not_taken_meets_a_user() {
     explore(2, || {
-        let shared = Arc::new((Lifo::new(), Table::new(1)));
+        let shared = Arc::new((IndexStack::new(), Table::new(1)));
         let start = shared.1.map();
         shared.1.set_start(0, start);
         shared.0.push(&shared.1, 0);
         let other = Arc::clone(&shared);
         let user = thread::spawn(move || {
             other.1.gate.pass();
-            if let Some(link) = other.0.pop(&other.1) {
-                other.1.with_chunk(other.1.start(link), |chunk| chunk.written = 1);
+            if let Some(mapping) = other.0.pop(&other.1) {
+                other.1.with_chunk(other.1.start(mapping), |chunk| chunk.written = 1);
             }
         });
         let (stack, table) = &*shared;

@@ -1,10 +1,11 @@
-//! Models of the hints of a slab with many pages (`src/slab/hints.rs`), explored by loom; `.ci/loom` runs them.
+//! Models of the hints of a slab with many pages (`src/slab/page_hints.rs`), explored by loom;
+//! `.ci/loom` runs them.
 //!
 //! A list of more than 64 pages has several words, and a summary bit for each word that says whether the word has a
 //! hint. With no thread inside a call, every hint that was set is found once.
 #![cfg(loom)]
 
-use allotment::for_loom::hints::{Hints, LISTS, words_for};
+use allotment::for_loom::page_hints::{LISTS, PageHints, words_for};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::thread;
@@ -46,8 +47,8 @@ impl ModelHints {
         }
     }
 
-    fn hints(&self) -> Hints<'_> {
-        Hints { words: &self.words }
+    fn hints(&self) -> PageHints<'_> {
+        PageHints { words: &self.words }
     }
 
     /// The second word of the list, and the summary word.

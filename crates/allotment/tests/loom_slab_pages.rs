@@ -1,5 +1,6 @@
-//! Models of a slab's pages and hints between threads (`src/slab/page.rs`, `hints.rs` and `page_group.rs`): slots are
-//! freed while pages are put back, released and looked for. Explored by loom; `.ci/loom` runs them.
+//! Models of a slab's pages and hints between threads (`src/slab/page.rs`, `page_hints.rs` and
+//! `page_group.rs`): slots are freed while pages are put back, released and looked for. Explored by
+//! loom; `.ci/loom` runs them.
 //!
 //! At the end of each model, with no thread inside a call, every free slot can be found, no empty page is left
 //! unnoticed, and the memory of each page was given back exactly once, when no thread owned its slots.

@@ -7,7 +7,7 @@
 
 use std::ptr::NonNull;
 
-use allotment::for_loom::lifo::{Lifo, Links, NIL};
+use allotment::for_loom::index_stack::{IndexStack, Links, NIL};
 use allotment::for_loom::references::References;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -49,7 +49,7 @@ struct Registry {
     gate: Gate,
     references: References<ModelSlab>,
     slabs: [ModelSlab; 2],
-    vacant: Lifo,
+    vacant: IndexStack,
     next: AtomicU32,
 }
 
@@ -85,7 +85,7 @@ impl Registry {
             gate: Gate::new(),
             references: References::none(),
             slabs: [UnsafeCell::new(Life::Unmade), UnsafeCell::new(Life::Unmade)],
-            vacant: Lifo::new(),
+            vacant: IndexStack::new(),
             next: AtomicU32::new(NIL),
         });
         registry.register(0);

@@ -1,5 +1,6 @@
-//! Models of a slab's pages between threads (`src/slab/page.rs`, `hints.rs` and `page_group.rs`): pages are released,
-//! kept, stolen from and taken again. Explored by loom; `.ci/loom` runs them.
+//! Models of a slab's pages between threads (`src/slab/page.rs`, `page_hints.rs` and
+//! `page_group.rs`): pages are released, kept, stolen from and taken again. Explored by loom;
+//! `.ci/loom` runs them.
 //!
 //! The memory of a page is cells that loom watches. A page's release makes them unusable, and a new page makes them
 //! usable again, as decommit and commit do. A waiting thread takes slots by `steal`.

@@ -7,9 +7,9 @@
 //! search has to wake it afterwards. As in `loom_slab_waiters.rs`, a waiting thread ends where it would sleep.
 #![cfg(loom)]
 
-use allotment::for_loom::hints::{EMPTY_LIST, Hints, words_for};
 use allotment::for_loom::page::{FreeOutcome, Fullness, PageClaim, PageDescriptor};
 use allotment::for_loom::page_group::{FirstList, PageChange, PageGroup, PageOrigin};
+use allotment::for_loom::page_hints::{EMPTY_LIST, PageHints, words_for};
 use allotment::for_loom::waiters::Waiters;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -67,7 +67,7 @@ impl Pages {
     }
 
     fn group(&self) -> PageGroup<'_, OneLifetime> {
-        PageGroup { pages: &self.pages, hints: Hints { words: &self.hints } }
+        PageGroup { pages: &self.pages, hints: PageHints { words: &self.hints } }
     }
 
     fn wake(&self) {

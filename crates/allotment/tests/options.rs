@@ -53,7 +53,7 @@ fn a_maximum_behind_a_budget_is_a_child_of_it_and_both_limits_hold() {
     let check = |allocator: &str, allocate: Allocate<'_>| {
         let before = budget.used();
         let blocks = blocks_until_refused(allocator, allocate);
-        assert!(blocks * 256 <= budget.cap(), "{allocator}: {blocks} blocks");
+        assert!(blocks * 256 <= budget.limit(), "{allocator}: {blocks} blocks");
         assert!(budget.used() > before, "{allocator} charges the parent");
     };
     // One allocator at a time: each may use the whole budget.

@@ -178,7 +178,7 @@ fn what_a_budget_refuses_comes_from_the_global_heap() {
             assert!(boxes.iter().any(|boxed| in_global(&**boxed)));
             assert!(boxes.iter().zip(0..).all(|(boxed, n)| **boxed == [n; 4]));
             boxes.retain(|boxed| boxed[0] % 3 == 0);
-            assert!(budget.used() <= budget.cap());
+            assert!(budget.used() <= budget.limit());
         });
         drop(pool);
         assert_eq!(budget.used(), 0);

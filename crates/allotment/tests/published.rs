@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, OnceLock};
 
-use allotment::{Published, Reading};
+use allotment::{Published, PublishedGuard};
 use support::child::{self, Child};
 use support::traits::has;
 
@@ -46,7 +46,7 @@ fn a_reader_keeps_what_it_read_and_the_next_one_reads_what_was_published() {
     let counter = Arc::default();
     let published = Published::new(Counted::new(1, &counter));
     let first = published.read();
-    assert_eq!((first.number(), Reading::generation(&first)), (1, 1));
+    assert_eq!((first.number(), PublishedGuard::generation(&first)), (1, 1));
     assert_eq!(published.publish(Counted::new(2, &counter)), 2);
     let second = published.read();
     assert_eq!((first.number(), second.number(), published.generation()), (1, 2, 2));
@@ -190,7 +190,9 @@ fn what_borrows_may_be_published() {
 #[test]
 fn a_published_is_shared_by_threads_and_a_reading_stays_with_its_own() {
     assert!(has!(Published<usize>: Send) && has!(Published<usize>: Sync));
-    assert!(!has!(Reading<'static, usize>: Send) && has!(Reading<'static, usize>: Sync));
+    assert!(
+        !has!(PublishedGuard<'static, usize>: Send) && has!(PublishedGuard<'static, usize>: Sync)
+    );
 }
 
 #[test]
@@ -236,7 +238,7 @@ fn sixteen_threads_read_while_two_publish_and_nothing_ends_early_or_stays() {
                 while writing.load(Ordering::Relaxed) > 0 {
                     round += 1;
                     let reading = published.read();
-                    let generation = Reading::generation(&reading);
+                    let generation = PublishedGuard::generation(&reading);
                     assert!(generation >= before, "generations go on");
                     before = generation;
                     reading.number();
@@ -298,7 +300,7 @@ fn threads_that_come_and_go_leave_nothing_announced() {
 static AT_THE_END: OnceLock<Published<Vec<usize>>> = OnceLock::new();
 
 /// Reads when its thread's values are dropped, and may hold an earlier reading.
-struct ReadsAtTheEnd(Option<Reading<'static, Vec<usize>>>);
+struct ReadsAtTheEnd(Option<PublishedGuard<'static, Vec<usize>>>);
 
 impl Drop for ReadsAtTheEnd {
     fn drop(&mut self) {
@@ -425,7 +427,7 @@ impl Drop for Chained {
         let before = chain.read();
         if self.0 > 0 {
             chain.publish(Chained(self.0 - 1));
-            assert!(chain.generation() > Reading::generation(&before));
+            assert!(chain.generation() > PublishedGuard::generation(&before));
         }
     }
 }

@@ -10,7 +10,7 @@ mod support;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use allotment::{Published, Reading};
+use allotment::{Published, PublishedGuard};
 use support::fork::forked;
 
 /// Counts the live values.
@@ -39,7 +39,7 @@ fn reads_and_publishes<'c>(
     for round in 0..100 {
         let before = published.read();
         let number = published.publish(Value::new(round, living));
-        assert!(number > Reading::generation(&before));
+        assert!(number > PublishedGuard::generation(&before));
         assert_ne!(before.0, usize::MAX, "what is read has not ended");
         assert_eq!(published.read().0, round);
     }

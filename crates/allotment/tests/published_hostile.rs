@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, OnceLock, Weak};
 
-use allotment::{Published, Reading, Sealed};
+use allotment::{Published, PublishedGuard, Sealed};
 use support::child::{self, Child};
 
 /// A value that detects use after its drop, and counts the live values.
@@ -71,7 +71,7 @@ fn readings_among_a_threads_values_stay_when_its_record_is_given_up_and_threads_
     static LIVING: AtomicUsize = AtomicUsize::new(0);
     static CHECKED: AtomicUsize = AtomicUsize::new(0);
     static PUBLISHED: OnceLock<Published<Canary<'static>>> = OnceLock::new();
-    type Kept = Vec<Reading<'static, Canary<'static>>>;
+    type Kept = Vec<PublishedGuard<'static, Canary<'static>>>;
     /// Dropped after the library's own thread-local, which was made later.
     struct Late(RefCell<Kept>);
     impl Drop for Late {

@@ -152,7 +152,7 @@ fn whichever_page_is_refused_nothing_leaks_and_the_next_build_works() {
         let budget = Budget::new(cap);
         let error = strings(&budget).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BudgetExceeded);
-        assert_eq!(budget.used(), 0, "with a cap of {cap}");
+        assert_eq!(budget.used(), 0, "with a limit of {cap}");
         refused += 1;
     }
     assert!(refused > 100);

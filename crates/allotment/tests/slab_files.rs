@@ -32,7 +32,7 @@ fn directory(name: &str) -> Directory {
 fn one_slab_is_in_one_sparse_file_and_its_pages_leave_holes() {
     let directory = directory("holes");
     let path = directory.0.join("slab");
-    let file = Arc::new(File::kept(&path).unwrap());
+    let file = Arc::new(File::create_new(&path).unwrap());
     let slab = words().source(file.clone()).release(Release::AtOnce).build();
     let mut objects = stamped(&slab, 100_000);
     let live = (objects.len() * 64) as u64;
@@ -66,7 +66,7 @@ fn one_slab_is_in_one_sparse_file_and_its_pages_leave_holes() {
 fn slabs_that_share_a_file_share_its_holes() {
     let directory = directory("shared");
     let path = directory.0.join("slabs");
-    let file = Arc::new(File::kept(&path).unwrap());
+    let file = Arc::new(File::create_new(&path).unwrap());
     let mut random = Random::new(3);
     let slabs: Vec<_> = [24, 64, 500, 9000, 3 << 20]
         .into_iter()
@@ -163,7 +163,7 @@ fn with_a_small_disk(test: &str, body: impl FnOnce(&Path)) {
 fn a_full_disk_is_an_error_and_no_signal() {
     with_a_small_disk("a_full_disk_is_an_error_and_no_signal", |disk| {
         fills_up_and_continues(File::in_directory(disk).unwrap(), &[libc::ENOSPC]);
-        fills_up_and_continues(File::kept(&disk.join("kept")).unwrap(), &[libc::ENOSPC]);
+        fills_up_and_continues(File::create_new(&disk.join("kept")).unwrap(), &[libc::ENOSPC]);
     });
 }
 
@@ -177,7 +177,7 @@ fn a_page_whose_blocks_others_took_meanwhile_is_refused_and_no_signal() {
         let stay = objects.split_off(29_000);
         free_many(&slab, objects);
         slab.trim();
-        // The segments still exist, and their blocks do not: another file has them.
+        // The ranges still exist, and their blocks do not: another file has them.
         let mut bytes = 8 << 20;
         let hog = std::fs::File::create(disk.join("hog")).unwrap();
         while bytes > 0 {
@@ -220,15 +220,15 @@ fn a_large_slab_has_few_mappings() {
     let file = || SharedSource::from(File::in_directory(&file_directory()).unwrap());
     let mappings_of_ours: [(SharedSource, usize); 3] =
         [(Mmap::new().into(), 2 << 20), (Mmap::small_pages().into(), 2 << 20), (file(), 2 << 20)];
-    for (source, segment) in mappings_of_ours {
+    for (source, range) in mappings_of_ours {
         for size in [64, 1000, 9000, 300_000, 1_000_000] {
             let bytes = 64 << 20;
             let before = mappings();
             let slab = RawSlab::builder(layout(size, 8)).source(source.clone()).build();
             let slots: Vec<_> = (0..bytes / size).map(|_| slab.alloc()).collect();
             let full = mappings() - before;
-            // What each thread maps, and the segments of a slab that is still small.
-            let most = 2 * bytes / segment + 24;
+            // What each thread maps, and the ranges of a slab that is still small.
+            let most = 2 * bytes / range + 24;
             assert!(full <= most, "{full} mappings for {} of {size}", slots.len());
             let (every_other, rest): (Vec<_>, Vec<_>) =
                 slots.into_iter().enumerate().partition(|(index, _)| index / 8 % 2 == 0);

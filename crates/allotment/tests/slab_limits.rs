@@ -37,16 +37,16 @@ fn fill(slab: &RawSlab, budget: Option<&Budget>) -> (Vec<Object>, AllocError) {
 #[test]
 fn a_budget_is_never_passed_and_a_refusal_changes_nothing() {
     for hardened in [false, true] {
-        for cap in [0, 1000, 3000, 5000, 10_000, 33_333, 100_000, 1 << 20] {
-            let budget = Budget::new(cap);
+        for limit in [0, 1000, 3000, 5000, 10_000, 33_333, 100_000, 1 << 20] {
+            let budget = Budget::new(limit);
             let Ok(slab) = words().budget(&budget).hardened(hardened).try_build() else {
                 assert_eq!(budget.used(), 0, "no room for the slab itself");
-                assert!(cap < 5000, "a slab takes little");
+                assert!(limit < 5000, "a slab takes little");
                 continue;
             };
             let (objects, error) = fill(&slab, Some(&budget));
             assert_eq!(error.kind(), ErrorKind::BudgetExceeded);
-            assert!(cap < 10_000 || budget.used() > cap / 2, "{} of {cap}", budget.used());
+            assert!(limit < 10_000 || budget.used() > limit / 2, "{} of {limit}", budget.used());
             let count = objects.len();
             free_all(&slab, objects);
             slab::assert_exact(&slab, 0, Some(&budget));
@@ -90,7 +90,7 @@ fn slots_that_are_free_serve_at_the_cap_whatever_they_are_asked_for() {
 }
 
 #[test]
-fn a_thread_that_ended_leaves_its_slots_to_those_at_the_cap() {
+fn a_thread_that_ended_leaves_its_slots_to_those_at_the_limit() {
     let budget = Budget::new(40_000);
     let slab = words().budget(&budget).build();
     let count = std::thread::scope(|scope| {
@@ -208,7 +208,7 @@ fn threads_at_the_cap_never_pass_it_and_lose_nothing() {
         let refused: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
         stop.store(true, Ordering::Relaxed);
         watcher.join().unwrap();
-        assert!(refused > 0, "the cap was met");
+        assert!(refused > 0, "the limit was met");
     });
     slab::assert_exact(&slab, 0, Some(&budget));
     slab::assert_empties(&slab);

@@ -120,7 +120,7 @@ fn threads_that_trim_while_others_grow_cost_no_structures_and_no_objects() {
         }
         let until = Instant::now() + time();
         while Instant::now() < until {
-            // At most half of the cap is live.
+            // At most half of the limit is live.
             let values: Vec<_> = (0..60_000)
                 .map(|_| slab.try_alloc([7; 8]).expect("there is room for it"))
                 .collect();

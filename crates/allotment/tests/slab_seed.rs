@@ -70,7 +70,7 @@ fn a_second_process_maps_a_kept_file_reads_the_objects_and_answers() {
     }
     let directory = Directory::new(test);
     let path = directory.0.join("objects");
-    let file = Arc::new(File::kept(&path).unwrap());
+    let file = Arc::new(File::create_new(&path).unwrap());
     let slab = Slab::<Kept>::builder().source(file.clone()).build();
     let mut objects = Vec::new();
     let mut offsets = Vec::new();

@@ -31,7 +31,7 @@ struct Soaked {
     slab: RawSlab,
     budget: Budget,
     blocks: Option<Arc<Recorder>>,
-    segments: Option<Arc<PagedRecorder>>,
+    ranges: Option<Arc<PagedRecorder>>,
     file: Option<Arc<File>>,
     refused: AtomicU64,
 }
@@ -63,11 +63,11 @@ fn soaked(server: &Budget, index: usize) -> Soaked {
         (40, 8, 500_000),
         (300_000, 4096, 16 << 20),
     ][index];
-    let (mut blocks, mut segments, mut file) = (None, None, None);
+    let (mut blocks, mut ranges, mut file) = (None, None, None);
     let source: SharedSource = match index {
         1 => {
             let made = PagedRecorder::new(Mmap::new(), Refuse::OneIn(23));
-            segments = Some(made.clone());
+            ranges = Some(made.clone());
             made.into()
         }
         2 | 4 => {
@@ -97,7 +97,7 @@ fn soaked(server: &Budget, index: usize) -> Soaked {
         .max_page_bytes(if index % 2 == 0 { 64 << 10 } else { 16 << 10 })
         .hardened(index == 5)
         .build();
-    Soaked { slab, budget, blocks, segments, file, refused: AtomicU64::new(0) }
+    Soaked { slab, budget, blocks, ranges, file, refused: AtomicU64::new(0) }
 }
 
 /// One thread of the soak.
@@ -309,7 +309,7 @@ fn keep_alive(soak: &Soak, time: Duration) {
                 if random.one_in(3) {
                     soaked.slab.set_packing(!soaked.slab.packing());
                 }
-                assert!(soaked.budget.used() <= soaked.budget.cap());
+                assert!(soaked.budget.used() <= soaked.budget.limit());
             }
             if random.one_in(5) {
                 let report = allotment::report();
@@ -352,7 +352,7 @@ fn no_objects_overlap_and_every_byte_is_accounted_for_at_the_end() {
     assert_eq!(passing.used(), 0, "every slab that passed through went with its last object");
     let mut all_refused = 0;
     for (soaked, objects) in slabs.into_iter().zip(objects) {
-        let Soaked { slab, budget, blocks, segments, file, refused } = soaked;
+        let Soaked { slab, budget, blocks, ranges, file, refused } = soaked;
         println!("{} refused, at the end {:?}", refused.load(Ordering::Relaxed), slab.statistics());
         slab::assert_apart(&objects);
         slab::assert_exact(&slab, objects.len(), Some(&budget));
@@ -364,7 +364,7 @@ fn no_objects_overlap_and_every_byte_is_accounted_for_at_the_end() {
         drop(slab);
         assert_eq!(budget.used(), 0);
         assert_eq!(blocks.map_or(0, |blocks| blocks.lent_blocks()), 0);
-        assert_eq!(segments.map_or(0, |segments| segments.lent_ranges()), 0);
+        assert_eq!(ranges.map_or(0, |ranges| ranges.lent_ranges()), 0);
         assert_eq!(file.map_or(0, |file| file.used_bytes()), 0);
     }
     assert_eq!(server.used(), 0);

@@ -274,9 +274,9 @@ fn info<M: Memory>(worker: &mut WorkerContext<'_, M>) -> Result<Reply, Problem> 
         ("sessions_dropped", JsonMember::Whole(sessions.2)),
         ("request_memory", JsonMember::Whole(configuration.request_memory)),
     ];
-    if let Some(limit) = &shared.limit {
-        members.push(("memory_limit", JsonMember::Whole(limit.cap() as u64)));
-        members.push(("memory_used", JsonMember::Whole(limit.used() as u64)));
+    if let Some(budget) = &shared.limit {
+        members.push(("memory_limit", JsonMember::Whole(budget.limit() as u64)));
+        members.push(("memory_used", JsonMember::Whole(budget.used() as u64)));
     }
     object(worker, &members)
 }

@@ -123,20 +123,20 @@ pub fn render<M: Memory, A: Allocator + Copy>(
     for (name, help, value) in counters {
         one(text, name, help, "counter", value)?;
     }
-    if let Some(limit) = &objects.limit {
+    if let Some(budget) = &objects.limit {
         one(
             text,
             "agent_memory_limit_bytes",
             "The limit on all memory, in bytes.",
             "gauge",
-            limit.cap() as u64,
+            budget.limit() as u64,
         )?;
         one(
             text,
             "agent_memory_used_bytes",
             "Bytes used of the memory limit.",
             "gauge",
-            limit.used() as u64,
+            budget.used() as u64,
         )?;
     }
     Ok(())

@@ -55,10 +55,10 @@ inline const Resource *as_same(const Resource &one, const std::pmr::memory_resou
  * it. */
 class budget {
 public:
-    explicit budget(std::size_t cap) : budget_(detail::checked(allot_budget_try_create(cap))) {}
+    explicit budget(std::size_t limit) : budget_(detail::checked(allot_budget_try_create(limit))) {}
     /* A limit inside this one. */
-    budget child(std::size_t cap) const { return budget(handle(detail::checked(allot_budget_try_child(get(), cap)))); }
-    std::size_t cap() const noexcept { return allot_budget_cap(get()); }
+    budget child(std::size_t limit) const { return budget(handle(detail::checked(allot_budget_try_child(get(), limit)))); }
+    std::size_t limit() const noexcept { return allot_budget_limit(get()); }
     std::size_t used() const noexcept { return allot_budget_used(get()); }
     allot_budget *get() const noexcept { return budget_.get(); }
 

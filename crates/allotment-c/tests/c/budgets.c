@@ -8,7 +8,7 @@
 static void a_cap_refuses_what_does_not_fit_and_stays_usable(void)
 {
     allot_budget *budget = allot_budget_create(1 << 20);
-    EXPECT(allot_budget_cap(budget) == 1 << 20 && allot_budget_used(budget) == 0);
+    EXPECT(allot_budget_limit(budget) == 1 << 20 && allot_budget_used(budget) == 0);
     allot_arena *arena = allot_arena_create(&(allot_options){.name = "request", .budget = budget});
     size_t got = 0;
     while (allot_arena_try_alloc(arena, 10000) != NULL) {
@@ -19,7 +19,7 @@ static void a_cap_refuses_what_does_not_fit_and_stays_usable(void)
     EXPECT(got > 200000);
     const allot_error *error = allot_last_error();
     EXPECT(error->kind == ALLOT_BUDGET_EXCEEDED && strcmp(error->name, "request") == 0 && error->requested > 0);
-    EXPECT(strstr(error->message, "raise its cap") != NULL);
+    EXPECT(strstr(error->message, "raise its limit") != NULL);
     EXPECT(allot_arena_statistics(arena).live_bytes == got);
     allot_arena_reset(arena);
     EXPECT(allot_arena_try_alloc(arena, 10000) != NULL);
@@ -33,14 +33,14 @@ static void a_childs_bytes_are_its_parents_too(void)
     allot_budget *server = allot_budget_try_create(1 << 20);
     allot_budget *request = allot_budget_child(server, SIZE_MAX);
     allot_budget *small = allot_budget_try_child(server, 1 << 16);
-    EXPECT(allot_budget_cap(request) == SIZE_MAX);
+    EXPECT(allot_budget_limit(request) == SIZE_MAX);
     allot_free_list *list = allot_free_list_create(100, 4, &(allot_options){.budget = request});
     allot_arena *arena = allot_arena_create(&(allot_options){.budget = small});
     EXPECT(allot_free_list_alloc(list) != NULL && allot_arena_alloc(arena, 100) != NULL);
     EXPECT(allot_budget_used(server) == allot_budget_used(request) + allot_budget_used(small));
     EXPECT(allot_arena_try_alloc(arena, 1 << 17) == NULL && allot_last_error()->kind == ALLOT_BUDGET_EXCEEDED);
     EXPECT(allot_budget_used(server) == allot_budget_used(request) + allot_budget_used(small));
-    /* The parent's cap holds for a child that has none. */
+    /* The parent's limit holds for a child that has none. */
     size_t count = 0;
     while (allot_free_list_try_alloc(list) != NULL)
         count++;

@@ -83,7 +83,7 @@ CLAIM(a_budget_may_be_nothing)
     allot::budget none(0);
     allot::arena arena(allot::options().budget(none));
     THROWS(allot::error, arena.allocate(1));
-    CHECK(none.cap() == 0 && none.used() == 0);
+    CHECK(none.limit() == 0 && none.used() == 0);
 }
 
 CLAIM(containers_stay_as_they_were_when_a_budget_is_used_up)

@@ -257,7 +257,7 @@ CLAIM(a_slab_resource_of_its_own_keeps_to_its_budget_and_its_name)
     allot::own_slab_resource memory(allot::options().name("limited").budget(limit));
     std::pmr::list<long> numbers(&memory);
     THROWS(allot::error, for (;;) numbers.push_back(1));
-    CHECK(limit.used() <= limit.cap() && numbers.size() > 1000);
+    CHECK(limit.used() <= limit.limit() && numbers.size() > 1000);
     CHECK(std::strcmp(allot_last_error()->name, "limited") == 0);
     CHECK(allot::report_text().find("limited") != std::string::npos);
     const std::size_t before = limit.used();

@@ -38,20 +38,20 @@ pub enum ConfigurationProblem {
         /// What was found.
         found: String,
     },
-    /// No maker requested this key.
+    /// No factory requested this key.
     UnknownKey {
         /// The keys that were requested.
         known: Vec<String>,
     },
-    /// There is no maker for this kind of section.
+    /// There is no factory for this kind of section.
     UnknownKind {
-        /// The kinds that have makers.
+        /// The kinds that have factories.
         known: Vec<String>,
     },
     /// Two sections have the same kind and name.
     Duplicate,
-    /// The maker of the object failed.
-    Maker(Box<dyn Error + Send + Sync>),
+    /// The factory of the object failed.
+    Factory(Box<dyn Error + Send + Sync>),
     /// Memory for the read-only objects is not available.
     Memory(AllocError),
 }
@@ -145,7 +145,7 @@ impl fmt::Display for ConfigurationProblem {
             Self::Duplicate => {
                 f.write_str("there is one of this kind and name already: give it another name")
             }
-            Self::Maker(error) => write!(f, "the object could not be made: {error}"),
+            Self::Factory(error) => write!(f, "the object could not be made: {error}"),
             Self::Memory(error) => write!(f, "no memory for the objects: {error}"),
         }
     }
@@ -166,7 +166,7 @@ impl Error for ConfigurationError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self.problem() {
             ConfigurationProblem::Unreadable(error) => Some(error),
-            ConfigurationProblem::Maker(error) => Some(&**error),
+            ConfigurationProblem::Factory(error) => Some(&**error),
             ConfigurationProblem::Memory(error) => Some(error),
             _ => None,
         }

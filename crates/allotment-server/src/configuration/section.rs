@@ -56,7 +56,7 @@ impl Section {
         self.entries.push(KeyValue { key: key.into(), value, line });
     }
 
-    /// Returns the kind, which selects the maker of the object.
+    /// Returns the kind, which selects the factory of the object.
     #[must_use]
     pub fn kind(&self) -> &str {
         &self.kind
@@ -134,7 +134,7 @@ impl Section {
         }
     }
 
-    /// Makes an error about a key's value, for a maker whose requirements go beyond the value's
+    /// Makes an error about a key's value, for a factory whose requirements go beyond the value's
     /// type.
     #[must_use]
     pub fn wrong_value(&self, key: &str, wanted: &str) -> ConfigurationError {

@@ -9,7 +9,7 @@ use super::chunk_header::{end_of, first_of};
 use super::raw::{MAX_MIN_ALIGN, RawArena, unlikely};
 use crate::error::{AllocError, ErrorKind, OnFailure};
 use crate::memory::layout::align_up;
-use crate::memory::word::{self, MAX_STEP};
+use crate::memory::position_word::{self, MAX_STEP};
 
 impl RawArena {
     /// Memory for one object. If `layout.size() == 0`, an aligned address without memory.
@@ -39,22 +39,22 @@ impl RawArena {
             return None;
         }
         let record = self.record();
-        let before = record.word.get();
+        let before = record.position_word.get();
         let base = self.base.get();
-        let mut start = word::offset(before);
-        let mut after = before + word::object(size, MIN_ALIGN);
+        let mut start = position_word::offset(before);
+        let mut after = before + position_word::object(size, MIN_ALIGN);
         if align > MIN_ALIGN {
             // The base is a multiple of 16. For a larger alignment, use the address.
             let known = if align <= MAX_MIN_ALIGN { start } else { base.addr() + start };
             let padding = known.wrapping_neg() & (align - 1);
             start += padding;
-            after += word::padding(padding);
+            after += position_word::padding(padding);
         }
         if after >= self.limit.get() {
             unlikely();
             return None;
         }
-        record.word.set(after);
+        record.position_word.set(after);
         // SAFETY: the object ends at the new offset, inside the window (invariant 3). So `start`
         // lies in the chunk that `base` points into, and a base is never null.
         Some(unsafe { NonNull::new_unchecked(base.add(start)) })

@@ -1,11 +1,11 @@
 //! Options of an arena.
 
-use super::checked::CheckedObjects;
+use super::checked::ArenaLedger;
 use super::raw::{ArenaChecks, RawArena};
 use super::retain::Retain;
 use super::settings::ArenaSettings;
 use super::typed::Arena;
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 use crate::options::common_options;
 use crate::statistics::{AllocatorKind, Record};
 
@@ -86,7 +86,7 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
     /// If the name is too long, or the hint overflows, or the source or the budget refuses the
     /// first chunk.
     pub fn try_build(self) -> Result<Arena<MIN_ALIGN>, AllocError> {
-        self.build_or::<Report>()
+        self.build_or::<ReturnError>()
     }
 
     fn build_or<F: OnFailure>(self) -> Result<Arena<MIN_ALIGN>, F::Error> {
@@ -106,7 +106,7 @@ impl RawArena {
             Some(settings) => (settings.hardened, settings.name.as_deref()),
             None => (false, None),
         };
-        let checks = CheckedObjects::wanted(hardened, name);
+        let checks = ArenaLedger::new_if_checked(hardened, name);
         let checks = checks.map(|checks| -> Box<dyn ArenaChecks> { checks });
         let record = Record::acquire(AllocatorKind::Arena, name)?;
         let arena = Self::empty(hint, record, checks, settings);

@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 
 use super::typed::Arena;
 use crate::collections::BlockSource;
-use crate::error::{Abort, AllocError, ErrorKind, OnFailure, Report, always};
+use crate::error::{Abort, AllocError, ErrorKind, OnFailure, ReturnError, always};
 
 /// The alignment of memory for callers that give none.
 const DEFAULT_ALIGN: usize = 16;
@@ -50,7 +50,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// As [`try_alloc`](Self::try_alloc).
     #[inline]
     pub fn try_alloc_layout(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        self.raw.alloc::<Report, MIN_ALIGN>(layout)
+        self.raw.alloc::<ReturnError, MIN_ALIGN>(layout)
     }
 
     /// Allocates zeroed memory of this layout.
@@ -69,7 +69,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// As [`try_alloc`](Self::try_alloc).
     #[inline]
     pub fn try_alloc_layout_zeroed(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        self.zeroed_or::<Report>(layout)
+        self.zeroed_or::<ReturnError>(layout)
     }
 
     /// Allocates `count * size` zeroed bytes with an alignment of 16, like calloc.
@@ -86,7 +86,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// [`ErrorKind::SizeOverflow`] if the product overflows; otherwise as
     /// [`try_alloc`](Self::try_alloc).
     pub fn try_calloc(&self, count: usize, size: usize) -> Result<&mut [u8], AllocError> {
-        self.calloc_or::<Report>(count, size)
+        self.calloc_or::<ReturnError>(count, size)
     }
 
     /// Allocates memory of a size and an alignment that come from elsewhere and may be invalid.
@@ -150,7 +150,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         new: Layout,
     ) -> Result<NonNull<u8>, AllocError> {
         // SAFETY: guaranteed by the caller.
-        unsafe { self.raw.grow::<Report, MIN_ALIGN>(object, old, new) }
+        unsafe { self.raw.grow::<ReturnError, MIN_ALIGN>(object, old, new) }
     }
 
     /// Makes an object smaller. It stays in place unless it has to move for a larger alignment. If
@@ -171,7 +171,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         new: Layout,
     ) -> Result<NonNull<u8>, AllocError> {
         // SAFETY: guaranteed by the caller.
-        unsafe { self.raw.shrink::<Report, MIN_ALIGN>(object, old, new) }
+        unsafe { self.raw.shrink::<ReturnError, MIN_ALIGN>(object, old, new) }
     }
 }
 
@@ -186,7 +186,7 @@ unsafe impl<const MIN_ALIGN: usize> BlockSource for &Arena<MIN_ALIGN> {
 
     #[inline]
     fn alloc_zeroed(self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        self.zeroed_or::<Report>(layout)
+        self.zeroed_or::<ReturnError>(layout)
     }
 
     #[inline]

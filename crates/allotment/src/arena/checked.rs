@@ -29,15 +29,15 @@ use crate::statistics::{AllocatorKind, Record};
 
 /// What a checked arena records in addition to its chunks.
 #[derive(Debug)]
-pub(super) struct CheckedObjects {
+pub(super) struct ArenaLedger {
     ledger: Ledger,
     order: RefCell<Vec<(usize, u64)>>,
 }
 
-impl CheckedObjects {
+impl ArenaLedger {
     /// The records of an arena, or `None` if there is no reason to check it.
-    pub(super) fn wanted(hardened: bool, name: Option<&str>) -> Option<Box<Self>> {
-        let ledger = *Ledger::wanted(hardened, AllocatorKind::Arena, name, 0)?;
+    pub(super) fn new_if_checked(hardened: bool, name: Option<&str>) -> Option<Box<Self>> {
+        let ledger = *Ledger::new_if_checked(hardened, AllocatorKind::Arena, name, 0)?;
         Some(Box::new(Self { ledger, order: RefCell::default() }))
     }
 
@@ -105,7 +105,7 @@ impl CheckedAllocator for RawArena {
     }
 }
 
-impl ArenaChecks for CheckedObjects {
+impl ArenaChecks for ArenaLedger {
     fn has_no_chunks(&self) -> bool {
         self.ledger.is_passthrough()
     }
@@ -133,14 +133,14 @@ impl ArenaChecks for CheckedObjects {
         self.ledger.chunk_released(start, size, registered);
     }
 
-    fn now_free(&self, start: *mut u8, len: usize) {
+    fn fill_free(&self, start: *mut u8, len: usize) {
         if let Some(start) = NonNull::new(start).filter(|_| len > 0) {
             // SAFETY: free bytes of a chunk that the arena holds (invariant 4 of `raw.rs`).
             unsafe { self.ledger.fill_free(start, len) };
         }
     }
 
-    fn still_free(&self, start: *mut u8, len: usize) {
+    fn check_free(&self, start: *mut u8, len: usize) {
         if let Some(start) = NonNull::new(start) {
             self.ledger.check_free(start, len, Misuse::WriteAfterReset, len);
         }
@@ -178,7 +178,7 @@ impl ArenaChecks for CheckedObjects {
                 unsafe { self.ledger.free_malloc_block(arena, found.start, found.layout) };
             } else {
                 self.check_zone(&found);
-                self.now_free(found.start.as_ptr(), size);
+                self.fill_free(found.start.as_ptr(), size);
             }
         } else if arena.in_scope(object) {
             tools::forbid(object, size);

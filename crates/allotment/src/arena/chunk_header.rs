@@ -18,7 +18,7 @@ pub(super) struct ArenaChunkHeader {
     pub prev: *mut ArenaChunkHeader,
     pub size: usize,
     pub align: usize,
-    pub link: u32,
+    pub mapping: u32,
 }
 
 pub(super) const HEADER: usize = size_of::<ArenaChunkHeader>();

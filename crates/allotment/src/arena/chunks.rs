@@ -55,19 +55,19 @@ impl RawArena {
         if let Some(chunk) = self.take_spare_chunk(need) {
             return Ok((chunk, false));
         }
-        let supply = self.chunk_supply();
-        let taken = supply.take(need, self.growth_size.get())?;
+        let chunk_source = self.chunk_source();
+        let taken = chunk_source.take(need, self.growth_size.get())?;
         let size = taken.size;
         if let Some(checks) = self.checks() {
             let registered = self.segment_unit() > 1;
             if let Err(error) = checks.chunk_taken(self.record(), taken.start, size, registered) {
-                supply.return_unused(taken);
+                chunk_source.return_unused(taken);
                 return Err(error);
             }
         }
         let chunk = taken.start.cast::<ArenaChunkHeader>();
-        let (align, link) = (taken.align, taken.link);
-        let header = ArenaChunkHeader { prev: self.newest.get(), size, align, link };
+        let (align, mapping) = (taken.align, taken.mapping);
+        let header = ArenaChunkHeader { prev: self.newest.get(), size, align, mapping };
         // SAFETY: the chunk is the arena's, has at least `need > HEADER` bytes, and is aligned to a
         // cache line or more.
         unsafe { chunk.write(header) };
@@ -76,7 +76,7 @@ impl RawArena {
             self.growth_size.set(size);
         }
         let record = self.record();
-        record.hold(size);
+        record.add_held_bytes(size);
         record.chunks.add(1);
         if taken.recycled {
             record.recycled_chunks.add(1);
@@ -87,7 +87,7 @@ impl RawArena {
     }
 
     /// Where chunks come from, and on which terms.
-    fn chunk_supply(&self) -> ChunkSource<'_> {
+    fn chunk_source(&self) -> ChunkSource<'_> {
         let settings = self.settings();
         ChunkSource {
             source: &settings.source,
@@ -158,7 +158,7 @@ impl RawArena {
                 while let Some(chunk) = NonNull::new(next) {
                     // SAFETY: as above.
                     let (prev, size) = unsafe { (chunk.as_ref().prev, chunk.as_ref().size) };
-                    checks.now_free(first_of(chunk).as_ptr(), size - HEADER);
+                    checks.fill_free(first_of(chunk).as_ptr(), size - HEADER);
                     next = prev;
                 }
             }
@@ -168,13 +168,13 @@ impl RawArena {
     /// For checked arenas: checks the bytes that no object has had after the last reset or rewind.
     pub(super) fn check_free_bytes(&self, checks: &dyn ArenaChecks) {
         if !self.current.get().is_null() {
-            checks.still_free(self.pos(), self.left_in_current());
+            checks.check_free(self.pos(), self.left_in_current());
         }
         let mut next = self.spare_chunks.get();
         while let Some(chunk) = NonNull::new(next) {
             // SAFETY: a chunk of this arena (invariant 1).
             let (prev, size) = unsafe { (chunk.as_ref().prev, chunk.as_ref().size) };
-            checks.still_free(first_of(chunk).as_ptr(), size - HEADER);
+            checks.check_free(first_of(chunk).as_ptr(), size - HEADER);
             next = prev;
         }
     }
@@ -185,7 +185,7 @@ impl RawArena {
             Retain::Nothing => (0, 0),
             Retain::UpTo(bytes) => (bytes, usize::MAX),
             Retain::Newest => {
-                let unit = self.chunk_supply().unit();
+                let unit = self.chunk_source().unit();
                 let hinted =
                     hinted_chunk_bytes(self.hint).and_then(|need| next_chunk(need, 0, unit));
                 let least = hinted.filter(|_| self.hint > 0).unwrap_or(MIN_CHUNK).max(unit);
@@ -226,15 +226,15 @@ impl RawArena {
         let mut chunk = first;
         let mut count = 0;
         while chunk != stop {
-            // SAFETY: the header is read before its chunk is released. Size, alignment and link
-            // are those with which it was taken.
+            // SAFETY: the header is read before its chunk is released. Size, alignment and mapping
+            // number are those with which it was taken.
             unsafe {
-                let ArenaChunkHeader { prev, size, align, link } = chunk.read();
+                let ArenaChunkHeader { prev, size, align, mapping } = chunk.read();
                 let start = NonNull::new_unchecked(chunk.cast::<u8>());
                 if let Some(checks) = self.checks() {
                     checks.chunk_released(start, size, self.segment_unit() > 1);
                 }
-                batch.add(start, size, align, link);
+                batch.add(start, size, align, mapping);
                 chunk = prev;
             }
             count += 1;

@@ -27,7 +27,7 @@
 //! | `vec`, `string` | a vector and a string in an arena |
 //! | `slices`, `bytes` | `Arena`'s calls for strings and slices, and for raw layouts |
 //! | `scope` | scopes and marks |
-//! | `frozen` | the memory layout that C code relies on |
+//! | `c_layout` | the memory layout that C code relies on |
 
 #![allow(clippy::mut_from_ref, reason = "each call of an arena lends other memory")]
 
@@ -35,10 +35,10 @@ mod alloc;
 mod boxed;
 mod builder;
 mod bytes;
+mod c_layout;
 mod checked;
 mod chunk_header;
 mod chunks;
-mod frozen;
 mod position;
 mod raw;
 mod resize;

@@ -14,9 +14,9 @@
 //! ```
 //!
 //! An allocation moves `pos = base + offset(word)`. It adds a constant to the record's word, which
-//! holds the offset together with the number and the bytes of the objects (memory/word.rs), and
-//! compares the sum with `limit`. When the window is full, the word is added to the counters and
-//! the next window is opened after it.
+//! holds the offset together with the number and the bytes of the objects
+//! (memory/position_word.rs), and compares the sum with `limit`. When the window is full, the word
+//! is added to the counters and the next window is opened after it.
 //!
 //! # Invariants
 //!
@@ -56,8 +56,8 @@ use super::position::OpenScope;
 use super::settings::ArenaSettings;
 use crate::error::AllocError;
 use crate::memory::layout::align_up;
+use crate::memory::position_word::{self, WINDOW};
 use crate::memory::source::SharedSource;
-use crate::memory::word::{self, WINDOW};
 use crate::statistics::Record;
 
 /// The largest minimum alignment. Every window's base and every chunk's end have this alignment.
@@ -66,7 +66,7 @@ pub(crate) const MAX_MIN_ALIGN: usize = 16;
 /// The base while there is no chunk. The window is empty then, so this address is never accessed.
 pub(super) const DANGLING: *mut u8 = ptr::without_provenance_mut(MAX_MIN_ALIGN);
 
-/// The state of an arena. The fast path, here and in C (`frozen.rs`), uses its first three words
+/// The state of an arena. The fast path, here and in C (`c_layout.rs`), uses its first three words
 /// and the first word of the record.
 #[derive(Debug)]
 #[repr(C)]
@@ -122,10 +122,10 @@ pub(super) trait ArenaChecks: Debug {
     fn chunk_released(&self, start: NonNull<u8>, size: usize, registered: bool);
 
     /// Marks bytes of a chunk as belonging to no object.
-    fn now_free(&self, start: *mut u8, len: usize);
+    fn fill_free(&self, start: *mut u8, len: usize);
 
     /// Checks, before free bytes of a chunk are given up, that no stray write changed them.
-    fn still_free(&self, start: *mut u8, len: usize);
+    fn check_free(&self, start: *mut u8, len: usize);
 
     /// Memory for one object. The size must not be zero.
     fn alloc(&self, arena: &RawArena, layout: Layout) -> Result<NonNull<u8>, AllocError>;
@@ -205,7 +205,7 @@ impl RawArena {
     /// Where the next object begins.
     #[inline]
     pub(super) fn pos(&self) -> *mut u8 {
-        self.base.get().wrapping_add(word::offset(self.record.word.get()))
+        self.base.get().wrapping_add(position_word::offset(self.record.position_word.get()))
     }
 
     /// The free bytes after `pos`.
@@ -238,27 +238,27 @@ impl RawArena {
 
     /// Adds the word to the counters and clears it. The caller must open a window next.
     pub(super) fn fold(&self) {
-        let word = self.record.word.get();
-        self.record.word.set(0);
-        self.count(word::objects(word), word::bytes(word));
+        let word = self.record.position_word.get();
+        self.record.position_word.set(0);
+        self.count(position_word::objects(word), position_word::bytes(word));
     }
 
     /// Opens a window in this chunk at the address `from`, rounded up to 16. The word must be 0.
     pub(super) fn open_window(&self, chunk: NonNull<ArenaChunkHeader>, from: usize) {
         let end = end_of(chunk).addr().get();
         let base = align_up(from, MAX_MIN_ALIGN);
-        debug_assert!(base <= end && self.record.word.get() == 0);
+        debug_assert!(base <= end && self.record.position_word.get() == 0);
         self.current.set(chunk.as_ptr());
         self.before_window.set(ptr::null_mut());
         // Use the chunk's provenance. That of a caller's pointer may reach only one object.
         self.base.set(chunk.as_ptr().cast::<u8>().with_addr(base));
         let window = (end - base).min(WINDOW);
-        self.limit.set(if self.checks.is_some() { 0 } else { word::limit(window) });
+        self.limit.set(if self.checks.is_some() { 0 } else { position_word::limit(window) });
     }
 
     /// Closes the window: no chunk is current.
     pub(super) fn close_window(&self) {
-        self.record.word.set(0);
+        self.record.position_word.set(0);
         self.current.set(ptr::null_mut());
         self.before_window.set(ptr::null_mut());
         self.base.set(DANGLING);
@@ -267,7 +267,7 @@ impl RawArena {
 
     /// The current window, for [`restore_window`](Self::restore_window).
     pub(super) fn window(&self) -> (*mut u8, u64) {
-        (self.base.get(), self.record.word.get())
+        (self.base.get(), self.record.position_word.get())
     }
 
     /// Opens a window again in its former state.
@@ -276,9 +276,9 @@ impl RawArena {
         chunk: NonNull<ArenaChunkHeader>,
         (base, word): (*mut u8, u64),
     ) {
-        self.record.word.set(0);
+        self.record.position_word.set(0);
         self.open_window(chunk, base.addr());
-        self.record.word.set(word);
+        self.record.position_word.set(word);
     }
 
     /// For checked arenas: moves `pos` up by `bytes`, a multiple of 16 that the chunk has left.

@@ -10,7 +10,7 @@ use super::chunk_header::end_of;
 use super::raw::RawArena;
 use crate::error::OnFailure;
 use crate::memory::layout::align_up;
-use crate::memory::word::{self, MAX_STEP};
+use crate::memory::position_word::{self, MAX_STEP};
 
 /// Whether an object is the last one, so that its end can still move.
 enum LastObject {
@@ -26,9 +26,13 @@ impl RawArena {
     fn last(&self, object: NonNull<u8>, size: usize, min_align: usize) -> LastObject {
         let (start, base) = (object.addr().get(), self.base.get().addr());
         let end = align_up(start + size, min_align);
-        let word = self.record().word.get();
+        let word = self.record().position_word.get();
         if start >= base {
-            if end == base + word::offset(word) { LastObject::InWindow } else { LastObject::No }
+            if end == base + position_word::offset(word) {
+                LastObject::InWindow
+            } else {
+                LastObject::No
+            }
         } else if word == 0 && object.as_ptr().addr() == self.before_window.get().addr() {
             LastObject::BeforeWindow
         } else {
@@ -53,11 +57,11 @@ impl RawArena {
         match self.last(object, old, MIN_ALIGN) {
             LastObject::No => return false,
             LastObject::InWindow => {
-                let before = record.word.get() - word::object(old, MIN_ALIGN);
+                let before = record.position_word.get() - position_word::object(old, MIN_ALIGN);
                 if new <= MAX_STEP {
-                    let after = before + word::object(new, MIN_ALIGN);
+                    let after = before + position_word::object(new, MIN_ALIGN);
                     if after < self.limit.get() {
-                        record.word.set(after);
+                        record.position_word.set(after);
                         return true;
                     }
                 }
@@ -81,7 +85,9 @@ impl RawArena {
             return false;
         }
         if object.as_ptr() >= self.base.get() {
-            self.record().word.set(self.record().word.get() - word::object(old, MIN_ALIGN));
+            self.record()
+                .position_word
+                .set(self.record().position_word.get() - position_word::object(old, MIN_ALIGN));
             self.place_before_window(current, object, new);
         } else {
             self.record().live_bytes.add((new as u64).wrapping_sub(old as u64));
@@ -111,8 +117,9 @@ impl RawArena {
         }
         match self.last(object, size, MIN_ALIGN) {
             LastObject::InWindow => {
-                let word = self.record().word.get() - word::object(size, MIN_ALIGN);
-                return self.record().word.set(word);
+                let word =
+                    self.record().position_word.get() - position_word::object(size, MIN_ALIGN);
+                return self.record().position_word.set(word);
             }
             LastObject::BeforeWindow => {
                 if let Some(current) = NonNull::new(self.current.get()) {
@@ -188,7 +195,9 @@ impl RawArena {
                 if self.base.get().addr() <= address.get() && address.get() < self.pos().addr() {
                     // The object is counted in the word, and may be the last one again when it is
                     // freed (invariant 7).
-                    self.record().word.set(word::shrunk(self.record().word.get(), difference));
+                    self.record()
+                        .position_word
+                        .set(position_word::shrunk(self.record().position_word.get(), difference));
                 } else {
                     self.record().live_bytes.sub(difference);
                 }

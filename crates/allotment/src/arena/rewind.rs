@@ -108,7 +108,7 @@ impl RawArena {
         record.wasted_bytes.set(position.wasted_bytes);
         self.scope.set(position.outer);
         if let Some(checks) = self.checks() {
-            checks.now_free(self.pos(), self.left_in_current());
+            checks.fill_free(self.pos(), self.left_in_current());
         }
     }
 
@@ -147,7 +147,7 @@ impl RawArena {
             }
         }
         let record = self.record();
-        record.word.set(0);
+        record.position_word.set(0);
         record.live_objects.set(0);
         record.live_bytes.set(0);
         record.wasted_bytes.set(0);

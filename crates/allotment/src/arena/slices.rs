@@ -15,7 +15,7 @@ use super::boxed::ArenaBox;
 use super::raw::RawArena;
 use super::typed::{Arena, NoDrop};
 use super::vec::ArenaVec;
-use crate::error::{Abort, AllocError, ErrorKind, OnFailure, Report, always};
+use crate::error::{Abort, AllocError, ErrorKind, OnFailure, ReturnError, always};
 
 /// A slice that is being filled. If making a value unwinds or fails, the drop of this guard drops
 /// the values made so far and frees the memory.
@@ -120,7 +120,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// As [`try_alloc`](Self::try_alloc).
     #[inline]
     pub fn try_alloc_str(&self, text: &str) -> Result<&mut str, AllocError> {
-        self.str_or::<Report>(text)
+        self.str_or::<ReturnError>(text)
     }
 
     /// Copies a C string, including its nul.
@@ -138,7 +138,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// As [`try_alloc`](Self::try_alloc).
     #[inline]
     pub fn try_alloc_c_str(&self, text: &CStr) -> Result<&CStr, AllocError> {
-        self.c_str_or::<Report>(text)
+        self.c_str_or::<ReturnError>(text)
     }
 
     /// Copies a slice, like memdup. An empty slice takes no memory.
@@ -156,7 +156,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// As [`try_alloc`](Self::try_alloc).
     #[inline]
     pub fn try_alloc_slice_copy<T: Copy>(&self, values: &[T]) -> Result<&mut [T], AllocError> {
-        self.copy_or::<Report, T>(values)
+        self.copy_or::<ReturnError, T>(values)
     }
 
     /// Clones a slice. If a clone panics, the clones made before it are dropped and the memory is
@@ -176,7 +176,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// As [`try_alloc`](Self::try_alloc).
     pub fn try_alloc_slice_clone<T: Clone>(&self, values: &[T]) -> Result<&mut [T], AllocError> {
         const { NoDrop::<T>::CHECK };
-        self.fill_always_or::<Report, T>(values.len(), |index| values[index].clone())
+        self.fill_always_or::<ReturnError, T>(values.len(), |index| values[index].clone())
     }
 
     /// Makes a slice of `len` values; `make` gets the index of each. If `make` panics, the values
@@ -200,7 +200,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         make: impl FnMut(usize) -> T,
     ) -> Result<&mut [T], AllocError> {
         const { NoDrop::<T>::CHECK };
-        self.fill_always_or::<Report, T>(len, make)
+        self.fill_always_or::<ReturnError, T>(len, make)
     }
 
     /// Makes a slice of `len` values with a fallible `make`. The first error of `make` is returned,
@@ -214,7 +214,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         make: impl FnMut(usize) -> Result<T, E>,
     ) -> Result<Result<&mut [T], E>, AllocError> {
         const { NoDrop::<T>::CHECK };
-        self.fill_or::<Report, T, E>(len, make)
+        self.fill_or::<ReturnError, T, E>(len, make)
     }
 
     /// Collects an iterator into a slice. The iterator's size hint need not be right, and the
@@ -272,7 +272,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         len: usize,
         make: impl FnMut(usize) -> T,
     ) -> Result<ArenaBox<'_, [T]>, AllocError> {
-        self.boxed_or::<Report, T>(len, make)
+        self.boxed_or::<ReturnError, T>(len, make)
     }
 
     /// Allocates memory for `len` values, for the caller to fill. Values written there are never
@@ -293,6 +293,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         &self,
         len: usize,
     ) -> Result<&mut [MaybeUninit<T>], AllocError> {
-        self.uninit_slice_or::<Report, T>(len)
+        self.uninit_slice_or::<ReturnError, T>(len)
     }
 }

@@ -15,7 +15,7 @@ use core::ptr::NonNull;
 use super::boxed::ArenaBox;
 use super::builder::ArenaBuilder;
 use super::raw::{MAX_MIN_ALIGN, RawArena, unlikely};
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 use crate::statistics::Statistics;
 
 /// Memory for objects that die together: a position that moves up through chunks.
@@ -229,7 +229,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     #[inline]
     pub fn try_alloc<T>(&self, value: T) -> Result<&mut T, AllocError> {
         const { NoDrop::<T>::CHECK };
-        self.value_or::<Report, T>(value)
+        self.value_or::<ReturnError, T>(value)
     }
 
     /// Allocates memory, then calls `make` to construct the value in it. If `make` panics, the
@@ -253,7 +253,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     #[inline]
     pub fn try_alloc_with<T>(&self, make: impl FnOnce() -> T) -> Result<&mut T, AllocError> {
         const { NoDrop::<T>::CHECK };
-        self.with_or::<Report, T, Infallible>(|| Ok(make())).map(|made| match made {
+        self.with_or::<ReturnError, T, Infallible>(|| Ok(make())).map(|made| match made {
             Ok(value) => value,
         })
     }
@@ -283,7 +283,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         make: impl FnOnce() -> Result<T, E>,
     ) -> Result<Result<&mut T, E>, AllocError> {
         const { NoDrop::<T>::CHECK };
-        self.with_or::<Report, T, E>(make)
+        self.with_or::<ReturnError, T, E>(make)
     }
 
     /// Moves a value into the arena and returns a box that drops it, for types that need drop.
@@ -308,7 +308,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// As [`try_alloc`](Self::try_alloc).
     #[inline]
     pub fn try_alloc_boxed<T>(&self, value: T) -> Result<ArenaBox<'_, T>, AllocError> {
-        self.boxed_value_or::<Report, T>(value)
+        self.boxed_value_or::<ReturnError, T>(value)
     }
 
     #[inline(always)]
@@ -337,7 +337,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// As [`try_alloc`](Self::try_alloc).
     #[inline]
     pub fn try_alloc_undropped<T>(&self, value: T) -> Result<&mut T, AllocError> {
-        self.value_or::<Report, T>(value)
+        self.value_or::<ReturnError, T>(value)
     }
 
     /// Allocates memory for one value, for the caller to fill. A value written there is never
@@ -356,7 +356,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// As [`try_alloc`](Self::try_alloc).
     #[inline]
     pub fn try_alloc_uninit<T>(&self) -> Result<&mut MaybeUninit<T>, AllocError> {
-        self.uninit_or::<Report, T>()
+        self.uninit_or::<ReturnError, T>()
     }
 
     /// Frees everything at once without dropping it, and keeps the chunks that the

@@ -33,10 +33,10 @@ use std::alloc::{GlobalAlloc, System};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::misuse::{Misuse, stop};
+use super::misuse::{Misuse, abort_on_misuse};
 use super::mode::CheckMode;
 use crate::error::{AllocError, ErrorKind};
-use crate::memory::{segments, tools};
+use crate::memory::{segment_map, tools};
 use crate::statistics::{AllocatorKind, Record};
 
 /// Fill byte of free memory in hardened mode.
@@ -59,7 +59,7 @@ pub(crate) trait CheckedAllocator {
 
     /// Notes a malloc block that was just taken. On an error the block is freed.
     fn note_malloc_block(&self, _: NonNull<u8>, bytes: usize) -> Result<(), AllocError> {
-        self.record().hold(bytes);
+        self.record().add_held_bytes(bytes);
         self.record().source_calls.add(1);
         Ok(())
     }
@@ -122,7 +122,7 @@ pub(crate) struct CheckedObject {
 }
 
 #[derive(Debug, Default)]
-struct Objects {
+struct LedgerState {
     by_address: HashMap<usize, CheckedObject>,
     /// The entries that were reserved and are not used yet.
     reserved: usize,
@@ -134,7 +134,7 @@ struct Objects {
     vacant: Vec<Vec<NonNull<u8>>>,
 }
 
-impl Objects {
+impl LedgerState {
     /// Removes the object that was in quarantine longest, if there is one.
     fn pop_quarantined(&mut self) -> Option<CheckedObject> {
         let oldest = self.quarantine.pop_front()?;
@@ -144,14 +144,14 @@ impl Objects {
 
 // SAFETY: the blocks in quarantine and the vacant ones belong to the allocator, not to the threads
 // that freed them.
-unsafe impl Send for Objects {}
+unsafe impl Send for LedgerState {}
 
 /// What a checked allocator records in addition to its chunks.
 pub(crate) struct Ledger {
     mode: CheckMode,
     kind: AllocatorKind,
     name: Option<Box<str>>,
-    objects: Mutex<Objects>,
+    objects: Mutex<LedgerState>,
 }
 
 impl fmt::Debug for Ledger {
@@ -163,14 +163,14 @@ impl fmt::Debug for Ledger {
 impl Ledger {
     /// An empty ledger for an allocator with this many classes of vacant blocks. `None` if there is
     /// no reason to check it.
-    pub(crate) fn wanted(
+    pub(crate) fn new_if_checked(
         hardened: bool,
         kind: AllocatorKind,
         name: Option<&str>,
         classes: usize,
     ) -> Option<Box<Self>> {
-        let mode = CheckMode::wanted(hardened)?;
-        let objects = Objects { vacant: vec![Vec::new(); classes], ..Objects::default() };
+        let mode = CheckMode::of_process(hardened)?;
+        let objects = LedgerState { vacant: vec![Vec::new(); classes], ..LedgerState::default() };
         Some(Box::new(Self { mode, kind, name: name.map(Box::from), objects: Mutex::new(objects) }))
     }
 
@@ -183,7 +183,7 @@ impl Ledger {
         self.mode == CheckMode::Passthrough
     }
 
-    fn objects(&self) -> MutexGuard<'_, Objects> {
+    fn objects(&self) -> MutexGuard<'_, LedgerState> {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -313,7 +313,7 @@ impl Ledger {
 
     fn find(
         &self,
-        objects: &Objects,
+        objects: &LedgerState,
         allocator: &impl CheckedAllocator,
         object: NonNull<u8>,
         layout: Layout,
@@ -322,13 +322,13 @@ impl Ledger {
         let is_vacant =
             || objects.vacant.iter().flatten().any(|block| block.addr() == object.addr());
         match objects.by_address.get(&address) {
-            Some(found) if found.freed => self.stop(Misuse::DoubleFree, address, found.size),
+            Some(found) if found.freed => self.abort_on(Misuse::DoubleFree, address, found.size),
             Some(found) if allocator.is_of_layout(found, layout) => *found,
-            Some(found) => self.stop(Misuse::WrongSize(found.size), address, size),
+            Some(found) => self.abort_on(Misuse::WrongSize(found.size), address, size),
             None if is_vacant() || allocator.is_released_block(address) => {
-                self.stop(Misuse::DoubleFree, address, size)
+                self.abort_on(Misuse::DoubleFree, address, size)
             }
-            None => self.stop(Misuse::ForeignPointer, address, size),
+            None => self.abort_on(Misuse::ForeignPointer, address, size),
         }
     }
 
@@ -459,7 +459,7 @@ impl Ledger {
 
     /// Frees the ledger's memory. No object is live, and none will be allocated or freed.
     pub(crate) fn end(&self) {
-        *self.objects() = Objects::default();
+        *self.objects() = LedgerState::default();
     }
 
     // ---- malloc blocks ----
@@ -524,7 +524,7 @@ impl Ledger {
         if registered {
             let owner = core::ptr::from_ref(record).expose_provenance();
             let owner = NonZeroUsize::new(owner).expect("a reference is not null");
-            segments::register(start, size, owner)?;
+            segment_map::register(start, size, owner)?;
         }
         tools::allow(start, header);
         // SAFETY: guaranteed by the caller.
@@ -535,7 +535,7 @@ impl Ledger {
     /// Prepares a chunk that is about to go back to its source.
     pub(crate) fn chunk_released(&self, start: NonNull<u8>, size: usize, registered: bool) {
         if registered {
-            segments::unregister(start, size);
+            segment_map::unregister(start, size);
         }
         tools::allow_defined(start, size);
     }
@@ -584,7 +584,7 @@ impl Ledger {
     /// object of `size` bytes.
     pub(crate) fn check_free(&self, start: NonNull<u8>, len: usize, misuse: Misuse, size: usize) {
         if !self.is_filled(start, len, FREE) {
-            self.stop(misuse, start.addr().get(), size);
+            self.abort_on(misuse, start.addr().get(), size);
         }
     }
 
@@ -593,7 +593,7 @@ impl Ledger {
         // SAFETY: the object and its red zone lie in a chunk that the allocator holds.
         let zone = unsafe { object.add(size) };
         if !self.is_filled(zone, len, ZONE) {
-            self.stop(Misuse::Overrun, object.addr().get(), size);
+            self.abort_on(Misuse::Overrun, object.addr().get(), size);
         }
     }
 
@@ -613,8 +613,8 @@ impl Ledger {
         filled
     }
 
-    fn stop(&self, misuse: Misuse, address: usize, size: usize) -> ! {
-        stop(misuse, self.kind.word(), self.name.as_deref(), address, size)
+    fn abort_on(&self, misuse: Misuse, address: usize, size: usize) -> ! {
+        abort_on_misuse(misuse, self.kind.as_str(), self.name.as_deref(), address, size)
     }
 }
 

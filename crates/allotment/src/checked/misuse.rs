@@ -35,7 +35,7 @@ impl fmt::Display for Misuse {
 
 /// Prints the misuse, its address and its allocator, and aborts the process.
 #[cold]
-pub(crate) fn stop(
+pub(crate) fn abort_on_misuse(
     misuse: Misuse,
     kind: &str,
     name: Option<&str>,
@@ -47,9 +47,9 @@ pub(crate) fn stop(
     let owner = match record_of(address).and_then(|record| record.snapshot()) {
         Some((its_name, its_kind, _))
             if misuse == Misuse::ForeignPointer
-                && (its_kind.word() != kind || shown(&its_name) != name) =>
+                && (its_kind.as_str() != kind || shown(&its_name) != name) =>
         {
-            format!("; it lies in {} '{}'", its_kind.word(), shown(&its_name))
+            format!("; it lies in {} '{}'", its_kind.as_str(), shown(&its_name))
         }
         _ => String::new(),
     };

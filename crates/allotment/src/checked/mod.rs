@@ -21,5 +21,5 @@ mod misuse;
 mod mode;
 
 pub(crate) use ledger::{CheckedAllocator, CheckedObject, Ledger};
-pub(crate) use misuse::{Misuse, stop};
+pub(crate) use misuse::{Misuse, abort_on_misuse};
 pub(crate) use mode::{CheckMode, GUARD, guarded};

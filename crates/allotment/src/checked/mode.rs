@@ -22,9 +22,10 @@ pub(crate) enum CheckMode {
 }
 
 impl CheckMode {
-    /// The reason to check an allocator, or `None` if there is no reason.
+    /// The reason to check an allocator with this option in this process, or `None` if there is
+    /// none.
     #[inline]
-    pub(crate) fn wanted(hardened: bool) -> Option<Self> {
+    pub(crate) fn of_process(hardened: bool) -> Option<Self> {
         if tools::passthrough() {
             Some(Self::Passthrough)
         } else if hardened {

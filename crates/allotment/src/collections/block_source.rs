@@ -3,7 +3,7 @@
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use crate::error::{AllocError, OnFailure, Report};
+use crate::error::{AllocError, OnFailure, ReturnError};
 
 /// What a collection allocates from: `&Arena`, [`PoolRef`](crate::PoolRef),
 /// [`Sealer`](crate::Sealer), `&Reap` or `&LocalPool`.
@@ -22,7 +22,7 @@ pub unsafe trait BlockSource: Copy {
     #[doc(hidden)]
     #[inline]
     fn alloc_zeroed(self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        let block = self.alloc::<Report>(layout)?;
+        let block = self.alloc::<ReturnError>(layout)?;
         // SAFETY: the block belongs to this call and has `layout.size()` bytes.
         unsafe { block.write_bytes(0, layout.size()) };
         Ok(block)

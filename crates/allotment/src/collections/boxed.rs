@@ -125,7 +125,7 @@ impl<T, M: BoxMemory> BoxIn<T, M> {
     #[inline]
     #[must_use]
     pub fn into_inner(boxed: Self) -> T {
-        let block = FreeBlock::<M>::of::<T>(&boxed);
+        let block = FreeOnDrop::<M>::of::<T>(&boxed);
         let value = Self::into_raw(boxed);
         // SAFETY: the box owned the value (the invariant); it is read once, and before the block is
         // freed.
@@ -136,13 +136,13 @@ impl<T, M: BoxMemory> BoxIn<T, M> {
 }
 
 /// Frees a box's block on drop, if it has one.
-struct FreeBlock<M: BoxMemory> {
+struct FreeOnDrop<M: BoxMemory> {
     block: NonNull<u8>,
     layout: Layout,
     memory: PhantomData<M>,
 }
 
-impl<M: BoxMemory> FreeBlock<M> {
+impl<M: BoxMemory> FreeOnDrop<M> {
     /// The caller drops this after the last use of the value, and does not drop the box.
     #[inline]
     fn of<T: ?Sized>(boxed: &BoxIn<T, M>) -> Self {
@@ -151,7 +151,7 @@ impl<M: BoxMemory> FreeBlock<M> {
     }
 }
 
-impl<M: BoxMemory> Drop for FreeBlock<M> {
+impl<M: BoxMemory> Drop for FreeOnDrop<M> {
     #[inline]
     fn drop(&mut self) {
         if self.layout.size() > 0 {
@@ -165,7 +165,7 @@ impl<T: ?Sized, M: BoxMemory> Drop for BoxIn<T, M> {
     #[inline]
     fn drop(&mut self) {
         // The block is freed even if the value's destructor unwinds.
-        let _block = FreeBlock::of(self);
+        let _block = FreeOnDrop::of(self);
         // SAFETY: the box owns the value (the invariant), and drops it once.
         unsafe { self.value.drop_in_place() };
     }

@@ -11,7 +11,7 @@ use core::ptr::{self, NonNull};
 
 use super::block_source::BlockSource;
 use super::raw_vec::RawVec;
-use crate::error::{OnFailure, Report};
+use crate::error::{OnFailure, ReturnError};
 use crate::memory::layout::MAX_GROWTH;
 
 /// Contiguous values in growing memory.
@@ -70,7 +70,7 @@ impl<T, S: BlockSource> Buffer<T, S> {
         };
         let doubled = self.memory.capacity.saturating_mul(2).max(needed).max(least);
         // Doubling is optional. If it fails, try just what is needed.
-        if doubled > needed && self.memory.resize::<Report>(doubled).is_ok() {
+        if doubled > needed && self.memory.resize::<ReturnError>(doubled).is_ok() {
             return Ok(());
         }
         self.memory.resize::<F>(needed)
@@ -203,7 +203,7 @@ impl<T, S: BlockSource> Buffer<T, S> {
                 // fails.
                 let most = (MAX_GROWTH / size_of::<T>().max(1)).max(self.memory.capacity).max(1);
                 let hinted = values.size_hint().0.saturating_add(1).min(most);
-                if self.reserve::<Report>(hinted).is_err() {
+                if self.reserve::<ReturnError>(hinted).is_err() {
                     self.reserve::<F>(1)?;
                 }
             }

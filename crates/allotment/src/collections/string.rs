@@ -12,7 +12,7 @@ use core::str::Utf8Error;
 
 use super::block_source::BlockSource;
 use super::vec::VecIn;
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 
 /// A growing string whose memory comes from a [`BlockSource`].
 ///
@@ -68,7 +68,7 @@ impl<S: BlockSource> StringIn<S> {
     /// # Errors
     /// As for [`VecIn::try_reserve`].
     pub fn try_from_str_in(text: &str, source: S) -> Result<Self, AllocError> {
-        Self::from_str_in_or::<Report>(text, source)
+        Self::from_str_in_or::<ReturnError>(text, source)
     }
 
     /// Turns bytes into a string.
@@ -181,7 +181,7 @@ impl<S: BlockSource> StringIn<S> {
     /// As for [`VecIn::try_reserve`]. The string is then unchanged.
     #[inline]
     pub fn try_push_str(&mut self, text: &str) -> Result<(), AllocError> {
-        self.push_str_or::<Report>(text)
+        self.push_str_or::<ReturnError>(text)
     }
 
     /// Appends a character.
@@ -226,7 +226,7 @@ impl<S: BlockSource> StringIn<S> {
     /// # Panics
     /// If the byte is inside a character or beyond the end.
     pub fn try_insert_str(&mut self, index: usize, text: &str) -> Result<(), AllocError> {
-        self.insert_str_or::<Report>(index, text)
+        self.insert_str_or::<ReturnError>(index, text)
     }
 
     /// Inserts a character at this byte.

@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 use super::block_source::BlockSource;
 use super::buffer::Buffer;
 use super::iterators::Drain;
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 
 /// A growing vector whose memory comes from a [`BlockSource`].
 ///
@@ -51,7 +51,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// # Errors
     /// As for [`try_reserve`](Self::try_reserve).
     pub fn try_with_capacity_in(capacity: usize, source: S) -> Result<Self, AllocError> {
-        Self::with_capacity_in_or::<Report>(capacity, source)
+        Self::with_capacity_in_or::<ReturnError>(capacity, source)
     }
 
     fn from_iter_in_or<F: OnFailure>(
@@ -79,7 +79,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
         values: impl IntoIterator<Item = T>,
         source: S,
     ) -> Result<Self, AllocError> {
-        Self::from_iter_in_or::<Report>(values, source)
+        Self::from_iter_in_or::<ReturnError>(values, source)
     }
 
     /// What the vector allocates from.
@@ -129,7 +129,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// [`PoolRef::try_alloc_layout`](crate::PoolRef::try_alloc_layout) or
     /// [`Sealer::try_str`](crate::Sealer::try_str). The vector is then unchanged.
     pub fn try_reserve(&mut self, more: usize) -> Result<(), AllocError> {
-        self.buffer.reserve::<Report>(more)
+        self.buffer.reserve::<ReturnError>(more)
     }
 
     /// Makes the capacity sufficient for exactly `more` further values, without doubling.
@@ -145,7 +145,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// # Errors
     /// As for [`try_reserve`](Self::try_reserve).
     pub fn try_reserve_exact(&mut self, more: usize) -> Result<(), AllocError> {
-        self.buffer.reserve_exact::<Report>(more)
+        self.buffer.reserve_exact::<ReturnError>(more)
     }
 
     /// Gives back unused capacity.
@@ -162,7 +162,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// When the values have to move and there is no memory for that, as for
     /// [`try_reserve`](Self::try_reserve). The vector is then unchanged.
     pub fn try_shrink_to_fit(&mut self) -> Result<(), AllocError> {
-        self.buffer.shrink::<Report>()
+        self.buffer.shrink::<ReturnError>()
     }
 
     // ---- single values ----
@@ -182,7 +182,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// As for [`try_reserve`](Self::try_reserve).
     #[inline]
     pub fn try_push(&mut self, value: T) -> Result<(), AllocError> {
-        self.buffer.push::<Report>(value)
+        self.buffer.push::<ReturnError>(value)
     }
 
     /// Removes the last value and returns it.
@@ -207,7 +207,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// # Panics
     /// If the index is greater than the length.
     pub fn try_insert(&mut self, index: usize, value: T) -> Result<(), AllocError> {
-        self.buffer.insert::<Report>(index, value)
+        self.buffer.insert::<ReturnError>(index, value)
     }
 
     /// Removes the value at this index and returns it. The values behind it move up.
@@ -303,7 +303,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// # Errors
     /// As for [`try_reserve`](Self::try_reserve).
     pub fn try_extend(&mut self, values: impl IntoIterator<Item = T>) -> Result<(), AllocError> {
-        self.extend_or::<Report>(values)
+        self.extend_or::<ReturnError>(values)
     }
 
     /// Appends clones of these values.
@@ -327,7 +327,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     where
         T: Clone,
     {
-        self.buffer.extend_cloned::<Report>(values)
+        self.buffer.extend_cloned::<ReturnError>(values)
     }
 
     /// Appends copies with a single copy of the bytes.
@@ -380,7 +380,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     where
         T: Clone,
     {
-        self.resize_or::<Report>(len, value)
+        self.resize_or::<ReturnError>(len, value)
     }
 
     /// Moves all values of another vector, of any memory, to the end of this one.
@@ -399,7 +399,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
         &mut self,
         other: &mut VecIn<T, R>,
     ) -> Result<(), AllocError> {
-        other.buffer.move_tail::<Report, S>(0, &mut self.buffer)
+        other.buffer.move_tail::<ReturnError, S>(0, &mut self.buffer)
     }
 
     fn split_off_or<F: OnFailure>(&mut self, index: usize) -> Result<Self, F::Error> {
@@ -425,7 +425,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// # Panics
     /// If the index is greater than the length.
     pub fn try_split_off(&mut self, index: usize) -> Result<Self, AllocError> {
-        self.split_off_or::<Report>(index)
+        self.split_off_or::<ReturnError>(index)
     }
 
     // ---- the end ----

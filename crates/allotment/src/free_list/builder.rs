@@ -9,7 +9,7 @@ use super::chunk_header::ObjectSizes;
 use super::raw::RawFreeList;
 use super::settings::FreeListSettings;
 use super::typed::FreeList;
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 use crate::options::common_options;
 use crate::statistics::{AllocatorKind, Record};
 
@@ -124,7 +124,7 @@ impl RawFreeList {
     }
 
     fn with_settings(layout: Layout, settings: FreeListSettings) -> Result<Self, AllocError> {
-        let checks = checked::wanted(settings.hardened, settings.name.as_deref());
+        let checks = checked::new_if_checked(settings.hardened, settings.name.as_deref());
         let slot = checks.as_deref().map_or(Some(layout), |checks| checks.slot_layout(layout));
         let sizes = ObjectSizes::new(layout, slot)?;
         let record = Record::acquire(AllocatorKind::FreeList, settings.name.as_deref())?;
@@ -148,7 +148,7 @@ impl FreeListBuilder<RawFreeList> {
     /// If the name is too long, the layout exceeds the address space, or there is no memory for the
     /// statistics record.
     pub fn try_build(self) -> Result<RawFreeList, AllocError> {
-        self.build_raw::<Report>()
+        self.build_raw::<ReturnError>()
     }
 }
 
@@ -167,6 +167,6 @@ impl<T> FreeListBuilder<FreeList<T>> {
     /// # Errors
     /// If the name is too long, or there is no memory for the statistics record.
     pub fn try_build(self) -> Result<FreeList<T>, AllocError> {
-        self.build_raw::<Report>().map(FreeList::from_raw_list)
+        self.build_raw::<ReturnError>().map(FreeList::from_raw_list)
     }
 }

@@ -23,8 +23,8 @@ use crate::statistics::{AllocatorKind, Record};
 const CLASS: usize = 0;
 
 /// Makes the records that a list needs; `None` if it is not checked.
-pub(super) fn wanted(hardened: bool, name: Option<&str>) -> Option<Box<dyn ListChecks>> {
-    let ledger = Ledger::wanted(hardened, AllocatorKind::FreeList, name, CLASS + 1)?;
+pub(super) fn new_if_checked(hardened: bool, name: Option<&str>) -> Option<Box<dyn ListChecks>> {
+    let ledger = Ledger::new_if_checked(hardened, AllocatorKind::FreeList, name, CLASS + 1)?;
     Some(ledger)
 }
 
@@ -92,7 +92,7 @@ impl ListChecks for Ledger {
         Ledger::chunk_released(self, chunk.header.cast(), chunk.size, list.segment_unit() > 1);
     }
 
-    fn leave(&self, list: &RawFreeList, first: *mut u8, objects: usize) {
+    fn record_fresh(&self, list: &RawFreeList, first: *mut u8, objects: usize) {
         // The lowest is handed out first.
         let slots = (0..objects).rev().map(|index| {
             NonNull::new(first.wrapping_add(index * list.stride())).expect("a slot of a chunk")

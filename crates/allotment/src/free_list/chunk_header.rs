@@ -57,7 +57,7 @@ pub(super) struct ListChunkHeader {
     pub next: Cell<*mut ListChunkHeader>,
     pub size: usize,
     pub align: usize,
-    pub link: u32,
+    pub mapping: u32,
     pub objects: usize,
 }
 

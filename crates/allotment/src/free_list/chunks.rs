@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! 1. A chunk begins with its `ListChunkHeader`. `size` bytes from its start are one block, taken
-//!    from the source with `align` and `link`. After the header, from `first` on, lie `objects`
+//!    from the source with `align` and `mapping`. After the header, from `first` on, lie `objects`
 //!    objects.
 //! 2. `held_bytes` of the record is the sum of all chunks' sizes, and equals what the budget was
 //!    charged. (In pass-through mode it is the sum of the malloc blocks' sizes.)
@@ -78,24 +78,24 @@ impl RawFreeList {
         let align = self.sizes.align.max(CACHE_LINE);
         let chunk_align = self.settings.source.chunk_align();
         let need = chunk_bytes_for(HEADER, bytes, align, chunk_align).ok_or(overflow)?;
-        let supply = self.chunk_supply();
+        let chunk_source = self.chunk_source();
         let growth_size = self.size_to_double();
-        let taken = match supply.take(need, growth_size) {
+        let taken = match chunk_source.take(need, growth_size) {
             // The budget or the source may lack just what the spare chunks hold.
-            Err(_) if self.release_spare(0) > 0 => supply.take(need, growth_size)?,
+            Err(_) if self.release_spare(0) > 0 => chunk_source.take(need, growth_size)?,
             taken => taken?,
         };
         let size = taken.size;
         if let Some(checks) = self.checks() {
             if let Err(error) = checks.chunk_taken(self, taken.start, size) {
-                supply.return_unused(taken);
+                chunk_source.return_unused(taken);
                 return Err(error);
             }
         }
         // The fresh objects left in the previous chunk go on the free list.
         let left = self.fresh_objects();
         match self.checks() {
-            Some(checks) => checks.leave(self, self.fresh.get(), left),
+            Some(checks) => checks.record_fresh(self, self.fresh.get(), left),
             None => self.link_fresh(left),
         }
         let header = taken.start.cast::<ListChunkHeader>();
@@ -105,8 +105,8 @@ impl RawFreeList {
         // SAFETY: the chunk is ours. It has at least `need > HEADER` bytes and is aligned to at
         // least a cache line.
         unsafe {
-            let (align, link) = (taken.align, taken.link);
-            header.write(ListChunkHeader { next, size, align, link, objects });
+            let (align, mapping) = (taken.align, taken.mapping);
+            header.write(ListChunkHeader { next, size, align, mapping, objects });
         }
         self.push_chunk(self.chunk_at(header));
         if size <= MAX_GROWTH && self.settings.objects_per_chunk.is_none() {
@@ -114,7 +114,7 @@ impl RawFreeList {
         }
         self.make_fresh(self.chunk_at(header));
         let record = self.record;
-        record.hold(size);
+        record.add_held_bytes(size);
         record.chunks.add(1);
         record.structure_bytes.add(before as u64);
         if taken.recycled {
@@ -209,7 +209,7 @@ impl RawFreeList {
     }
 
     /// Where chunks come from, and on which terms.
-    fn chunk_supply(&self) -> ChunkSource<'_> {
+    fn chunk_source(&self) -> ChunkSource<'_> {
         let settings = &*self.settings;
         ChunkSource {
             source: &settings.source,
@@ -258,17 +258,17 @@ impl RawFreeList {
         let record = self.record;
         let mut batch = self.settings.source.release_batch(total, self.recycles());
         for chunk in chunks {
-            // SAFETY: the header is read before its chunk is released. Size, alignment and link are
-            // those that the chunk was taken with.
+            // SAFETY: the header is read before its chunk is released. Size, alignment and mapping
+            // number are those that the chunk was taken with.
             unsafe {
-                let (align, link) = (chunk.header.as_ref().align, chunk.header.as_ref().link);
+                let (align, mapping) = (chunk.header.as_ref().align, chunk.header.as_ref().mapping);
                 let start = chunk.header.cast::<u8>();
                 if let Some(checks) = self.checks() {
                     checks.chunk_released(self, chunk);
                 }
                 let before = chunk.first.addr().get() - start.addr().get();
                 record.structure_bytes.sub(before as u64);
-                batch.add(start, chunk.size, align, link);
+                batch.add(start, chunk.size, align, mapping);
             }
             record.chunks.sub(1);
         }

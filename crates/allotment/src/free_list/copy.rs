@@ -2,7 +2,7 @@
 
 use super::boxed::ListBox;
 use super::typed::FreeList;
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 
 /// Makes one object of the copy from its source.
 type CopyObject<'c, 'l, S, T> = dyn Fn(S, &mut Copier<'_, 'l, S, T>) -> T + 'c;
@@ -28,7 +28,7 @@ impl<'l, S, T> Copier<'_, 'l, S, T> {
     /// # Errors
     /// Same as [`RawFreeList::try_alloc`](crate::RawFreeList::try_alloc).
     pub fn try_copy(&mut self, source: S) -> Result<ListBox<'l, T>, AllocError> {
-        self.copy_or::<Report>(source)
+        self.copy_or::<ReturnError>(source)
     }
 
     fn copy_or<F: OnFailure>(&mut self, source: S) -> Result<ListBox<'l, T>, F::Error> {

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use std::io::Write;
 
 use super::raw::RawFreeList;
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 use crate::statistics::{Statistics, printable};
 
 /// At most this many objects, or this many bytes of them if that is fewer, are linked at once.
@@ -33,7 +33,7 @@ impl RawFreeList {
     /// If no object is free and neither the budget nor the source grants a chunk.
     #[inline]
     pub fn try_alloc(&self) -> Result<NonNull<u8>, AllocError> {
-        self.alloc_or::<Report>()
+        self.alloc_or::<ReturnError>()
     }
 
     #[inline(always)]

@@ -6,10 +6,10 @@
 //! |---|---|
 //! | `chains` | free objects, linked into chains |
 //! | `settings` | the options that a list is made with |
-//! | `back_off` | which sweeps are skipped |
+//! | `sweep_back_off` | which sweeps are skipped |
 //! | `chunk_header` | the layout of a chunk and of its objects |
 //! | `raw` | the list's state, with its invariants; what a checked list does differently |
-//! | `schedule` | when a sweep for empty chunks is due |
+//! | `sweep_schedule` | when a sweep for empty chunks is due |
 //! | `chunks` | where chunks come from, and how they are released |
 //! | `sweep` | the sweep for empty chunks |
 //! | `fast_paths` | allocating and freeing, with their slow paths |
@@ -17,22 +17,22 @@
 //! | `boxed` | boxes of values, and slots without a value |
 //! | `typed`, `builder` | lists of values; options, and how a list is made of them |
 //! | `copy` | copies of linked structures in traversal order |
-//! | `frozen` | the memory layout that C code relies on |
+//! | `c_layout` | the memory layout that C code relies on |
 
-mod back_off;
 mod boxed;
 mod builder;
+mod c_layout;
 mod chains;
 mod checked;
 mod chunk_header;
 mod chunks;
 mod copy;
 mod fast_paths;
-mod frozen;
 mod raw;
-mod schedule;
 mod settings;
 mod sweep;
+mod sweep_back_off;
+mod sweep_schedule;
 mod typed;
 
 pub use boxed::{ListBox, ListRun, ListSlot};

@@ -33,10 +33,10 @@ use core::cell::Cell;
 use core::fmt::Debug;
 use core::ptr::{self, NonNull};
 
-use super::back_off::SweepBackOff;
 use super::chains::{ListLink, WaitingChains};
 use super::chunk_header::{ListChunk, ListChunkHeader, ObjectSizes};
 use super::settings::FreeListSettings;
+use super::sweep_back_off::SweepBackOff;
 use crate::error::AllocError;
 use crate::memory::source::SharedSource;
 use crate::statistics::Record;
@@ -69,7 +69,7 @@ use crate::statistics::Record;
 #[derive(Debug)]
 #[repr(C)]
 pub struct RawFreeList {
-    // The fast paths use the first two fields, here and in C (`frozen.rs`).
+    // The fast paths use the first two fields, here and in C (`c_layout.rs`).
     pub(super) head: Cell<*mut ListLink>,
     /// Live objects above the watermark.
     pub(super) count: Cell<isize>,
@@ -131,7 +131,7 @@ pub(super) trait ListChecks: Debug {
 
     /// Records objects of a chunk that were not handed out, before another chunk provides the fresh
     /// objects.
-    fn leave(&self, list: &RawFreeList, first: *mut u8, objects: usize);
+    fn record_fresh(&self, list: &RawFreeList, first: *mut u8, objects: usize);
 
     /// Allocates an object.
     fn alloc(&self, list: &RawFreeList) -> Result<NonNull<u8>, AllocError>;

@@ -6,9 +6,9 @@
 //! whose objects are all free is released. The free objects of the other chunks are linked anew,
 //! those of the fullest chunks first, in the order of their addresses.
 //!
-//! `schedule.rs` says when a sweep is due, `back_off.rs` when it is skipped. If the sweeps of a
-//! descent are skipped, the chunks that are empty when the last object is freed are set aside as
-//! *spare*, and are used before any is taken from the source.
+//! `sweep_schedule.rs` says when a sweep is due, `sweep_back_off.rs` when it is skipped. If the
+//! sweeps of a descent are skipped, the chunks that are empty when the last object is freed are set
+//! aside as *spare*, and are used before any is taken from the source.
 //!
 //! When the last object is freed, no chain has to be followed: every chunk is empty, and all but one
 //! are released.
@@ -21,10 +21,10 @@ use core::ptr::{self, NonNull};
 use super::chains::{ListLink, MAX_WAITING_CHAINS};
 use super::chunk_header::{KIND, ListChunk};
 use super::raw::RawFreeList;
-use super::schedule::MIN_CHAIN_LENGTH;
-use crate::checked::{Misuse, stop};
-use crate::memory::metadata::Metadata;
+use super::sweep_schedule::MIN_CHAIN_LENGTH;
+use crate::checked::{Misuse, abort_on_misuse};
 use crate::memory::release::Release;
+use crate::memory::system_array::SystemArray;
 
 /// A chunk in a sweep.
 struct SweptChunk {
@@ -155,11 +155,11 @@ impl RawFreeList {
 
     /// The chunks in the order of their addresses, and a bitmap with one bit for each object; `None`
     /// if malloc refuses.
-    fn prepare_sweep(&self) -> Option<(Metadata<SweptChunk>, Metadata<u64>)> {
+    fn prepare_sweep(&self) -> Option<(SystemArray<SweptChunk>, SystemArray<u64>)> {
         let mut each = self.each_chunk();
         let mut words = 0;
         let (fresh, fresh_end) = (self.fresh.get().addr(), self.fresh_end.get().addr());
-        let mut chunks = Metadata::new(self.chunk_count.get(), |_| {
+        let mut chunks = SystemArray::new(self.chunk_count.get(), |_| {
             let chunk = each.next().expect("as many as were counted");
             let first = chunk.first.addr().get();
             let end = first + chunk.objects * self.sizes.stride;
@@ -177,7 +177,7 @@ impl RawFreeList {
         })
         .ok()?;
         chunks.sort_unstable_by_key(|swept| swept.chunk.first.addr());
-        Some((chunks, Metadata::new(words, |_| 0).ok()?))
+        Some((chunks, SystemArray::new(words, |_| 0).ok()?))
     }
 
     /// Marks each free object. Returns how many there are.
@@ -227,7 +227,8 @@ impl RawFreeList {
         let address = link.addr().get();
         // If no chunk holds the object, the program has overwritten the free object that its
         // address was read from.
-        let overwritten = || stop(Misuse::WriteAfterFree, KIND, self.name(), address, stride);
+        let overwritten =
+            || abort_on_misuse(Misuse::WriteAfterFree, KIND, self.name(), address, stride);
         let offset = |swept: &SweptChunk| address.wrapping_sub(swept.chunk.first.addr().get());
         let holds = |swept: &SweptChunk| offset(swept) < swept.chunk.objects * stride;
         if !holds(&chunks[chunk]) {
@@ -245,7 +246,7 @@ impl RawFreeList {
         let (word, bit) = (&mut bits[swept.first_word + index / 64], 1 << (index % 64));
         if *word & bit != 0 {
             // Without this check, a chain that leads back to itself would be followed forever.
-            stop(Misuse::DoubleFree, KIND, self.name(), address, stride);
+            abort_on_misuse(Misuse::DoubleFree, KIND, self.name(), address, stride);
         }
         *word |= bit;
         swept.free += 1;

@@ -14,7 +14,7 @@ use core::ptr::NonNull;
 use super::boxed::{ListBox, ListRun, ListSlot};
 use super::builder::FreeListBuilder;
 use super::raw::RawFreeList;
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 use crate::statistics::Statistics;
 
 /// Values of one type for one thread. A [`ListBox`] owns each value: dropping the box drops the
@@ -190,7 +190,7 @@ impl<T> FreeList<T> {
     /// # Errors
     /// Same as [`RawFreeList::try_alloc_run`].
     pub fn try_run(&self, values: usize) -> Result<ListRun<'_, T>, AllocError> {
-        self.run_or::<Report>(values)
+        self.run_or::<ReturnError>(values)
     }
 
     fn run_or<F: OnFailure>(&self, values: usize) -> Result<ListRun<'_, T>, F::Error> {

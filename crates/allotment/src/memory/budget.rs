@@ -5,14 +5,14 @@ use std::sync::Arc;
 use crate::error::{AllocError, ErrorKind};
 use crate::sync::{AtomicUsize, Ordering};
 
-/// A cap on the bytes that the allocators under it hold. It is exact, and threads can share it.
+/// A limit on the bytes that the allocators under it hold. It is exact, and threads can share it.
 ///
 /// A chunk or page is charged before it is taken, at its full size with headers, and credited after
 /// it was given back. Memory in the recycler belongs to no budget. Budgets nest: a charge on a
 /// [`child`](Budget::child) is also a charge on its parent, and so on upwards. It succeeds on all
 /// of them or on none.
 ///
-/// The cap is never exceeded, not even for a moment. If a parent refuses a charge that its child
+/// The limit is never exceeded, not even for a moment. If a parent refuses a charge that its child
 /// had room for, the charge takes the child's room until the call returns. A charge by another
 /// thread during that time may be refused although it would fit a moment later.
 ///
@@ -37,7 +37,7 @@ pub struct Budget {
 
 #[derive(Debug)]
 struct BudgetLevel {
-    cap: usize,
+    limit: usize,
     used: AtomicUsize,
     parent: Option<Budget>,
 }
@@ -54,26 +54,26 @@ impl Drop for BudgetLevel {
 }
 
 impl Budget {
-    /// A budget of `cap` bytes. A cap of zero refuses every charge.
+    /// A budget of `limit` bytes. A limit of zero refuses every charge.
     #[must_use]
-    pub fn new(cap: usize) -> Self {
-        Self::with_parent(cap, None)
+    pub fn new(limit: usize) -> Self {
+        Self::with_parent(limit, None)
     }
 
-    /// A budget of `cap` bytes inside this one.
+    /// A budget of `limit` bytes inside this one.
     #[must_use]
-    pub fn child(&self, cap: usize) -> Self {
-        Self::with_parent(cap, Some(self.clone()))
+    pub fn child(&self, limit: usize) -> Self {
+        Self::with_parent(limit, Some(self.clone()))
     }
 
-    fn with_parent(cap: usize, parent: Option<Self>) -> Self {
-        Self { level: Arc::new(BudgetLevel { cap, used: AtomicUsize::new(0), parent }) }
+    fn with_parent(limit: usize, parent: Option<Self>) -> Self {
+        Self { level: Arc::new(BudgetLevel { limit, used: AtomicUsize::new(0), parent }) }
     }
 
-    /// The cap, in bytes.
+    /// The limit, in bytes.
     #[must_use]
-    pub fn cap(&self) -> usize {
-        self.level.cap
+    pub fn limit(&self) -> usize {
+        self.level.limit
     }
 
     /// The bytes currently charged.
@@ -115,12 +115,12 @@ impl Budget {
 }
 
 impl BudgetLevel {
-    /// Charges this level alone. Returns whether its cap allowed it.
+    /// Charges this level alone. Returns whether its limit allowed it.
     fn add(&self, bytes: usize) -> bool {
         let mut used = self.used.load(Ordering::Relaxed);
         loop {
             match used.checked_add(bytes) {
-                Some(sum) if sum <= self.cap => {
+                Some(sum) if sum <= self.limit => {
                     // Relaxed: the count is only a number. It does not publish memory.
                     match self.used.compare_exchange_weak(
                         used,
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_charge_fits_exactly_up_to_the_cap() {
+    fn a_charge_fits_exactly_up_to_the_limit() {
         let budget = Budget::new(100);
         budget.charge(60).unwrap();
         budget.charge(40).unwrap();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_threads_never_pass_the_cap() {
+    fn sixteen_threads_never_pass_the_limit() {
         let server = Budget::new(1000);
         std::thread::scope(|scope| {
             for _ in 0..16 {

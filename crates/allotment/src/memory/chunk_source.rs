@@ -77,7 +77,7 @@ impl ChunkSource<'_> {
     pub(crate) fn return_unused(&self, chunk: AcquiredChunk) {
         let mut batch = self.source.release_batch(0, false);
         // SAFETY: taken with this size and alignment, and not used.
-        unsafe { batch.add(chunk.start, chunk.size, chunk.align, chunk.link) };
+        unsafe { batch.add(chunk.start, chunk.size, chunk.align, chunk.mapping) };
         batch.finish();
         self.credit(chunk.size);
     }

@@ -3,11 +3,11 @@
 //! # Invariants
 //!
 //! 1. `[0, end)` is divided into ranges. Each range is either in use (mapped by one block or
-//!    segment) or in `free`. The two never overlap, and neighbours in `free` are merged.
+//!    reserved range) or in `free`. The two never overlap, and neighbours in `free` are merged.
 //! 2. All file blocks of a block in use are reserved, and so are the file blocks of the committed
-//!    pages of a segment in use. A reservation lasts until the range is punched out. So no write
-//!    can meet a full disk and raise SIGBUS. The file is at least `end` bytes long as soon as a
-//!    range is mapped, and is never shortened while the source lives.
+//!    pages of a reserved range in use. A reservation lasts until the range is punched out. So no
+//!    write can meet a full disk and raise SIGBUS. The file is at least `end` bytes long as soon as
+//!    a range is mapped, and is never shortened while the source lives.
 //! 3. The mutex is held for bookkeeping and for the system calls that reserve and punch. It serves
 //!    chunks and not objects. For the small arenas of many threads, use `Mmap`.
 
@@ -30,10 +30,10 @@ use crate::error::{AllocError, ErrorKind};
 /// is returned.
 ///
 /// A file from [`in_directory`](File::in_directory) has no name and vanishes with the process. A
-/// file from [`kept`](File::kept) has a name, so a second process can map it and read the bytes at
-/// [`offset_of`](File::offset_of). If the disk is full, taking a chunk fails with an error; no
-/// signal is raised later. Chunks that are given back are punched out of the file, and their ranges
-/// are used again.
+/// file from [`create_new`](File::create_new) has a name, so a second process can map it and read
+/// the bytes at [`offset_of`](File::offset_of). If the disk is full, taking a chunk fails with an
+/// error; no signal is raised later. Chunks that are given back are punched out of the file, and
+/// their ranges are used again.
 ///
 /// # Fork
 ///
@@ -83,7 +83,7 @@ impl File {
     ///
     /// # Errors
     /// The system's error, for example if the file already exists or can't be made.
-    pub fn kept(path: &Path) -> io::Result<Self> {
+    pub fn create_new(path: &Path) -> io::Result<Self> {
         os::create_named(path).map(Self::from_file)
     }
 
@@ -237,7 +237,7 @@ unsafe impl Source for File {
     }
 }
 
-// SAFETY: a segment is a separate range (invariant 1), mapped at separate addresses, and its
+// SAFETY: a reserved range is a separate range (invariant 1), mapped at separate addresses, and its
 // committed pages have blocks (2).
 unsafe impl PagedSource for File {
     fn reserve(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
@@ -267,7 +267,7 @@ unsafe impl PagedSource for File {
         }
         // Access to the parent's slab by a child would change the parent's objects. It faults
         // instead.
-        let _ = os::keep_from_children(start, len);
+        let _ = os::exclude_from_fork(start, len);
         ranges.end = end;
         ranges.in_use.insert(start.addr().get(), (offset, len));
         Ok(start)
@@ -303,7 +303,7 @@ unsafe impl PagedSource for File {
         }
         let mut ranges = self.ranges();
         let Some((offset, len)) = ranges.in_use.remove(&start.addr().get()) else {
-            debug_assert!(false, "a segment of another source");
+            debug_assert!(false, "a range of another source");
             return;
         };
         debug_assert!(len >= layout.size());

@@ -198,7 +198,7 @@ pub unsafe fn map_file_at(
 }
 
 /// Keeps this range out of children made by fork: they don't have the mapping.
-pub fn keep_from_children(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
+pub fn exclude_from_fork(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
     // SAFETY: this advice changes what a later fork copies, nothing in this process.
     unsafe { advise(start, len, Advice::LinuxDontFork) }
 }
@@ -297,7 +297,7 @@ pub unsafe fn seal_permanently(start: NonNull<u8>, len: usize) -> Result<(), All
 /// Reserves addresses that this child of a fork does not have mapped, so that nothing else is
 /// mapped there: an access faults. Does nothing where something is mapped already. Returns whether
 /// the range is taken afterwards. Async-signal-safe.
-pub fn hold_addresses(start: NonNull<u8>, len: usize) -> bool {
+pub fn reserve_addresses_at(start: NonNull<u8>, len: usize) -> bool {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
     let wanted = start.as_ptr().cast();
     // SAFETY: a new mapping, which replaces none.

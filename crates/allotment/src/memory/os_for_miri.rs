@@ -102,7 +102,7 @@ pub unsafe fn map_file_at(
     Err(refused(Errno::NOSYS, len))
 }
 
-pub fn keep_from_children(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
+pub fn exclude_from_fork(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
     Ok(())
 }
 
@@ -128,7 +128,7 @@ pub unsafe fn seal_permanently(_: NonNull<u8>, len: usize) -> Result<(), AllocEr
     Err(refused(Errno::NOSYS, len))
 }
 
-pub fn hold_addresses(_: NonNull<u8>, _: usize) -> bool {
+pub fn reserve_addresses_at(_: NonNull<u8>, _: usize) -> bool {
     true
 }
 

@@ -3,21 +3,21 @@
 //!
 //! The range is reserved when the first pool needs memory. It is 64 GiB of addresses without memory
 //! behind them, or half of that and so on down to 64 MiB, if the process may not have as much
-//! (`ulimit -v`). Its size is a power of two, and it is aligned to its size. So it lies in one
-//! *window*: an aligned range of 64 GiB. If the range is smaller than the window, other memory may
-//! also lie in the window. The range is handed out in *granules* of 64 KiB.
+//! (`ulimit -v`). Its size is a power of two, and it is aligned to its size. So all its addresses
+//! have one *prefix*: the bits above the lowest 36. If the range is smaller than 64 GiB, other
+//! memory may have the same prefix. The range is handed out in *granules* of 64 KiB.
 //!
 //! # Invariants
 //!
-//! 1. `window` is [`NO_WINDOW`], or the range was reserved. The range is never given back, and the
-//!    rest of `REGION` was written before `window`.
+//! 1. `prefix` is [`NO_PREFIX`], or the range was reserved. The range is never released, and the
+//!    rest of `REGION` was written before `prefix`.
 //! 2. A bit of `words` is set while its granule is handed out. The thread that sets the bit has the
 //!    granule, and only the holder of a granule may clear its bit.
 //! 3. The memory of one word's granules, 4 MiB, is made accessible before the first of them is
 //!    handed out, and stays accessible.
 //! 4. The owner of a granule is null, or what the holder of the granule entered. The holder clears
-//!    it before it gives the granule back. The owner of a granule of the window outside the range
-//!    is null.
+//!    it before it releases the granule. The owner of a granule with the prefix outside the
+//!    range is null.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -28,26 +28,26 @@ use crate::error::{AllocError, ErrorKind};
 
 /// The unit and the alignment of what is handed out.
 pub(crate) const GRANULE: usize = SEGMENT_GRANULE;
-const WINDOW_BITS: u32 = 36;
-const MAX_BYTES: usize = 1 << WINDOW_BITS;
+const PREFIX_SHIFT: u32 = 36;
+const MAX_BYTES: usize = 1 << PREFIX_SHIFT;
 const MIN_BYTES: usize = 64 << 20;
 /// The bytes of one word's granules.
 const WORD_BYTES: usize = GRANULE * 64;
-/// The value of `window` before the range is reserved: the window of no address.
-const NO_WINDOW: usize = usize::MAX;
+/// The value of `prefix` before the range is reserved: the prefix of no address.
+const NO_PREFIX: usize = usize::MAX;
 
 /// The range, in one place, so that one load finds the data for a lookup.
-struct RegionRange {
-    window: AtomicUsize,
-    /// The owners of the window's granules.
+struct Region {
+    prefix: AtomicUsize,
+    /// The owners of all granules with this prefix.
     owners: AtomicPtr<AtomicPtr<()>>,
     base: AtomicUsize,
     len: AtomicUsize,
     words: AtomicPtr<AtomicU64>,
 }
 
-static REGION: RegionRange = RegionRange {
-    window: AtomicUsize::new(NO_WINDOW),
+static REGION: Region = Region {
+    prefix: AtomicUsize::new(NO_PREFIX),
     owners: AtomicPtr::new(ptr::null_mut()),
     base: AtomicUsize::new(0),
     len: AtomicUsize::new(0),
@@ -57,18 +57,18 @@ static REGION: RegionRange = RegionRange {
 /// A hint: the lowest word that may have a free granule.
 static FIRST_FREE: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether an address lies in the range's window. If not, it belongs to no pool.
+/// Whether an address has the range's prefix. If not, it belongs to no pool.
 #[inline(always)]
 pub(crate) fn may_hold(address: usize) -> bool {
-    // Acquire pairs with the Release in `reserve`: a thread that sees the window sees the rest.
-    address >> WINDOW_BITS == REGION.window.load(Ordering::Acquire)
+    // Acquire pairs with the Release in `reserve`: a thread that sees the prefix sees the rest.
+    address >> PREFIX_SHIFT == REGION.prefix.load(Ordering::Acquire)
 }
 
-/// The owner of the granule of an address in the window, or null.
+/// The owner of the granule of an address with the prefix, or null.
 #[inline(always)]
 pub(crate) fn owner_of(address: usize) -> *mut () {
     debug_assert!(may_hold(address));
-    // SAFETY: there is an owner entry for each granule of the window. Acquire pairs with the
+    // SAFETY: there is an owner entry for each granule with the prefix. Acquire pairs with the
     // Release in `set_owner`.
     unsafe { owner_entry(address / GRANULE).load(Ordering::Acquire) }
 }
@@ -109,11 +109,11 @@ pub(crate) fn take(granules: usize, new_owner: NonNull<()>) -> Result<NonNull<u8
     Ok(unsafe { base.expect("reserved").add(first * GRANULE) })
 }
 
-/// Gives granules back, and their memory to the system.
+/// Releases granules, and gives their memory to the system.
 ///
 /// # Safety
-/// They were taken together, have not been given back, and nothing refers to their bytes.
-pub(crate) unsafe fn give(start: NonNull<u8>, granules: usize) {
+/// They were taken together, have not been released, and nothing refers to their bytes.
+pub(crate) unsafe fn release(start: NonNull<u8>, granules: usize) {
     let first = (start.addr().get() - REGION.base.load(Ordering::Relaxed)) / GRANULE;
     // SAFETY: whole pages of the range; the rest is guaranteed by the caller.
     let _ = unsafe { os::discard(start, granules * GRANULE) };
@@ -247,8 +247,9 @@ fn make_accessible(first: usize, granules: usize) -> Result<(), AllocError> {
     Ok(())
 }
 
-/// A range that a thread has reserved. Stored at the start of the thread's tables.
-struct ReservedRange {
+/// A range that a thread has reserved, and that becomes the region if no other thread was first.
+/// Stored at the start of the thread's tables.
+struct RegionCandidate {
     base: usize,
     len: usize,
 }
@@ -257,20 +258,20 @@ struct ReservedRange {
 /// at the same time, each reserves a range, and one of those is kept. No thread waits for another,
 /// so a fork leaves nothing half done.
 fn reserve() -> Result<usize, AllocError> {
-    static CHOSEN: AtomicPtr<ReservedRange> = AtomicPtr::new(ptr::null_mut());
+    static CHOSEN: AtomicPtr<RegionCandidate> = AtomicPtr::new(ptr::null_mut());
     // Acquire pairs with the Release below.
-    if REGION.window.load(Ordering::Acquire) != NO_WINDOW {
+    if REGION.prefix.load(Ordering::Acquire) != NO_PREFIX {
         return Ok(REGION.len.load(Ordering::Relaxed));
     }
     let mut chosen = CHOSEN.load(Ordering::Acquire);
     if chosen.is_null() {
-        let (mine, size) = reserve_range()?;
-        // Release for what `reserve_range` wrote, Acquire for what the other thread wrote.
+        let (mine, size) = reserve_candidate()?;
+        // Release for what `reserve_candidate` wrote, Acquire for what the other thread wrote.
         match CHOSEN.compare_exchange(chosen, mine.as_ptr(), Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
                 chosen = mine.as_ptr();
                 // SAFETY: made above.
-                let ReservedRange { base, len } = unsafe { mine.read() };
+                let RegionCandidate { base, len } = unsafe { mine.read() };
                 if let Some(start) = NonNull::new(ptr::with_exposed_provenance_mut(base)) {
                     tools::add_leak_root(start, len);
                 }
@@ -279,7 +280,7 @@ fn reserve() -> Result<usize, AllocError> {
                 chosen = other;
                 // SAFETY: made above, and no other thread has seen it.
                 unsafe {
-                    let ReservedRange { base, len } = mine.read();
+                    let RegionCandidate { base, len } = mine.read();
                     let start = NonNull::new_unchecked(ptr::with_exposed_provenance_mut(base));
                     let _ = os::unmap(start, len);
                     let _ = os::unmap(mine.cast(), size);
@@ -288,7 +289,7 @@ fn reserve() -> Result<usize, AllocError> {
         }
     }
     // SAFETY: chosen once, written before that, and never unmapped.
-    let ReservedRange { base, len } = unsafe { chosen.read() };
+    let RegionCandidate { base, len } = unsafe { chosen.read() };
     // Every thread that comes here writes the same values.
     let owners = chosen.wrapping_add(1).cast::<AtomicPtr<()>>();
     REGION.owners.store(owners, Ordering::Relaxed);
@@ -296,12 +297,12 @@ fn reserve() -> Result<usize, AllocError> {
     REGION.base.store(base, Ordering::Relaxed);
     REGION.len.store(len, Ordering::Relaxed);
     // Release pairs with the Acquire in `may_hold`.
-    REGION.window.store(base >> WINDOW_BITS, Ordering::Release);
+    REGION.prefix.store(base >> PREFIX_SHIFT, Ordering::Release);
     Ok(len)
 }
 
 /// Reserves a range, and memory for its tables. Returns the address and the size of the tables.
-fn reserve_range() -> Result<(NonNull<ReservedRange>, usize), AllocError> {
+fn reserve_candidate() -> Result<(NonNull<RegionCandidate>, usize), AllocError> {
     let mut len = MAX_BYTES;
     let start = loop {
         match os::reserve_addresses(len, len) {
@@ -311,15 +312,15 @@ fn reserve_range() -> Result<(NonNull<ReservedRange>, usize), AllocError> {
         }
     };
     let owners = MAX_BYTES / GRANULE * size_of::<AtomicPtr<()>>();
-    let bytes = size_of::<ReservedRange>() + owners + len / GRANULE / 8;
+    let bytes = size_of::<RegionCandidate>() + owners + len / GRANULE / 8;
     let size = bytes.next_multiple_of(os::page_size());
     let tables = os::map(size, 1).inspect_err(|_| {
         // SAFETY: reserved above, and not used.
         let _ = unsafe { os::unmap(start, len) };
     })?;
-    let reserved = ReservedRange { base: start.as_ptr().expose_provenance(), len };
+    let reserved = RegionCandidate { base: start.as_ptr().expose_provenance(), len };
     // SAFETY: just mapped, and large enough.
-    unsafe { tables.cast::<ReservedRange>().write(reserved) };
+    unsafe { tables.cast::<RegionCandidate>().write(reserved) };
     Ok((tables.cast(), size))
 }
 
@@ -341,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn granules_belong_to_one_owner_until_they_are_given_back() {
+    fn granules_belong_to_one_owner_until_they_are_released() {
         let owner = NonNull::<()>::dangling();
         let mut taken: Vec<(NonNull<u8>, usize)> = Vec::new();
         for granules in [1, 3, 64, 65, 200, 7, 64, 1] {
@@ -363,8 +364,8 @@ mod tests {
             taken.push((start, granules));
         }
         for (start, granules) in taken {
-            // SAFETY: taken above, given back once.
-            unsafe { give(start, granules) };
+            // SAFETY: taken above, released once.
+            unsafe { release(start, granules) };
         }
     }
 
@@ -375,7 +376,7 @@ mod tests {
             FIRST_FREE.store(usize::MAX, Ordering::Relaxed);
             let start = take(granules, NonNull::dangling()).unwrap();
             // SAFETY: taken above.
-            unsafe { give(start, granules) };
+            unsafe { release(start, granules) };
         }
     }
 

@@ -5,7 +5,7 @@
 //! 1. A block that a source returned belongs to the taker alone. Its `size` bytes are valid and
 //!    writable, at the requested alignment, until the block is given back to the same source with
 //!    the same size.
-//! 2. A chunk stores its link in the recycler ([`NIL`] for none). It goes back through the source
+//! 2. A chunk stores its mapping number ([`NIL`] for none). It goes back through the source
 //!    that it came from. So a recycled chunk is always one of this library's own anonymous
 //!    mappings.
 
@@ -15,16 +15,16 @@ use core::ptr::NonNull;
 use std::alloc::{GlobalAlloc, System};
 use std::sync::Arc;
 
-use super::global_cache::{self, MappingTable, unmap_or_discard};
+use super::chunk_cache::{Backing, RecycleBatch, WarmChunk};
+use super::index_stack::NIL;
 use super::layout::{CACHE_LINE, HUGE_PAGE, SEGMENT_GRANULE, checked_align_up};
-use super::lifo::NIL;
-use super::recycler::{Backing, RecycleBatch, WarmChunk};
+use super::process_cache::{self, MappingTable, unmap_or_discard};
 use super::{os, thread_chunk, tools};
 use crate::error::{AllocError, ErrorKind};
 
 /// A place that memory comes from, in pieces of one page or more. You can implement your own.
 ///
-/// The library asks a source for whole chunks and segments, never for single objects. It calls the
+/// The library asks a source for whole chunks and ranges, never for single objects. It calls the
 /// source from every thread that uses an allocator on it.
 ///
 /// # Safety
@@ -65,7 +65,7 @@ pub unsafe trait Source: Send + Sync {
     }
 
     /// This source as a [`PagedSource`], if it can commit memory page by page. From a paged source,
-    /// a slab reserves a few large segments. From any other source, it acquires and releases each
+    /// a slab reserves a few large ranges. From any other source, it acquires and releases each
     /// page by itself.
     fn paged(&self) -> Option<&dyn PagedSource> {
         None
@@ -319,8 +319,8 @@ pub(crate) struct AcquiredChunk {
     pub size: usize,
     /// The alignment that it was asked for with.
     pub align: usize,
-    /// Its link in the recycler, or [`NIL`].
-    pub link: u32,
+    /// Its mapping number in the chunk cache, or [`NIL`].
+    pub mapping: u32,
     /// Whether it came warm from the recycler, without a system call.
     pub recycled: bool,
     /// Whether its bytes are known to be zero.
@@ -402,22 +402,22 @@ impl SharedSource {
             };
             let warm = match own {
                 Some(warm) => Some(warm),
-                None => global_cache::cache().take(backing, size).map(|chunk| (chunk, size)),
+                None => process_cache::cache().take(backing, size).map(|chunk| (chunk, size)),
             };
-            if let Some((WarmChunk { start, link }, size)) = warm {
+            if let Some((WarmChunk { start, mapping }, size)) = warm {
                 return Ok(AcquiredChunk {
                     start,
                     size,
                     align,
-                    link,
+                    mapping,
                     recycled: true,
                     zeroed: false,
                 });
             }
         }
         let start = mmap.map(size, align)?;
-        let link = if recycle { global_cache::cache().link(start, size) } else { NIL };
-        Ok(AcquiredChunk { start, size, align, link, recycled: false, zeroed: true })
+        let mapping = if recycle { process_cache::cache().add_mapping(start, size) } else { NIL };
+        Ok(AcquiredChunk { start, size, align, mapping, recycled: false, zeroed: true })
     }
 
     /// Starts a batch of chunks to release, `total` bytes together. If `recycles` is true, they go
@@ -436,7 +436,7 @@ fn from_source(
         .map_err(|_| AllocError::new(ErrorKind::SizeOverflow, size))?;
     let start = source.acquire(layout)?;
     let zeroed = source.zeroed();
-    Ok(AcquiredChunk { start, size, align, link: NIL, recycled: false, zeroed })
+    Ok(AcquiredChunk { start, size, align, mapping: NIL, recycled: false, zeroed })
 }
 
 /// Chunks that are being released to the recycler or to their source.
@@ -460,20 +460,26 @@ impl<'s> ReleaseBatch<'s> {
     /// Releases one chunk.
     ///
     /// # Safety
-    /// The chunk was taken from this source with this size, alignment and link, by an allocator
-    /// that recycles if this batch does. Nothing refers to it any more.
+    /// The chunk was taken from this source with this size, alignment and mapping number, by an
+    /// allocator that recycles if this batch does. Nothing refers to it any more.
     #[inline]
-    pub(crate) unsafe fn add(&mut self, start: NonNull<u8>, size: usize, align: usize, link: u32) {
+    pub(crate) unsafe fn add(
+        &mut self,
+        start: NonNull<u8>,
+        size: usize,
+        align: usize,
+        mapping: u32,
+    ) {
         let left = self.left;
         self.left = left.saturating_sub(size);
-        if self.recycles && self.source.put_thread_chunk(start, size, align, link) {
+        if self.recycles && self.source.put_thread_chunk(start, size, align, mapping) {
             return;
         }
         match self.target(left) {
             ReleaseTarget::Recycler(batch) => {
                 tools::forbid(start, size);
                 // SAFETY: guaranteed by the caller; a chunk from `Mmap` is a separate mapping.
-                unsafe { batch.add(backing_of(align), WarmChunk { start, link }, size) };
+                unsafe { batch.add(backing_of(align), WarmChunk { start, mapping }, size) };
             }
             ReleaseTarget::Source(source, calls) => {
                 *calls += 1;
@@ -490,7 +496,7 @@ impl<'s> ReleaseBatch<'s> {
         self.target.get_or_insert_with(|| match &self.source.0 {
             SourceVariant::Mmap(_) => {
                 let reserved = if self.recycles { left } else { 0 };
-                ReleaseTarget::Recycler(global_cache::cache().recycle(reserved))
+                ReleaseTarget::Recycler(process_cache::cache().recycle(reserved))
             }
             SourceVariant::Malloc => ReleaseTarget::Source(&Malloc, 0),
             SourceVariant::Custom(source) => ReleaseTarget::Source(&**source, 0),
@@ -509,11 +515,17 @@ impl<'s> ReleaseBatch<'s> {
 
 impl SharedSource {
     /// Makes a chunk the thread chunk, if it can be. Returns whether it did.
-    fn put_thread_chunk(&self, start: NonNull<u8>, size: usize, align: usize, link: u32) -> bool {
+    fn put_thread_chunk(
+        &self,
+        start: NonNull<u8>,
+        size: usize,
+        align: usize,
+        mapping: u32,
+    ) -> bool {
         if !self.maps_anonymous() || backing_of(align) != Backing::Pages {
             return false;
         }
-        let kept = thread_chunk::put(WarmChunk { start, link }, size);
+        let kept = thread_chunk::put(WarmChunk { start, mapping }, size);
         if kept {
             tools::forbid(start, size);
         }

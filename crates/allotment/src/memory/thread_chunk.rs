@@ -10,13 +10,14 @@
 //!
 //! 1. Only the thread's `ThreadChunk` owns the chunk: `put` puts it in, `take` takes it out, and
 //!    the destructor gives it to the recycler.
-//! 2. Only chunks of ordinary pages with a link are kept here, so that the recycler can take them.
+//! 2. Only chunks of ordinary pages with a mapping number are kept here, so that the recycler can
+//!    take them.
 
 use core::cell::Cell;
 
-use super::global_cache::cache;
-use super::lifo::NIL;
-use super::recycler::{Backing, WarmChunk};
+use super::chunk_cache::{Backing, WarmChunk};
+use super::index_stack::NIL;
+use super::process_cache::cache;
 
 /// The largest chunk that a thread keeps, in bytes.
 pub(crate) const MAX_SIZE: usize = 64 << 10;
@@ -55,7 +56,7 @@ pub(crate) fn take(size: usize) -> Option<(WarmChunk, usize)> {
 /// Returns whether it took the chunk.
 #[inline]
 pub(crate) fn put(chunk: WarmChunk, size: usize) -> bool {
-    if size > MAX_SIZE || chunk.link == NIL || size > cache().allowed() {
+    if size > MAX_SIZE || chunk.mapping == NIL || size > cache().allowed() {
         return false;
     }
     with_own(|own| {
@@ -104,7 +105,7 @@ mod tests {
 
     fn chunk(size: usize) -> WarmChunk {
         let start = os::map(size, 1).unwrap();
-        WarmChunk { start, link: cache().link(start, size) }
+        WarmChunk { start, mapping: cache().add_mapping(start, size) }
     }
 
     #[test]

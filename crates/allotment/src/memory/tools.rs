@@ -76,7 +76,7 @@ pub fn passthrough() -> bool {
 pub fn forbid(start: NonNull<u8>, len: usize) {
     match tool() {
         Tool::None => {}
-        Tool::AddressSanitizer => address_sanitizer::mark(address_sanitizer::poison(), start, len),
+        Tool::AddressSanitizer => address_sanitizer::call(address_sanitizer::poison(), start, len),
         Tool::Valgrind => valgrind::request(valgrind::MAKE_MEM_NOACCESS, start.addr().get(), len),
     }
 }
@@ -86,7 +86,7 @@ pub fn allow(start: NonNull<u8>, len: usize) {
     match tool() {
         Tool::None => {}
         Tool::AddressSanitizer => {
-            address_sanitizer::mark(address_sanitizer::unpoison(), start, len);
+            address_sanitizer::call(address_sanitizer::unpoison(), start, len);
         }
         Tool::Valgrind => valgrind::request(valgrind::MAKE_MEM_UNDEFINED, start.addr().get(), len),
     }
@@ -104,21 +104,21 @@ pub fn allow_defined(start: NonNull<u8>, len: usize) {
 /// the search covers blocks of malloc, and no mappings. It skips bytes that can't be read.
 pub fn add_leak_root(start: NonNull<u8>, len: usize) {
     if tool() == Tool::AddressSanitizer {
-        address_sanitizer::mark(address_sanitizer::register_root(), start, len);
+        address_sanitizer::call(address_sanitizer::register_root(), start, len);
     }
 }
 
 /// Undoes [`add_leak_root`] for a mapping that is about to end.
 pub fn remove_leak_root(start: NonNull<u8>, len: usize) {
     if tool() == Tool::AddressSanitizer {
-        address_sanitizer::mark(address_sanitizer::unregister_root(), start, len);
+        address_sanitizer::call(address_sanitizer::unregister_root(), start, len);
     }
 }
 
 mod address_sanitizer {
     use core::ptr::NonNull;
 
-    pub type Mark = unsafe extern "C" fn(*const u8, usize);
+    pub type RangeCall = unsafe extern "C" fn(*const u8, usize);
 
     // Weak references, which are null if AddressSanitizer is not linked in. Rust has no stable way
     // to declare them. Our own names are weak too, because a program may link two versions of this
@@ -147,29 +147,29 @@ mod address_sanitizer {
     );
 
     unsafe extern "C" {
-        safe static allotment_asan_poison: Option<Mark>;
-        safe static allotment_asan_unpoison: Option<Mark>;
-        safe static allotment_lsan_register: Option<Mark>;
-        safe static allotment_lsan_unregister: Option<Mark>;
+        safe static allotment_asan_poison: Option<RangeCall>;
+        safe static allotment_asan_unpoison: Option<RangeCall>;
+        safe static allotment_lsan_register: Option<RangeCall>;
+        safe static allotment_lsan_unregister: Option<RangeCall>;
     }
 
-    pub fn poison() -> Option<Mark> {
+    pub fn poison() -> Option<RangeCall> {
         allotment_asan_poison
     }
 
-    pub fn unpoison() -> Option<Mark> {
+    pub fn unpoison() -> Option<RangeCall> {
         allotment_asan_unpoison
     }
 
-    pub fn register_root() -> Option<Mark> {
+    pub fn register_root() -> Option<RangeCall> {
         allotment_lsan_register
     }
 
-    pub fn unregister_root() -> Option<Mark> {
+    pub fn unregister_root() -> Option<RangeCall> {
         allotment_lsan_unregister
     }
 
-    pub fn mark(function: Option<Mark>, start: NonNull<u8>, len: usize) {
+    pub fn call(function: Option<RangeCall>, start: NonNull<u8>, len: usize) {
         if let Some(function) = function {
             // SAFETY: the function is AddressSanitizer's, and changes only the tool's own state
             // (invariant 1).

@@ -14,7 +14,7 @@ use crate::statistics::AllocatorKind;
 
 /// What a reap or a pool needs in checked mode besides its lists of chunks.
 #[derive(Debug)]
-pub(super) struct CheckedBlocks {
+pub(super) struct BlockLedger {
     pub ledger: Ledger,
     /// The range that new blocks are carved from.
     range: CarveRange,
@@ -28,14 +28,14 @@ pub(super) fn block_layout(layout: Layout) -> Option<Layout> {
     Layout::from_size_align(size, layout.align().max(GUARD)).ok()
 }
 
-impl CheckedBlocks {
+impl BlockLedger {
     /// Makes the ledger that these options or this process ask for, if any.
-    pub(super) fn wanted(
+    pub(super) fn new_if_checked(
         hardened: bool,
         kind: AllocatorKind,
         name: Option<&str>,
     ) -> Option<Box<Self>> {
-        let ledger = *Ledger::wanted(hardened, kind, name, CLASSES)?;
+        let ledger = *Ledger::new_if_checked(hardened, kind, name, CLASSES)?;
         Some(Box::new(Self { ledger, range: CarveRange::empty() }))
     }
 

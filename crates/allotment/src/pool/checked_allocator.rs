@@ -3,7 +3,7 @@
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use super::blocks::Blocks;
+use super::block_allocator::BlockAllocator;
 use super::checked::block_layout;
 use super::chunk_supply::ChunkSupply;
 use super::size_classes::SizeClass;
@@ -11,7 +11,7 @@ use crate::checked::{CheckedAllocator, GUARD, Ledger};
 use crate::error::{AllocError, ErrorKind};
 use crate::statistics::Record;
 
-impl<S: ChunkSupply> CheckedAllocator for Blocks<S> {
+impl<S: ChunkSupply> CheckedAllocator for BlockAllocator<S> {
     fn record(&self) -> &'static Record {
         self.record
     }

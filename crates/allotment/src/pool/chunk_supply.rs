@@ -13,8 +13,8 @@ pub(super) struct ChunkMemory {
     pub start: NonNull<u8>,
     pub size: usize,
     pub align: usize,
-    /// The source's own number for this memory.
-    pub link: u32,
+    /// The mapping number in the chunk cache; not used for the region.
+    pub mapping: u32,
     /// The memory came from the recycler, so its pages may be warm.
     pub recycled: bool,
 }
@@ -54,7 +54,7 @@ pub(super) struct PoolChunkHeader {
     pub start: NonNull<u8>,
     pub size: usize,
     pub align: usize,
-    pub link: u32,
+    pub mapping: u32,
     /// The chunk is reserved: it is not released before the allocator ends.
     pub reserved: Cell<bool>,
     /// The requested size of the large block in bytes.
@@ -66,8 +66,8 @@ const _: () = assert!(HEADER_BYTES == CACHE_LINE);
 
 impl PoolChunkHeader {
     pub(super) fn memory(&self) -> ChunkMemory {
-        let Self { start, size, align, link, .. } = *self;
-        ChunkMemory { start, size, align, link, recycled: false }
+        let Self { start, size, align, mapping, .. } = *self;
+        ChunkMemory { start, size, align, mapping, recycled: false }
     }
 }
 

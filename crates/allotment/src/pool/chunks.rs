@@ -1,18 +1,18 @@
 //! The chunks beneath the blocks: taking new ones, keeping and releasing empty ones.
 //!
-//! The invariants are those of blocks.rs.
+//! The invariants are those of block_allocator.rs.
 
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
-use super::blocks::Blocks;
+use super::block_allocator::BlockAllocator;
 use super::chunk_supply::{ChunkMemory, ChunkSupply, HEADER_BYTES, PoolChunkHeader};
 use super::size_classes::SizeClass;
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::layout::{MAX_GROWTH, chunk_bytes_for};
 use crate::memory::{os, tools};
 
-impl<S: ChunkSupply> Blocks<S> {
+impl<S: ChunkSupply> BlockAllocator<S> {
     /// Opens a chunk that has enough bytes for a block of this class.
     pub(super) fn grow(&self, class: SizeClass) -> Result<(), AllocError> {
         let need = chunk_bytes_for(HEADER_BYTES, class.size(), class.align(), self.supply.align())
@@ -69,7 +69,7 @@ impl<S: ChunkSupply> Blocks<S> {
         let chunk = self.write_header(memory, header);
         self.held.set(self.held.get() + size);
         self.chunk_count.set(self.chunk_count.get() + 1);
-        self.record.hold(size);
+        self.record.add_held_bytes(size);
         self.record.chunks.add(1);
         if recycled {
             self.record.recycled_chunks.add(1);
@@ -85,10 +85,11 @@ impl<S: ChunkSupply> Blocks<S> {
         memory: ChunkMemory,
         address: NonNull<u8>,
     ) -> NonNull<PoolChunkHeader> {
-        let ChunkMemory { start, size, align, link, .. } = memory;
+        let ChunkMemory { start, size, align, mapping, .. } = memory;
         let (next, prev) = (Cell::new(ptr::null_mut()), Cell::new(ptr::null_mut()));
         let (reserved, requested) = (Cell::new(false), Cell::new(0));
-        let header = PoolChunkHeader { next, prev, start, size, align, link, reserved, requested };
+        let header =
+            PoolChunkHeader { next, prev, start, size, align, mapping, reserved, requested };
         // SAFETY: the memory is held and has a header's bytes from `address` on, which is a
         // multiple of a cache line.
         unsafe { address.cast::<PoolChunkHeader>().write(header) };

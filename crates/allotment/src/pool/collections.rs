@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use super::pool_ref::{PoolRef, current};
 use crate::collections::{BoxIn, BoxMemory, PoolMemory, StringIn, VecIn};
-use crate::error::{Abort, AllocError, Report, always};
+use crate::error::{Abort, AllocError, ReturnError, always};
 
 /// A growing vector in a pool, by default the [`current`](crate::pool::current()) one. It holds an address,
 /// a length, a capacity and a [`PoolRef`]. Its methods are those of [`VecIn`].
@@ -202,7 +202,7 @@ impl<T> BoxIn<T, PoolMemory> {
     #[inline]
     pub fn try_new_in(value: T, pool: PoolRef) -> Result<Self, AllocError> {
         // SAFETY: a pool's blocks.
-        unsafe { Self::new_in_or::<Report>(value, pool) }
+        unsafe { Self::new_in_or::<ReturnError>(value, pool) }
     }
 
     /// Allocates a pinned value in the current pool.

@@ -1,16 +1,16 @@
 //! Blocks that are too large for a class: each has a chunk of its own.
 //!
-//! The invariants are those of blocks.rs.
+//! The invariants are those of block_allocator.rs.
 
 use core::alloc::Layout;
 use core::ptr::{self, NonNull};
 
-use super::blocks::Blocks;
+use super::block_allocator::BlockAllocator;
 use super::chunk_supply::{ChunkMemory, ChunkSupply, HEADER_BYTES, PoolChunkHeader};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::layout::{CACHE_LINE, align_up, chunk_bytes_for};
 
-impl<S: ChunkSupply> Blocks<S> {
+impl<S: ChunkSupply> BlockAllocator<S> {
     /// Allocates a large block, with a capacity of `capacity` bytes if that much memory is
     /// available.
     pub(super) fn alloc_large(

@@ -7,14 +7,14 @@ use core::pin::Pin;
 use core::ptr::{self, NonNull};
 use core::task::{Context, Poll};
 
-use super::checked::CheckedBlocks;
+use super::checked::BlockLedger;
 use super::chunk_supply::ChunkGrowth;
 use super::current::{CurrentPoolGuard, replace_current};
 use super::local_pool_builder::{LocalPoolBuilder, LocalPoolSettings};
 use super::parked::AcquireOptions;
 use super::pool_ref::PoolRef;
 use super::shared::PoolShared;
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
 use crate::memory::{region, tools};
@@ -133,7 +133,11 @@ impl LocalPool {
         let checked = if passthrough {
             None
         } else {
-            CheckedBlocks::wanted(settings.hardened, AllocatorKind::Pool, settings.name.as_deref())
+            BlockLedger::new_if_checked(
+                settings.hardened,
+                AllocatorKind::Pool,
+                settings.name.as_deref(),
+            )
         };
         let record = Record::acquire(AllocatorKind::Pool, settings.name.as_deref())?;
         let spare_large_bytes = match settings.release {
@@ -190,7 +194,7 @@ impl LocalPool {
     /// up, or when the size exceeds the address space.
     #[inline]
     pub fn try_alloc_layout(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        self.alloc_or::<Report>(layout)
+        self.alloc_or::<ReturnError>(layout)
     }
 
     #[inline(always)]

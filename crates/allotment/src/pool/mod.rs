@@ -14,9 +14,9 @@
 // | `class_lists` | free lists by size class, and the range that new blocks are carved from |
 // | `chunk_supply` | chunk headers, and the interface that supplies the memory of chunks |
 // | `checked` | the ledger of checked blocks: hardened mode, sanitizers, pass-through mode |
-// | `blocks` | small and large blocks: what a reap and a pool have in common |
-// | `chunks`, `large`, `sweep` | `blocks` continued: its chunks; large blocks; the search for empty chunks |
-// | `checked_allocator` | `blocks` continued: what the ledger asks of it |
+// | `block_allocator` | small and large blocks: what a reap and a pool have in common |
+// | `chunks`, `large`, `sweep` | `block_allocator` continued: its chunks; large blocks; the search for empty chunks |
+// | `checked_allocator` | `block_allocator` continued: what the ledger asks of it |
 // | `reap`, `reap_builder`, `reap_values` | `Reap`, its options, and its typed calls |
 // | `ownership` | who owns a pool; the list of blocks that other threads freed |
 // | `outgoing` | blocks of another pool that this thread freed and sends in batches |
@@ -33,9 +33,9 @@
 // | `collections` | `PoolBox`, `PoolVec`, `PoolString` |
 
 #[cfg(not(loom))]
-mod block_source;
+mod block_allocator;
 #[cfg(not(loom))]
-mod blocks;
+mod block_source;
 #[cfg(not(loom))]
 mod checked;
 #[cfg(not(loom))]

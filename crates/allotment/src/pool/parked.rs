@@ -10,13 +10,13 @@
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use super::checked::CheckedBlocks;
+use super::checked::BlockLedger;
 use super::chunk_supply::ChunkGrowth;
 use super::current::{replace_current, thread_token};
 use super::shared::{PoolMode, PoolShared};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::budget::Budget;
-use crate::memory::lifo::{Lifo, Links};
+use crate::memory::index_stack::{IndexStack, Links};
 use crate::memory::{os, tools};
 use crate::statistics::Record;
 
@@ -25,7 +25,7 @@ pub(super) struct AcquireOptions {
     pub budget: Option<Budget>,
     pub growth: ChunkGrowth,
     pub record: &'static Record,
-    pub checked: Option<Box<CheckedBlocks>>,
+    pub checked: Option<Box<BlockLedger>>,
     pub passthrough: bool,
     /// The pool reports its live blocks when it ends, so it takes over none from an ended pool.
     pub reports_live: bool,
@@ -168,7 +168,7 @@ impl PoolShared {
     }
 
     /// Adopts from one stack, as [`pop`](Self::pop) says. Looks at most at two values.
-    fn pop_from(stack: &Lifo, parked: bool) -> Option<(&'static Self, bool)> {
+    fn pop_from(stack: &IndexStack, parked: bool) -> Option<(&'static Self, bool)> {
         // What can't be adopted goes back on the stack at the end.
         let mut refused: Option<&'static Self> = None;
         let found = loop {
@@ -222,9 +222,9 @@ static POOLS: [AtomicPtr<PoolShared>; MAX_POOLS] =
 /// The number of indexes given out.
 static POOL_COUNT: AtomicU32 = AtomicU32::new(0);
 /// Those that ended pools left without live blocks.
-static EMPTY_POOLS: Lifo = Lifo::new();
+static EMPTY_POOLS: IndexStack = IndexStack::new();
 /// Those that ended pools left with live blocks. Some may have become empty.
-static PARKED_POOLS: Lifo = Lifo::new();
+static PARKED_POOLS: IndexStack = IndexStack::new();
 
 /// [`POOLS`], as the table that the stacks link.
 struct PoolTable;

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use super::global_heap::{global_alloc, global_free, global_resize};
 use super::shared::PoolShared;
-use crate::error::{AllocError, ErrorKind, Report};
+use crate::error::{AllocError, ErrorKind, ReturnError};
 
 /// A reference to a pool or to the global heap: eight bytes, valid on any thread, for the life of
 /// the process.
@@ -134,7 +134,7 @@ impl PoolRef {
     fn alloc_slow(self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
         match self.usable_pool() {
             // SAFETY: `usable_pool` returns a pool only to the thread that owns it.
-            Some(shared) => match unsafe { shared.alloc::<Report>(layout) } {
+            Some(shared) => match unsafe { shared.alloc::<ReturnError>(layout) } {
                 Err(error) if is_out_of_pool_memory(error) => global_alloc(layout),
                 result => result,
             },

@@ -3,11 +3,11 @@
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use super::blocks::Blocks;
-use super::checked::CheckedBlocks;
+use super::block_allocator::BlockAllocator;
+use super::checked::BlockLedger;
 use super::chunk_supply::{ChunkGrowth, ChunkMemory, ChunkSupply};
 use super::reap_builder::{ReapBuilder, ReapSettings};
-use crate::error::{Abort, AllocError, Report, always};
+use crate::error::{Abort, AllocError, ReturnError, always};
 use crate::memory::chunk_source::ChunkSource;
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
@@ -66,7 +66,7 @@ use crate::statistics::{AllocatorKind, Record, Statistics};
 /// ```
 #[derive(Debug)]
 pub struct Reap {
-    pub(super) blocks: Blocks<SourceSupply>,
+    pub(super) blocks: BlockAllocator<SourceSupply>,
 }
 
 // SAFETY: a reap owns its chunks, its ledger and its settings. Its cells make it `!Sync`, so one
@@ -118,14 +118,14 @@ impl Reap {
 
     pub(super) fn make(settings: ReapSettings) -> Result<Self, AllocError> {
         let name = settings.name.as_deref();
-        let checked = CheckedBlocks::wanted(settings.hardened, AllocatorKind::Reap, name);
+        let checked = BlockLedger::new_if_checked(settings.hardened, AllocatorKind::Reap, name);
         let record = Record::acquire(AllocatorKind::Reap, name)?;
         // Freed large blocks go to the recycler, which keeps them warm.
         let (initial, increment) = (settings.initial, settings.increment);
         let growth = ChunkGrowth { initial, increment, spare_large_bytes: 0 };
         let reserved = settings.reserved;
         let supply = SourceSupply { settings, checked: checked.is_some() };
-        let reap = Self { blocks: Blocks::new(supply, growth, record, checked) };
+        let reap = Self { blocks: BlockAllocator::new(supply, growth, record, checked) };
         if reserved > 0 {
             reap.blocks.reserve(reserved)?;
         }
@@ -155,7 +155,7 @@ impl Reap {
     /// When the budget or the source refuses a chunk, or the size exceeds the address space.
     #[inline]
     pub fn try_alloc_layout(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        self.blocks.alloc::<Report>(layout)
+        self.blocks.alloc::<ReturnError>(layout)
     }
 
     /// Takes a free block if the fast path finds one; otherwise the caller takes its slow path. For
@@ -291,17 +291,17 @@ impl ChunkSupply for SourceSupply {
     }
 
     fn take(&self, need: usize, last: usize) -> Result<ChunkMemory, AllocError> {
-        let AcquiredChunk { start, size, align, link, recycled, .. } =
+        let AcquiredChunk { start, size, align, mapping, recycled, .. } =
             self.chunks().take(need, last)?;
-        Ok(ChunkMemory { start, size, align, link, recycled })
+        Ok(ChunkMemory { start, size, align, mapping, recycled })
     }
 
     unsafe fn release(&self, chunks: &mut dyn Iterator<Item = ChunkMemory>, total: usize) -> usize {
         let mut batch = self.settings.source.release_batch(total, self.recycles());
-        for ChunkMemory { start, size, align, link, .. } in chunks {
+        for ChunkMemory { start, size, align, mapping, .. } in chunks {
             // SAFETY: passed on to the caller; the memory was taken with this size, alignment and
-            // link.
-            unsafe { batch.add(start, size, align, link) };
+            // mapping number.
+            unsafe { batch.add(start, size, align, mapping) };
         }
         self.credit(total);
         batch.finish()

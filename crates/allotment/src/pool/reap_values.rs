@@ -16,7 +16,7 @@ use core::ptr::{self, NonNull};
 use core::slice;
 
 use super::reap::Reap;
-use crate::error::{Abort, AllocError, ErrorKind, OnFailure, Report, always};
+use crate::error::{Abort, AllocError, ErrorKind, OnFailure, ReturnError, always};
 use crate::memory::layout::MAX_GROWTH;
 
 /// Refuses a type that needs drop, at compile time.
@@ -253,7 +253,7 @@ impl Reap {
     #[inline]
     pub fn try_alloc<T>(&self, value: T) -> Result<&mut T, AllocError> {
         const { ReapNoDrop::<T>::CHECK };
-        self.value_or::<Report, T>(value)
+        self.value_or::<ReturnError, T>(value)
     }
 
     /// Allocates a block, then calls `make` to construct the value in it. If `make` panics, the
@@ -283,7 +283,7 @@ impl Reap {
     #[inline]
     pub fn try_alloc_with<T>(&self, make: impl FnOnce() -> T) -> Result<&mut T, AllocError> {
         const { ReapNoDrop::<T>::CHECK };
-        self.with_or::<Report, T, Infallible>(|| Ok(make())).map(|made| match made {
+        self.with_or::<ReturnError, T, Infallible>(|| Ok(make())).map(|made| match made {
             Ok(value) => value,
         })
     }
@@ -313,7 +313,7 @@ impl Reap {
         make: impl FnOnce() -> Result<T, E>,
     ) -> Result<Result<&mut T, E>, AllocError> {
         const { ReapNoDrop::<T>::CHECK };
-        self.with_or::<Report, T, E>(make)
+        self.with_or::<ReturnError, T, E>(make)
     }
 
     /// Moves a value into the reap that will never be dropped. This is right for a structure whose
@@ -334,7 +334,7 @@ impl Reap {
     /// As for [`try_alloc`](Self::try_alloc).
     #[inline]
     pub fn try_alloc_undropped<T>(&self, value: T) -> Result<&mut T, AllocError> {
-        self.value_or::<Report, T>(value)
+        self.value_or::<ReturnError, T>(value)
     }
 
     /// Allocates a block for one value, for the caller to fill. A value written there is never
@@ -353,7 +353,7 @@ impl Reap {
     /// As for [`try_alloc`](Self::try_alloc).
     #[inline]
     pub fn try_alloc_uninit<T>(&self) -> Result<&mut MaybeUninit<T>, AllocError> {
-        self.value_or::<Report, _>(MaybeUninit::uninit())
+        self.value_or::<ReturnError, _>(MaybeUninit::uninit())
     }
 
     // ---- strings ----
@@ -375,7 +375,7 @@ impl Reap {
     /// As for [`try_alloc`](Self::try_alloc).
     #[inline]
     pub fn try_alloc_str(&self, text: &str) -> Result<&mut str, AllocError> {
-        let bytes = self.copy_or::<Report, u8>(text.as_bytes())?;
+        let bytes = self.copy_or::<ReturnError, u8>(text.as_bytes())?;
         // SAFETY: a copy of a string's bytes, which are UTF-8.
         Ok(unsafe { core::str::from_utf8_unchecked_mut(bytes) })
     }
@@ -397,7 +397,7 @@ impl Reap {
     /// As for [`try_alloc`](Self::try_alloc).
     #[inline]
     pub fn try_alloc_c_str(&self, text: &CStr) -> Result<&CStr, AllocError> {
-        let bytes = self.copy_or::<Report, u8>(text.to_bytes_with_nul())?;
+        let bytes = self.copy_or::<ReturnError, u8>(text.to_bytes_with_nul())?;
         // SAFETY: a copy of a C string's bytes, including the nul.
         Ok(unsafe { CStr::from_bytes_with_nul_unchecked(bytes) })
     }
@@ -419,7 +419,7 @@ impl Reap {
     /// As for [`try_alloc`](Self::try_alloc).
     #[inline]
     pub fn try_alloc_slice_copy<T: Copy>(&self, values: &[T]) -> Result<&mut [T], AllocError> {
-        self.copy_or::<Report, T>(values)
+        self.copy_or::<ReturnError, T>(values)
     }
 
     /// Clones a slice. If a clone panics, the clones made before it are dropped and the block is
@@ -439,7 +439,7 @@ impl Reap {
     /// As for [`try_alloc`](Self::try_alloc).
     pub fn try_alloc_slice_clone<T: Clone>(&self, values: &[T]) -> Result<&mut [T], AllocError> {
         const { ReapNoDrop::<T>::CHECK };
-        self.fill_always_or::<Report, T>(values.len(), |index| values[index].clone())
+        self.fill_always_or::<ReturnError, T>(values.len(), |index| values[index].clone())
     }
 
     /// Makes a slice of `len` values; `make` gets the index of each. If `make` panics, the values
@@ -469,7 +469,7 @@ impl Reap {
         make: impl FnMut(usize) -> T,
     ) -> Result<&mut [T], AllocError> {
         const { ReapNoDrop::<T>::CHECK };
-        self.fill_always_or::<Report, T>(len, make)
+        self.fill_always_or::<ReturnError, T>(len, make)
     }
 
     /// Makes a slice of `len` values with a fallible `make`. The first error of `make` is returned,
@@ -483,7 +483,7 @@ impl Reap {
         make: impl FnMut(usize) -> Result<T, E>,
     ) -> Result<Result<&mut [T], E>, AllocError> {
         const { ReapNoDrop::<T>::CHECK };
-        self.fill_or::<Report, T, E>(len, make)
+        self.fill_or::<ReturnError, T, E>(len, make)
     }
 
     /// Collects an iterator into a slice. The iterator's size hint need not be right, and the
@@ -506,7 +506,7 @@ impl Reap {
         values: impl IntoIterator<Item = T>,
     ) -> Result<&mut [T], AllocError> {
         const { ReapNoDrop::<T>::CHECK };
-        self.collect_or::<Report, T>(values)
+        self.collect_or::<ReturnError, T>(values)
     }
 
     /// Allocates a block for `len` values, for the caller to fill. Values written there are never
@@ -527,6 +527,6 @@ impl Reap {
         &self,
         len: usize,
     ) -> Result<&mut [MaybeUninit<T>], AllocError> {
-        self.uninit_slice_or::<Report, T>(len)
+        self.uninit_slice_or::<ReturnError, T>(len)
     }
 }

@@ -29,7 +29,7 @@ impl ChunkSupply for RegionSupply {
             self.charge(size)?;
             let start = region::take(size / region::GRANULE, self.owner)
                 .inspect_err(|_| self.credit(size))?;
-            Ok(ChunkMemory { start, size, align: region::GRANULE, link: 0, recycled: false })
+            Ok(ChunkMemory { start, size, align: region::GRANULE, mapping: 0, recycled: false })
         };
         take(wanted).or_else(|error| if least < wanted { take(least) } else { Err(error) })
     }
@@ -38,7 +38,7 @@ impl ChunkSupply for RegionSupply {
         let mut calls = 0;
         for chunk in chunks {
             // SAFETY: passed on to the caller.
-            unsafe { region::give(chunk.start, chunk.size / region::GRANULE) };
+            unsafe { region::release(chunk.start, chunk.size / region::GRANULE) };
             calls += 1;
         }
         self.credit(total);

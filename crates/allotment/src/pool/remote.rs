@@ -5,7 +5,7 @@
 use core::alloc::Layout;
 use core::ptr::{self, NonNull};
 
-use super::blocks::Blocks;
+use super::block_allocator::BlockAllocator;
 use super::ownership::RemoteBlock;
 use super::region_supply::RegionSupply;
 use super::shared::PoolShared;
@@ -156,7 +156,7 @@ impl PoolShared {
 
     /// Clears the blocks of a checked pool that has ended, if none is live. Returns whether it did.
     /// The caller holds the lock.
-    pub(super) fn end_checked(blocks: &Blocks<RegionSupply>) -> bool {
+    pub(super) fn end_checked(blocks: &BlockAllocator<RegionSupply>) -> bool {
         let empty = blocks.live().0 == 0;
         if empty {
             // SAFETY: nothing is live.

@@ -6,7 +6,8 @@
 //! 1. A `PoolShared` is never unmapped: a `&'static PoolShared` found by a block, a reference or an
 //!    index is always valid.
 //! 2. What is not atomic is accessed only by the thread to which the state of `ownership` gives it
-//!    (ownership.rs); in checked mode `blocks` is accessed by any thread that holds `checked_lock`.
+//!    (ownership.rs); in checked mode `block_allocator` is accessed by any thread that holds
+//!    `checked_lock`.
 //! 3. `owner_token` is the token of the owning thread while a pool owns this value, else 0. So a
 //!    thread that finds its own token there is the owner: it wrote the token itself, and clears it
 //!    before it gives up the ownership. (A pool that was forgotten leaves its thread's token
@@ -24,7 +25,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::blocks::Blocks;
+use super::block_allocator::BlockAllocator;
 use super::chunk_supply::ChunkGrowth;
 use super::current::{CurrentPoolGuard, current_address, thread_token};
 use super::global_heap::{global_alloc, global_free, global_resize};
@@ -32,7 +33,7 @@ use super::outgoing::OutgoingBatch;
 use super::ownership::Ownership;
 use super::region_supply::RegionSupply;
 use super::size_classes::SizeClass;
-use crate::error::{AllocError, OnFailure, Report};
+use crate::error::{AllocError, OnFailure, ReturnError};
 use crate::memory::cache_padded::CachePadded;
 use crate::memory::{os, region};
 use crate::statistics::Record;
@@ -61,7 +62,7 @@ pub(super) enum PoolMode {
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(super) struct PoolShared {
-    pub(super) blocks: UnsafeCell<Blocks<RegionSupply>>,
+    pub(super) blocks: UnsafeCell<BlockAllocator<RegionSupply>>,
     pub(super) owner_token: AtomicUsize,
     /// The reference to the pool that owns this value, or 0.
     pub(super) reference: AtomicU64,
@@ -95,7 +96,7 @@ impl PoolShared {
     ) -> Self {
         let supply = RegionSupply { budget: None, owner: address.cast() };
         Self {
-            blocks: UnsafeCell::new(Blocks::new(supply, growth, record, None)),
+            blocks: UnsafeCell::new(BlockAllocator::new(supply, growth, record, None)),
             owner_token: AtomicUsize::new(0),
             reference: AtomicU64::new(0),
             generation: Cell::new(0),
@@ -175,7 +176,7 @@ impl PoolShared {
     /// # Safety
     /// The calling thread owns this value, or the state of `ownership` gives it exclusive access.
     #[inline(always)]
-    pub(super) unsafe fn blocks(&self) -> &Blocks<RegionSupply> {
+    pub(super) unsafe fn blocks(&self) -> &BlockAllocator<RegionSupply> {
         // SAFETY: passed on to the caller (invariant 2). Mutable references exist only while a pool
         // is made.
         unsafe { &*self.blocks.get() }
@@ -208,7 +209,7 @@ impl PoolShared {
     /// allocates. The `bool` is whether the pool has ended.
     pub(super) fn with_checked<R>(
         &self,
-        work: impl FnOnce(&Blocks<RegionSupply>, &mut bool) -> R,
+        work: impl FnOnce(&BlockAllocator<RegionSupply>, &mut bool) -> R,
     ) -> R {
         let _outside = CurrentPoolGuard::outside();
         let mut ended = self.lock_checked();
@@ -255,7 +256,7 @@ impl PoolShared {
     #[inline(never)]
     pub(super) unsafe fn alloc_or_none(&self, layout: Layout) -> Option<NonNull<u8>> {
         // SAFETY: passed on to the caller.
-        unsafe { self.alloc::<Report>(layout) }.ok()
+        unsafe { self.alloc::<ReturnError>(layout) }.ok()
     }
 
     /// Carves a new block, or takes the slow path.
@@ -338,7 +339,7 @@ impl PoolShared {
     /// Resizes a block of this pool, in place if possible. On an error the block is unchanged.
     ///
     /// # Safety
-    /// As for [`Blocks::resize`]; and the calling thread owns this value.
+    /// As for [`BlockAllocator::resize`]; and the calling thread owns this value.
     pub(super) unsafe fn resize(
         &self,
         block: NonNull<u8>,
@@ -394,7 +395,7 @@ impl PoolShared {
             let new = Layout::from_size_align_unchecked(new_size, old.align());
             let fresh = match SizeClass::of(new) {
                 None if self.mode() == PoolMode::Normal => self.blocks().alloc_grown(old, new)?,
-                _ => self.alloc::<Report>(new)?,
+                _ => self.alloc::<ReturnError>(new)?,
             };
             fresh.copy_from_nonoverlapping(block, old.size().min(new_size));
             self.free(block, old);

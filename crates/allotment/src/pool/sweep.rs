@@ -7,10 +7,10 @@
 
 use core::ptr::NonNull;
 
-use super::blocks::Blocks;
+use super::block_allocator::BlockAllocator;
 use super::chunk_supply::ChunkSupply;
 use super::size_classes::SizeClass;
-use crate::memory::metadata::Metadata;
+use crate::memory::system_array::SystemArray;
 
 /// A chunk and the free bytes that the sweep has counted in it.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ fn chunk_of(chunks: &[SweptChunk], address: usize) -> usize {
     chunks.partition_point(|chunk| chunk.start <= address) - 1
 }
 
-impl<S: ChunkSupply> Blocks<S> {
+impl<S: ChunkSupply> BlockAllocator<S> {
     /// Releases empty chunks. Returns the number of bytes released. The cost grows with the number
     /// of free blocks.
     pub(super) fn sweep(&self) -> usize {
@@ -50,7 +50,7 @@ impl<S: ChunkSupply> Blocks<S> {
         let mut each = self.each_chunk();
         let count = each.by_ref().count();
         let mut each = self.each_chunk();
-        let found = Metadata::new(count, |_| {
+        let found = SystemArray::new(count, |_| {
             let (start, capacity, reserved) = each.next().expect("as many as were counted");
             SweptChunk { start, capacity, free: 0, reserved }
         });

@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 use super::sealable::Sealable;
 use super::sealer::Sealer;
 use super::typed::Sealed;
-use crate::error::{AllocError, Report};
+use crate::error::{AllocError, ReturnError};
 use crate::memory::budget::Budget;
 use crate::options::common_options;
 
@@ -65,7 +65,7 @@ impl<T: Sealable> SealedBuilder<T> {
         self,
         init: impl for<'s> FnOnce(Sealer<'s>) -> T::In<'s>,
     ) -> Result<Sealed<T>, AllocError> {
-        Sealed::make_or::<Report>(self.settings.name.as_deref(), self.settings.budget, init)
+        Sealed::make_or::<ReturnError>(self.settings.name.as_deref(), self.settings.budget, init)
     }
 
     /// Builds a value as [`Sealed::try_build`] does.

@@ -4,7 +4,7 @@
 //! ```text
 //! newest                                oldest
 //! ┌────────────────────────────────┐   ┌────────────────────────────────────────────┐
-//! │ChunkHeader│block│block│  free  │──▶│ChunkHeader│SealedChunks│name│block│block│free│
+//! │  header   │block│block│  free  │──▶│  header   │SealedChunks│name│block│block│free│
 //! └────────────────────────────────┘   └────────────────────────────────────────────┘
 //! 0           FIRST ≤     used ≤ charged ≤ size
 //! ```
@@ -35,20 +35,20 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::budget::Budget;
 use crate::memory::chunk_source::ChunkSource;
-use crate::memory::global_cache::unmap_or_discard;
 use crate::memory::layout::{MAX_GROWTH, SEGMENT_GRANULE, align_up, chunk_bytes_for};
+use crate::memory::process_cache::unmap_or_discard;
 use crate::memory::source::SharedSource;
-use crate::memory::{os, segments, tools};
+use crate::memory::{os, segment_map, tools};
 use crate::statistics::{AllocatorKind, Record};
 
 /// The header at the beginning of each chunk.
 #[repr(C, align(64))]
-struct ChunkHeader {
+struct SealedChunkHeader {
     /// The chunk that was taken before this one.
-    older: Option<NonNull<ChunkHeader>>,
+    older: Option<NonNull<SealedChunkHeader>>,
     size: usize,
     align: usize,
-    link: u32,
+    mapping: u32,
     /// The chunk came from the recycler: its pages may have memory even if this `SealedChunks` did
     /// not touch them.
     recycled: bool,
@@ -59,7 +59,7 @@ struct ChunkHeader {
 }
 
 /// The offset at which a chunk's first block may begin.
-const FIRST: usize = size_of::<ChunkHeader>();
+const FIRST: usize = size_of::<SealedChunkHeader>();
 
 /// When a block of at least this size is freed, all chunks are searched for the one that ends with
 /// it, because that chunk may then be empty.
@@ -72,8 +72,8 @@ static SOURCE: SharedSource = SharedSource::DEFAULT;
 /// and is sealed with it.
 pub(crate) struct SealedChunks {
     building_thread: AtomicUsize,
-    newest: Cell<NonNull<ChunkHeader>>,
-    current: Cell<NonNull<ChunkHeader>>,
+    newest: Cell<NonNull<SealedChunkHeader>>,
+    current: Cell<NonNull<SealedChunkHeader>>,
     /// The size of the last chunk that was not taken for one large block. The next chunk has twice
     /// this size.
     last_growth: Cell<usize>,
@@ -92,9 +92,9 @@ fn token() -> usize {
     TOKEN.with(|token| ptr::from_ref(token).addr())
 }
 
-/// The terms on which chunks are taken. With a budget, chunks are fresh mappings: the pages of a
-/// warm chunk would have memory before they are charged.
-fn chunk_terms(recycles: bool) -> ChunkSource<'static> {
+/// How chunks are taken. With a budget, chunks are fresh mappings: the pages of a warm chunk would
+/// have memory before they are charged.
+fn chunk_source(recycles: bool) -> ChunkSource<'static> {
     ChunkSource {
         source: &SOURCE,
         budget: None,
@@ -112,7 +112,7 @@ fn take_chunk(
     budget: Option<&Budget>,
     need: usize,
     last_growth: usize,
-) -> Result<NonNull<ChunkHeader>, AllocError> {
+) -> Result<NonNull<SealedChunkHeader>, AllocError> {
     let charged = align_up(FIRST, os::page_size());
     if let Some(budget) = budget {
         budget.charge(charged)?;
@@ -122,32 +122,32 @@ fn take_chunk(
             budget.credit(charged);
         }
     };
-    let terms = chunk_terms(budget.is_none());
-    let taken = terms.take(need, last_growth).inspect_err(|_| uncharge())?;
+    let source = chunk_source(budget.is_none());
+    let taken = source.take(need, last_growth).inspect_err(|_| uncharge())?;
     let owner = ptr::from_ref(record).expose_provenance();
     let owner = NonZeroUsize::new(owner).expect("a reference is not null");
-    if let Err(error) = segments::register(taken.start, taken.size, owner) {
-        terms.return_unused(taken);
+    if let Err(error) = segment_map::register(taken.start, taken.size, owner) {
+        source.return_unused(taken);
         uncharge();
         return Err(error);
     }
     tools::allow(taken.start, taken.size);
-    let chunk = taken.start.cast::<ChunkHeader>();
+    let chunk = taken.start.cast::<SealedChunkHeader>();
     // SAFETY: the mapping belongs to this call, has at least one granule, and is aligned to a
     // granule.
     unsafe {
-        chunk.write(ChunkHeader {
+        chunk.write(SealedChunkHeader {
             older: None,
             size: taken.size,
             align: taken.align,
-            link: taken.link,
+            mapping: taken.mapping,
             recycled: taken.recycled,
             lowest: Cell::new(FIRST),
             used: Cell::new(FIRST),
             charged: Cell::new(charged),
         });
     }
-    record.hold(charged);
+    record.add_held_bytes(charged);
     record.chunks.add(1);
     if taken.recycled {
         record.recycled_chunks.add(1);
@@ -162,27 +162,27 @@ fn take_chunk(
 /// # Safety
 /// The chunk was taken with this record and budget, is on no list, and nothing in it is used any
 /// more.
-unsafe fn give_chunk(
+unsafe fn release_chunk(
     record: &'static Record,
     budget: Option<&Budget>,
-    chunk: NonNull<ChunkHeader>,
+    chunk: NonNull<SealedChunkHeader>,
     sealed: bool,
 ) {
     // SAFETY: the header is read before the chunk is given back, and only this function accesses
-    // it. Size, alignment and link are those that the chunk was taken with.
+    // it. Size, alignment and mapping number are those that the chunk was taken with.
     unsafe {
-        let ChunkHeader { size, align, link, charged, .. } = chunk.read();
+        let SealedChunkHeader { size, align, mapping, charged, .. } = chunk.read();
         let start = chunk.cast::<u8>();
-        segments::unregister(start, size);
+        segment_map::unregister(start, size);
         let writable = !sealed || os::make_accessible(start, size).is_ok();
         record.source_calls.add(u64::from(sealed));
         if writable {
             let mut batch = SOURCE.release_batch(size, budget.is_none());
-            batch.add(start, size, align, link);
+            batch.add(start, size, align, mapping);
             record.source_calls.add(batch.finish() as u64);
         } else {
             // The process has too many mappings to split one. The chunk goes back to the system,
-            // and its link in the recycler stays unused.
+            // and its mapping number stays unused.
             unmap_or_discard(start, size);
         }
         record.chunks.sub(1);
@@ -296,7 +296,7 @@ impl SealedChunks {
     /// Allocates a block behind all others of this chunk, if the chunk has room.
     fn alloc_in(
         &self,
-        chunk: NonNull<ChunkHeader>,
+        chunk: NonNull<SealedChunkHeader>,
         layout: Layout,
     ) -> Result<Option<NonNull<u8>>, AllocError> {
         // SAFETY: one of the chunks, and only this thread touches its header (invariants 1 and 4).
@@ -318,13 +318,13 @@ impl SealedChunks {
     }
 
     /// Charges the pages that lie below `end` (invariant 3).
-    fn charge_up_to(&self, header: &ChunkHeader, end: usize) -> Result<(), AllocError> {
+    fn charge_up_to(&self, header: &SealedChunkHeader, end: usize) -> Result<(), AllocError> {
         let more = align_up(end, os::page_size()).saturating_sub(header.charged.get());
         if more > 0 {
             if let Some(budget) = &self.budget {
                 budget.charge(more)?;
             }
-            self.record.hold(more);
+            self.record.add_held_bytes(more);
             header.charged.set(header.charged.get() + more);
         }
         Ok(())
@@ -345,7 +345,7 @@ impl SealedChunks {
             Ok(block) => block.expect("the chunk was taken with room for the block"),
             Err(error) => {
                 // SAFETY: taken above, on no list, and without a block.
-                unsafe { give_chunk(self.record, self.budget.as_ref(), chunk, false) };
+                unsafe { release_chunk(self.record, self.budget.as_ref(), chunk, false) };
                 return Err(error);
             }
         };
@@ -374,10 +374,10 @@ impl SealedChunks {
         &self,
         block: NonNull<u8>,
         size: usize,
-    ) -> Option<NonNull<ChunkHeader>> {
+    ) -> Option<NonNull<SealedChunkHeader>> {
         let end = block.addr().get() + size;
         // SAFETY: chunks on the list (invariants 1 and 4).
-        let ends = |chunk: NonNull<ChunkHeader>| unsafe {
+        let ends = |chunk: NonNull<SealedChunkHeader>| unsafe {
             chunk < block.cast() && chunk.addr().get() + chunk.as_ref().used.get() == end
         };
         if ends(self.current.get()) {
@@ -414,14 +414,14 @@ impl SealedChunks {
             let is_empty = start == header.lowest.get();
             header.used.set(if is_empty { FIRST } else { start });
             if is_empty && chunk != self.current.get() {
-                self.give_back_empty(chunk);
+                self.release_empty(chunk);
             }
         }
     }
 
     /// Gives back a chunk without a block, unless it is the oldest one, in which `self` lies. Nothing
     /// is allocated in it any more.
-    fn give_back_empty(&self, empty: NonNull<ChunkHeader>) {
+    fn release_empty(&self, empty: NonNull<SealedChunkHeader>) {
         // SAFETY: chunks on the list (invariants 1 and 4). No reference to a header
         // outlives its statement.
         unsafe {
@@ -438,7 +438,7 @@ impl SealedChunks {
                 }
                 (*newer.as_ptr()).older = older;
             }
-            give_chunk(self.record, self.budget.as_ref(), empty, false);
+            release_chunk(self.record, self.budget.as_ref(), empty, false);
         }
     }
 
@@ -493,7 +493,7 @@ impl SealedChunks {
             let header = unsafe { chunk.as_ref() };
             next = header.older;
             if header.used.get() == FIRST {
-                this.give_back_empty(chunk);
+                this.release_empty(chunk);
             }
         }
         let newest = this.newest.get();
@@ -532,7 +532,7 @@ impl SealedChunks {
             // SAFETY: as above. No cell is written any more (invariant 4), nor anything else, as the
             // caller guarantees.
             unsafe {
-                let ChunkHeader { size, older, .. } = *chunk.as_ref();
+                let SealedChunkHeader { size, older, .. } = *chunk.as_ref();
                 record.source_calls.add(1);
                 os::make_read_only(chunk.cast(), size)?;
                 next = older;
@@ -545,7 +545,7 @@ impl SealedChunks {
     ///
     /// # Safety
     /// It was sealed, and is never ended.
-    pub(super) unsafe fn seal_for_ever(&self) {
+    pub(super) unsafe fn seal_permanently(&self) {
         let mut next = Some(self.newest.get());
         while let Some(chunk) = next {
             // SAFETY: chunks on the list (invariant 1). They are never given back, as the caller
@@ -571,7 +571,7 @@ impl SealedChunks {
             let mut next = Some(newest.get());
             while let Some(chunk) = next {
                 next = chunk.as_ref().older;
-                give_chunk(record, budget.as_ref(), chunk, sealed);
+                release_chunk(record, budget.as_ref(), chunk, sealed);
             }
             debug_assert_eq!(record.held_bytes.get(), 0, "every chunk is on the list");
             record.release();

@@ -28,19 +28,19 @@ const BY_KERNEL: u8 = 1;
 const BOTH_FULL: u8 = 2;
 
 #[cfg(not(loom))]
-static HOW: AtomicU8 = AtomicU8::new(UNDECIDED);
+static METHOD: AtomicU8 = AtomicU8::new(UNDECIDED);
 
 /// Chooses how the fences work in this process. Must be called before the first [`light`] or
 /// [`heavy`] fence.
 #[cfg(not(loom))]
 pub fn decide() {
-    if HOW.load(Ordering::Relaxed) != UNDECIDED {
+    if METHOD.load(Ordering::Relaxed) != UNDECIDED {
         return;
     }
-    let how = if os::register_process_fences().is_ok() { BY_KERNEL } else { BOTH_FULL };
+    let method = if os::register_process_fences().is_ok() { BY_KERNEL } else { BOTH_FULL };
     // The first decision stands, because threads may already rely on it. A registration holds for
     // the whole process.
-    let _ = HOW.compare_exchange(UNDECIDED, how, Ordering::Relaxed, Ordering::Relaxed);
+    let _ = METHOD.compare_exchange(UNDECIDED, method, Ordering::Relaxed, Ordering::Relaxed);
 }
 
 /// The frequent side.
@@ -49,7 +49,7 @@ pub fn decide() {
 pub fn light() {
     // Relaxed: this thread got the data that the fences are for from a thread that called `decide`
     // before it shared them.
-    if HOW.load(Ordering::Relaxed) == BY_KERNEL {
+    if METHOD.load(Ordering::Relaxed) == BY_KERNEL {
         compiler_fence(Ordering::SeqCst);
     } else {
         full();
@@ -68,14 +68,14 @@ fn full() {
 #[must_use]
 pub fn heavy() -> bool {
     fence(Ordering::SeqCst);
-    let passed = HOW.load(Ordering::Relaxed) != BY_KERNEL || os::fence_process().is_ok();
+    let passed = METHOD.load(Ordering::Relaxed) != BY_KERNEL || os::fence_process().is_ok();
     // A fence for the compiler, in case it assumes that the call accesses no memory.
     compiler_fence(Ordering::SeqCst);
     passed
 }
 
 #[cfg(loom)]
-pub use of_loom::{ByKernel, as_thread, heavy, light};
+pub use of_loom::{KernelFences, as_thread, heavy, light};
 
 /// Both variants, for the models in `tests/loom_published.rs`.
 #[cfg(loom)]
@@ -107,9 +107,9 @@ mod of_loom {
 
     /// While this value lives, the models that run on this system thread have the kernel's fences
     /// instead of two full ones.
-    pub struct ByKernel(());
+    pub struct KernelFences(());
 
-    impl ByKernel {
+    impl KernelFences {
         #[allow(clippy::new_without_default)]
         pub fn new() -> Self {
             BY_KERNEL.set(true);
@@ -117,7 +117,7 @@ mod of_loom {
         }
     }
 
-    impl Drop for ByKernel {
+    impl Drop for KernelFences {
         fn drop(&mut self) {
             BY_KERNEL.set(false);
         }

@@ -14,7 +14,7 @@
 
 use core::ptr;
 
-use super::publication::{FREE, HazardSlot};
+use super::publication::{FREE_SLOT, HazardSlot};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 /// The number of generations that a thread can announce in one record. For more, it takes another
@@ -51,7 +51,7 @@ impl HazardRecord {
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         Self {
-            slots: core::array::from_fn(|_| AtomicUsize::new(FREE)),
+            slots: core::array::from_fn(|_| AtomicUsize::new(FREE_SLOT)),
             owned: AtomicU32::new(1),
             next: AtomicPtr::new(ptr::null_mut()),
         }
@@ -69,7 +69,7 @@ impl HazardRecord {
 
     /// A free slot. Only the owner calls this.
     pub fn free_slot(&self) -> Option<&HazardSlot> {
-        self.slots.iter().find(|slot| slot.load(Ordering::Relaxed) == FREE)
+        self.slots.iter().find(|slot| slot.load(Ordering::Relaxed) == FREE_SLOT)
     }
 
     /// Gives the record up. The former owner may continue to read through slots that are not free.
@@ -86,7 +86,7 @@ impl HazardRecord {
         }
         // Acquire pairs with the Release of the thread that clears a slot: that thread does not
         // write to the slot any more.
-        let all_free = self.slots.iter().all(|slot| slot.load(Ordering::Acquire) == FREE);
+        let all_free = self.slots.iter().all(|slot| slot.load(Ordering::Acquire) == FREE_SLOT);
         if !all_free {
             self.disown();
         }
@@ -169,9 +169,9 @@ mod of_this_process {
     use core::cell::Cell;
     use core::mem;
 
-    use super::{FREE, HazardRecord, HazardRecords, HazardSlot, Ordering, reserve};
+    use super::{FREE_SLOT, HazardRecord, HazardRecords, HazardSlot, Ordering, reserve};
     use crate::error::AllocError;
-    use crate::memory::metadata::Metadata;
+    use crate::memory::system_array::SystemArray;
 
     static RECORDS: HazardRecords = HazardRecords::new();
     static NONE: HazardRecord = HazardRecord::none();
@@ -188,7 +188,7 @@ mod of_this_process {
 
     impl Drop for DisownAtExit {
         fn drop(&mut self) {
-            give_up();
+            disown_record();
         }
     }
 
@@ -201,7 +201,7 @@ mod of_this_process {
         unsafe { &*RECORD.get() }
     }
 
-    fn give_up() {
+    fn disown_record() {
         let record = owned();
         RECORD.set(&raw const NONE);
         if !core::ptr::eq(record, &NONE) {
@@ -218,7 +218,7 @@ mod of_this_process {
     #[inline(always)]
     pub(in super::super) fn first_slot() -> Option<&'static HazardSlot> {
         let slot = &owned().slots[0];
-        (slot.load(Ordering::Relaxed) == FREE).then_some(slot)
+        (slot.load(Ordering::Relaxed) == FREE_SLOT).then_some(slot)
     }
 
     /// A free slot of this thread. The caller must announce in it before the next call.
@@ -238,7 +238,7 @@ mod of_this_process {
         let record = match RECORDS.adopt() {
             Some(record) => record,
             None => {
-                let made = Metadata::new(1, |_| HazardRecord::new())?;
+                let made = SystemArray::new(1, |_| HazardRecord::new())?;
                 // SAFETY: made just above, and forgotten on the next line, so it is never freed.
                 let record = unsafe { made.as_ptr().as_ref() };
                 mem::forget(made);
@@ -249,7 +249,7 @@ mod of_this_process {
         let slot = record.free_slot().expect("a new record has free slots");
         if DISOWN_AT_EXIT.try_with(|_| ()).is_ok() {
             // The old record has no free slot. The thread continues to read through its slots.
-            give_up();
+            disown_record();
             RECORD.set(record);
         } else {
             // The thread is ending and `DISOWN_AT_EXIT` was dropped, so give the record up here. The

@@ -56,7 +56,7 @@ impl SealedMemory {
     pub(super) unsafe fn leak(self) {
         let leaked = ManuallyDrop::new(self);
         // SAFETY: sealed, as the caller guarantees, and never ended, because it is not dropped.
-        unsafe { leaked.chunks().seal_for_ever() };
+        unsafe { leaked.chunks().seal_permanently() };
     }
 }
 

@@ -15,7 +15,7 @@
 //! | `map` | hash maps and sets in sealed memory |
 //! | `typed`, `builder` | `Sealed`: a value that is built once and then only read |
 //! | `rw_shared` | `RwShared`: a sealed value that is replaced under a read-write lock |
-//! | `contracts` | doc tests of programs that must not compile |
+//! | `compile_fail` | doc tests of programs that must not compile |
 //!
 //! Loom explores `fences`, `publication` and `hazard_records`.
 
@@ -32,7 +32,7 @@ mod chunks;
 #[cfg(not(loom))]
 mod collections;
 #[cfg(all(doctest, feature = "derive"))]
-mod contracts;
+mod compile_fail;
 #[cfg(all(not(loom), feature = "hashbrown-017"))]
 mod map;
 #[cfg(not(loom))]
@@ -66,4 +66,4 @@ pub use sealer::Sealer;
 pub use typed::Sealed;
 
 #[cfg(not(loom))]
-pub use published::{Published, Reading};
+pub use published::{Published, PublishedGuard};

@@ -6,7 +6,7 @@
 //!   announce the generation in a slot       replace the current generation
 //!   light fence                             heavy fence
 //!   is it still the current one?            put the old one on the retired list
-//!     no: clear the slot, scan, retry       leave the old one, and scan
+//!     no: clear the slot, scan, retry       withdraw the announcement, scan
 //!   … reads …
 //!   clear the slot
 //!   light fence
@@ -59,7 +59,7 @@ use crate::sync::{AtomicPtr, AtomicUsize, Ordering, fence};
 pub type HazardSlot = AtomicUsize;
 
 /// A slot that announces nothing.
-pub const FREE: usize = 0;
+pub const FREE_SLOT: usize = 0;
 
 /// One value, with its number and its link.
 #[derive(Debug)]
@@ -107,27 +107,27 @@ impl<T> Publication<T> {
 
     /// The word by which a slot announces a generation.
     #[inline(always)]
-    fn word(&self, generation: *mut Generation<T>) -> usize {
-        // Never `FREE`, because the address is not zero.
+    fn announcement(&self, generation: *mut Generation<T>) -> usize {
+        // Never `FREE_SLOT`, because the address is not zero.
         generation.addr() | self.tag
     }
 
     /// Announces the current generation in a free slot of the calling thread. The generation is
-    /// kept until the thread [leaves](Self::leave) it.
+    /// kept until the thread [withdraws](Self::withdraw) the announcement.
     ///
     /// Returns `None` if the generation was replaced in the meantime. The slot is then free again,
     /// and the caller must [scan](Self::scan) before it tries again.
     #[inline(always)]
-    pub fn enter(&self, slot: &HazardSlot) -> Option<NonNull<Generation<T>>> {
+    pub fn announce(&self, slot: &HazardSlot) -> Option<NonNull<Generation<T>>> {
         let seen = self.current.load(Ordering::Relaxed);
         // Release pairs with the Acquire of the scanning thread: what this thread read before
         // through this slot happens before the reclamation of what it read.
-        slot.store(self.word(seen), Ordering::Release);
+        slot.store(self.announcement(seen), Ordering::Release);
         light();
         // Acquire pairs with the Release in `replace`: the generation was made before.
         let current = self.current.load(Ordering::Acquire);
         if current != seen {
-            slot.store(FREE, Ordering::Release);
+            slot.store(FREE_SLOT, Ordering::Release);
             return None;
         }
         // SAFETY: there is a current generation at all times.
@@ -137,18 +137,18 @@ impl<T> Publication<T> {
     /// Clears the slot that announces a generation. Returns whether the generation was replaced; if
     /// so, the caller must [scan](Self::scan).
     #[inline(always)]
-    pub fn leave(&self, slot: &HazardSlot, generation: NonNull<Generation<T>>) -> bool {
+    pub fn withdraw(&self, slot: &HazardSlot, generation: NonNull<Generation<T>>) -> bool {
         // Release pairs with the Acquire of the scanning thread: all reads happen before the
         // generation is reclaimed.
-        slot.store(FREE, Ordering::Release);
+        slot.store(FREE_SLOT, Ordering::Release);
         light();
         self.current.load(Ordering::Relaxed) != generation.as_ptr()
     }
 
     /// Puts `new` in the place of `old`, and returns `true`; returns `false` if `old` is no longer
-    /// the current generation. In both cases the caller must then leave `old`, and
-    /// [scan](Self::scan). `replaced` is called after the exchange, and before other threads
-    /// may reclaim `old`.
+    /// the current generation. In both cases the caller must then withdraw its announcement of
+    /// `old`, and [scan](Self::scan). `replaced` is called after the exchange, and before other
+    /// threads may reclaim `old`.
     ///
     /// # Safety
     /// The caller has announced `old`. `new` belongs to the caller, and to the publication if this
@@ -159,8 +159,8 @@ impl<T> Publication<T> {
         new: NonNull<Generation<T>>,
         replaced: impl FnOnce(),
     ) -> bool {
-        // Release pairs with the Acquire in `enter`. `old` is announced, so it is not reclaimed and
-        // its address is not reused: an equal address is the same generation.
+        // Release pairs with the Acquire in `announce`. `old` is announced, so it is not reclaimed
+        // and its address is not reused: an equal address is the same generation.
         let exchanged = self.current.compare_exchange(
             old.as_ptr(),
             new.as_ptr(),
@@ -207,7 +207,7 @@ impl<T> Publication<T> {
             let (mut kept, mut last) = (ptr::null_mut::<Generation<T>>(), ptr::null_mut());
             while !next.is_null() {
                 let generation = next;
-                let to = if announced(self.word(generation)) {
+                let to = if announced(self.announcement(generation)) {
                     if kept.is_null() {
                         last = generation;
                     }

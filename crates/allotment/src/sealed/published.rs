@@ -2,11 +2,11 @@
 //!
 //! # Invariants
 //!
-//! 1. Every generation is one value in a block of [`Metadata`]. [`new_generation`] makes it, and
+//! 1. Every generation is one value in a block of [`SystemArray`]. [`new_generation`] makes it, and
 //!    [`drop_generation`] drops and frees it once. From its publication until it is part of an
 //!    [`UnreadChain`], the generation belongs to the publication, whose protocol (`publication.rs`) says when no
 //!    thread reads it any more.
-//! 2. While a `Reading` lives, its slot announces its generation.
+//! 2. While a `PublishedGuard` lives, its slot announces its generation.
 
 use core::fmt;
 use core::mem::{self, MaybeUninit};
@@ -16,8 +16,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::publication::{Generation, HazardSlot, Publication, unlink};
 use super::{fences, hazard_records};
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
-use crate::memory::metadata::Metadata;
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::memory::system_array::SystemArray;
 
 /// A value that many threads read, and that is replaced as a whole: a configuration, a table of
 /// routes.
@@ -65,15 +65,16 @@ use crate::memory::metadata::Metadata;
 /// # Destructors
 ///
 /// The destructor of a generation runs on a thread that uses the `Published`, usually the last
-/// reader: in [`publish`](Self::publish), in the drop of a [`Reading`], or in a
+/// reader: in [`publish`](Self::publish), in the drop of a [`PublishedGuard`], or in a
 /// [`read`](Self::read) that coincides with a publication. It may itself read and publish here. If
 /// it panics, the panic comes out of that call. The new generation is then in place, and all other
 /// generations that were to be dropped are dropped. If one of those panics too, the process aborts,
 /// as when a vector drops its values.
 ///
-/// A leaked [`Reading`] keeps its generation until the `Published` is dropped. In a child made by
-/// fork, the readings of threads that exist only in the parent do the same, and a generation that
-/// such a thread was about to drop is leaked. The child itself can read and publish as usual.
+/// A leaked [`PublishedGuard`] keeps its generation until the `Published` is dropped. In a child
+/// made by fork, the guards of threads that exist only in the parent do the same, and a
+/// generation that such a thread was about to drop is leaked. The child itself can read and publish
+/// as usual.
 // Threads share the values, and any of them may drop one: hence the bounds.
 #[repr(align(128))]
 pub struct Published<T: Send + Sync> {
@@ -96,7 +97,7 @@ impl<T: Send + Sync> Published<T> {
     /// # Errors
     /// If there is no memory. The value is then dropped.
     pub fn try_new(value: T) -> Result<Self, AllocError> {
-        Self::make::<Report>(value)
+        Self::make::<ReturnError>(value)
     }
 
     fn make<F: OnFailure>(value: T) -> Result<Self, F::Error> {
@@ -109,11 +110,11 @@ impl<T: Send + Sync> Published<T> {
         Ok(Self { publication: Publication::new(first, tag), retired: AtomicUsize::new(0) })
     }
 
-    /// Returns the current generation, and keeps it until the [`Reading`] is dropped.
+    /// Returns the current generation, and keeps it until the [`PublishedGuard`] is dropped.
     ///
-    /// A thread may hold any number of readings at a time, of this and of other `Published` values.
+    /// A thread may hold any number of guards at a time, of this and of other `Published` values.
     #[inline]
-    pub fn read(&self) -> Reading<'_, T> {
+    pub fn read(&self) -> PublishedGuard<'_, T> {
         always(self.read_or::<Abort>())
     }
 
@@ -123,20 +124,20 @@ impl<T: Send + Sync> Published<T> {
     /// If there is no memory for another record of 128 bytes. A thread needs one for its first
     /// read, and when all eight slots of its record are taken.
     #[inline]
-    pub fn try_read(&self) -> Result<Reading<'_, T>, AllocError> {
-        self.read_or::<Report>()
+    pub fn try_read(&self) -> Result<PublishedGuard<'_, T>, AllocError> {
+        self.read_or::<ReturnError>()
     }
 
     #[inline(always)]
-    fn read_or<F: OnFailure>(&self) -> Result<Reading<'_, T>, F::Error> {
+    fn read_or<F: OnFailure>(&self) -> Result<PublishedGuard<'_, T>, F::Error> {
         let (generation, slot) = match hazard_records::first_slot() {
-            Some(slot) => match self.publication.enter(slot) {
+            Some(slot) => match self.publication.announce(slot) {
                 Some(generation) => (generation, slot),
                 None => self.announce_again::<F>()?,
             },
             None => self.announce_elsewhere::<F>()?,
         };
-        Ok(Reading { published: self, generation, slot })
+        Ok(PublishedGuard { published: self, generation, slot })
     }
 
     /// Announces in another slot than the thread's first one, or in a first record. Marked cold only
@@ -145,21 +146,21 @@ impl<T: Send + Sync> Published<T> {
     #[inline(never)]
     fn announce_elsewhere<F: OnFailure>(&self) -> Result<AnnouncedGeneration<T>, F::Error> {
         let slot = hazard_records::free_slot().map_err(F::fail)?;
-        match self.publication.enter(slot) {
+        match self.publication.announce(slot) {
             Some(generation) => Ok((generation, slot)),
             None => self.announce_again::<F>(),
         }
     }
 
     /// Tries again after another thread replaced the generation during
-    /// [`enter`](Publication::enter).
+    /// [`announce`](Publication::announce).
     #[cold]
     #[inline(never)]
     fn announce_again<F: OnFailure>(&self) -> Result<AnnouncedGeneration<T>, F::Error> {
         loop {
             self.scan();
             let slot = hazard_records::free_slot().map_err(F::fail)?;
-            if let Some(generation) = self.publication.enter(slot) {
+            if let Some(generation) = self.publication.announce(slot) {
                 return Ok((generation, slot));
             }
         }
@@ -177,7 +178,7 @@ impl<T: Send + Sync> Published<T> {
     /// # Errors
     /// If there is no memory. Nothing is published then, and the value is dropped.
     pub fn try_publish(&self, value: T) -> Result<u64, AllocError> {
-        self.publish_or::<Report>(value)
+        self.publish_or::<ReturnError>(value)
     }
 
     fn publish_or<F: OnFailure>(&self, value: T) -> Result<u64, F::Error> {
@@ -208,7 +209,7 @@ impl<T: Send + Sync> Published<T> {
     /// # Errors
     /// If there is no memory. Nothing is published then, and the result of `change` is dropped.
     pub fn try_update(&self, change: impl FnMut(&T) -> T) -> Result<u64, AllocError> {
-        self.update_or::<Report>(change)
+        self.update_or::<ReturnError>(change)
     }
 
     fn update_or<F: OnFailure>(&self, mut change: impl FnMut(&T) -> T) -> Result<u64, F::Error> {
@@ -222,8 +223,12 @@ impl<T: Send + Sync> Published<T> {
     }
 
     /// Puts a new generation in the place of `current`, if that is still the current one.
-    fn replace(&self, current: Reading<'_, T>, new: Unpublished<T>) -> Result<u64, Unpublished<T>> {
-        let number = Reading::generation(&current) + 1;
+    fn replace(
+        &self,
+        current: PublishedGuard<'_, T>,
+        new: Unpublished<T>,
+    ) -> Result<u64, Unpublished<T>> {
+        let number = PublishedGuard::generation(&current) + 1;
         // SAFETY: `current` announces the old generation. No other thread has the new one yet. If
         // it is published, `new` is forgotten below; otherwise it stays an `Unpublished`.
         unsafe {
@@ -243,7 +248,7 @@ impl<T: Send + Sync> Published<T> {
     /// publication adds one.
     #[must_use]
     pub fn generation(&self) -> u64 {
-        Reading::generation(&self.read())
+        PublishedGuard::generation(&self.read())
     }
 
     /// The number of generations that were replaced but are not dropped yet, because a reading
@@ -275,7 +280,7 @@ impl<T: Send + Sync + fmt::Debug> fmt::Debug for Published<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let current = self.read();
         f.debug_struct("Published")
-            .field("generation", &Reading::generation(&current))
+            .field("generation", &PublishedGuard::generation(&current))
             .field("value", &*current)
             .field("retired", &self.retired())
             .finish()
@@ -296,8 +301,8 @@ impl<T: Send + Sync> From<T> for Published<T> {
 
 /// One generation of a [`Published`], which is kept while this lives.
 ///
-/// A `Reading` stays on the thread that made it, because that thread announced the generation.
-/// References to the value may go to other threads.
+/// A `PublishedGuard` stays on the thread that made it, because that thread announced the
+/// generation. References to the value may go to other threads.
 ///
 /// ```compile_fail,E0277
 /// let published = allotment::Published::new(7);
@@ -305,7 +310,7 @@ impl<T: Send + Sync> From<T> for Published<T> {
 /// std::thread::scope(|scope| drop(scope.spawn(move || drop(reading))));
 /// ```
 ///
-/// The `Published` can't be dropped before its readings:
+/// The `Published` can't be dropped before its guards:
 ///
 /// ```compile_fail,E0505
 /// let published = allotment::Published::new(7);
@@ -314,7 +319,7 @@ impl<T: Send + Sync> From<T> for Published<T> {
 /// assert_eq!(*reading, 7);
 /// ```
 #[must_use = "what is read may be gone once the reading is dropped"]
-pub struct Reading<'p, T: Send + Sync> {
+pub struct PublishedGuard<'p, T: Send + Sync> {
     published: &'p Published<T>,
     generation: NonNull<Generation<T>>,
     slot: &'static HazardSlot,
@@ -322,9 +327,9 @@ pub struct Reading<'p, T: Send + Sync> {
 
 // SAFETY: a shared reference gives out only `&T` and the number. Dropping needs the reading itself,
 // which is not `Send`.
-unsafe impl<T: Send + Sync> Sync for Reading<'_, T> {}
+unsafe impl<T: Send + Sync> Sync for PublishedGuard<'_, T> {}
 
-impl<T: Send + Sync> Reading<'_, T> {
+impl<T: Send + Sync> PublishedGuard<'_, T> {
     /// The number of the generation. Not a method, because `T` may have a method of this name.
     #[must_use]
     pub fn generation(reading: &Self) -> u64 {
@@ -334,7 +339,7 @@ impl<T: Send + Sync> Reading<'_, T> {
     }
 }
 
-impl<T: Send + Sync> Deref for Reading<'_, T> {
+impl<T: Send + Sync> Deref for PublishedGuard<'_, T> {
     type Target = T;
 
     #[inline(always)]
@@ -345,22 +350,22 @@ impl<T: Send + Sync> Deref for Reading<'_, T> {
     }
 }
 
-impl<T: Send + Sync> Drop for Reading<'_, T> {
+impl<T: Send + Sync> Drop for PublishedGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.published.publication.leave(self.slot, self.generation) {
+        if self.published.publication.withdraw(self.slot, self.generation) {
             self.published.scan();
         }
     }
 }
 
-impl<T: Send + Sync + fmt::Debug> fmt::Debug for Reading<'_, T> {
+impl<T: Send + Sync + fmt::Debug> fmt::Debug for PublishedGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&**self, f)
     }
 }
 
-impl<T: Send + Sync + fmt::Display> fmt::Display for Reading<'_, T> {
+impl<T: Send + Sync + fmt::Display> fmt::Display for PublishedGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&**self, f)
     }
@@ -373,7 +378,7 @@ fn new_generation<T, F: OnFailure>(
 ) -> Result<NonNull<Generation<T>>, F::Error> {
     let mut value = Some(value);
     let mut make = |_| Generation::new(number, value.take().expect("called once"));
-    let block = Metadata::new(1, &mut make).map_err(F::fail)?;
+    let block = SystemArray::new(1, &mut make).map_err(F::fail)?;
     let generation = block.as_ptr();
     mem::forget(block);
     Ok(generation)
@@ -386,7 +391,7 @@ fn new_generation<T, F: OnFailure>(
 unsafe fn drop_generation<T>(generation: NonNull<Generation<T>>) {
     // SAFETY: the block of one value, and adopted once, as the caller guarantees. The block is
     // freed even if the destructor panics.
-    let block = unsafe { Metadata::adopt(generation.cast::<MaybeUninit<Generation<T>>>(), 1) };
+    let block = unsafe { SystemArray::adopt(generation.cast::<MaybeUninit<Generation<T>>>(), 1) };
     // SAFETY: guaranteed by the caller. The block does not drop the value again, because its type
     // is `MaybeUninit`.
     unsafe { ptr::drop_in_place(generation.as_ptr()) };

@@ -13,7 +13,7 @@ use core::ptr::NonNull;
 use super::chunks::SealedChunks;
 use super::read_only::ReadOnly;
 use crate::collections::{BlockSource, StringIn, VecIn};
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 
 /// Allocates memory for an initialiser. Everything allocated here is sealed with the value.
 ///
@@ -108,7 +108,7 @@ impl<'s> Sealer<'s> {
     /// [`ErrorKind::Sealed`](crate::ErrorKind) on a thread that does not run the initialiser, or
     /// when the initialiser has ended.
     pub fn try_str(self, text: &str) -> Result<&'s str, AllocError> {
-        let bytes = self.copy_or::<Report, u8>(text.as_bytes())?;
+        let bytes = self.copy_or::<ReturnError, u8>(text.as_bytes())?;
         // SAFETY: a copy of a string.
         Ok(unsafe { core::str::from_utf8_unchecked(bytes) })
     }
@@ -133,7 +133,7 @@ impl<'s> Sealer<'s> {
     where
         I: IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
     {
-        self.slice_or::<Report, T>(values.into_iter())
+        self.slice_or::<ReturnError, T>(values.into_iter())
     }
 
     /// A copy of these values.
@@ -149,7 +149,7 @@ impl<'s> Sealer<'s> {
     /// # Errors
     /// As [`try_str`](Self::try_str).
     pub fn try_copy<T: ReadOnly + Copy>(self, values: &[T]) -> Result<&'s [T], AllocError> {
-        self.copy_or::<Report, T>(values)
+        self.copy_or::<ReturnError, T>(values)
     }
 
     /// Moves a value into sealed memory. The initialiser may change it while it runs. The sealed
@@ -167,7 +167,7 @@ impl<'s> Sealer<'s> {
     /// # Errors
     /// As [`try_str`](Self::try_str).
     pub fn try_value<T: ReadOnly>(self, value: T) -> Result<&'s mut T, AllocError> {
-        self.value_or::<Report, T>(value)
+        self.value_or::<ReturnError, T>(value)
     }
 
     /// Formats into a string: `sealer.format(format_args!("{host}:{port}"))`.
@@ -241,7 +241,7 @@ impl<'s> Sealer<'s> {
     /// # Errors
     /// As [`try_str`](Self::try_str).
     pub fn try_alloc_layout(self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        BlockSource::alloc::<Report>(self, layout)
+        BlockSource::alloc::<ReturnError>(self, layout)
     }
 
     /// An empty vector that grows in sealed memory. If the length is known, use

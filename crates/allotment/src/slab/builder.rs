@@ -8,7 +8,7 @@ use super::geometry::{DEFAULT_PAGE, MAX_PAGE};
 use super::raw::RawSlab;
 use super::settings::SlabSettings;
 use super::typed::Slab;
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 use crate::memory::release::Release;
 use crate::memory::source::SharedSource;
 use crate::options::common_options;
@@ -64,10 +64,10 @@ impl<S> SlabBuilder<S> {
     common_options! {
         name,
         ///
-        /// [`Mmap`](crate::Mmap) and [`File`](crate::File) lend segments of up to 2 MiB, and take back
-        /// the pages of a segment one by one. With [`Malloc`](crate::Malloc) and other sources each page
-        /// is a separate block. One thread at a time then requests a page from the source. Other threads
-        /// that need one wait for that page, or for a slot that is freed.
+        /// [`Mmap`](crate::Mmap) and [`File`](crate::File) lend ranges of up to 2 MiB, and take
+        /// back the pages of a range one by one. With [`Malloc`](crate::Malloc) and other sources
+        /// each page is a separate block. One thread at a time then requests a page from the
+        /// source. Other threads that need one wait for that page, or for a slot that is freed.
         source,
         huge_pages,
         ///
@@ -152,7 +152,7 @@ impl SlabBuilder<RawSlab> {
     /// If the name is too long, the layout exceeds the address space, or malloc or the budget
     /// refuses memory for the slab's own structures.
     pub fn try_build(self) -> Result<RawSlab, AllocError> {
-        self.build_raw::<Report>()
+        self.build_raw::<ReturnError>()
     }
 }
 
@@ -172,6 +172,6 @@ impl<T> SlabBuilder<Slab<T>> {
     /// If the name is too long, the type exceeds the address space, or malloc or the budget refuses
     /// memory for the slab's own structures.
     pub fn try_build(self) -> Result<Slab<T>, AllocError> {
-        self.build_raw::<Report>().map(Slab::from_raw)
+        self.build_raw::<ReturnError>().map(Slab::from_raw)
     }
 }

@@ -8,11 +8,11 @@ use super::RawSlab;
 use crate::error::AllocError;
 use crate::memory::layout::checked_align_up;
 
-type Slabs = BTreeMap<(usize, usize), Weak<RawSlab>>;
+type SlabsBySize = BTreeMap<(usize, usize), Weak<RawSlab>>;
 
 /// The shared slabs that are alive. The lock is held while a slab is looked up or made, never while
 /// a slab is used.
-static SLABS: Mutex<(u32, Slabs)> = Mutex::new((0, Slabs::new()));
+static SLABS: Mutex<(u32, SlabsBySize)> = Mutex::new((0, SlabsBySize::new()));
 
 /// Rounds a layout up to a size that is shared: multiples of 16 up to 1 KiB, then eight steps per
 /// doubling.
@@ -25,7 +25,7 @@ fn shared_layout(layout: Layout) -> Option<Layout> {
 
 /// Takes the lock. Returns `None` if a fork left the lock held by a thread that this process does
 /// not have.
-fn lock() -> Option<MutexGuard<'static, (u32, Slabs)>> {
+fn lock() -> Option<MutexGuard<'static, (u32, SlabsBySize)>> {
     static OWNER: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
     let process = std::process::id();
     let guard = match SLABS.try_lock() {

@@ -19,7 +19,7 @@ use super::shared::{SlabChecks, SlabShared};
 use super::tags::TAG_MARK;
 use crate::checked::{CheckedAllocator, Ledger};
 use crate::error::AllocError;
-use crate::memory::{segments, tools};
+use crate::memory::{segment_map, tools};
 use crate::statistics::{AllocatorKind, Record, Statistics};
 
 /// In pass-through mode, the slab of each malloc block. The address of a block does not lead to its
@@ -36,10 +36,10 @@ pub(super) fn slab_of_malloc_block(block: NonNull<u8>) -> Option<u32> {
 }
 
 /// Makes the ledger of a slab; `None` if the slab is not checked.
-pub(super) fn wanted(hardened: bool, name: Option<&str>) -> Option<Box<dyn SlabChecks>> {
-    let ledger = Ledger::wanted(hardened, AllocatorKind::Slab, name, 0)?;
+pub(super) fn new_if_checked(hardened: bool, name: Option<&str>) -> Option<Box<dyn SlabChecks>> {
+    let ledger = Ledger::new_if_checked(hardened, AllocatorKind::Slab, name, 0)?;
     // A handle that is given a foreign pointer reads the map, and then comes here.
-    segments::allow_all_lookups();
+    segment_map::allow_all_lookups();
     Some(ledger)
 }
 
@@ -58,7 +58,7 @@ impl CheckedAllocator for SlabShared {
 
     fn note_malloc_block(&self, block: NonNull<u8>, _: usize) -> Result<(), AllocError> {
         // The fast paths look up every address that they are given in the map.
-        segments::allow_lookup(block.addr().get())?;
+        segment_map::allow_lookup(block.addr().get())?;
         malloc_blocks().insert(block.addr().get(), self.number);
         registry::add_reference(self.number);
         Ok(())
@@ -86,7 +86,7 @@ impl CheckedAllocator for SlabShared {
     }
 
     fn is_released_block(&self, address: usize) -> bool {
-        let Some((page, tag)) = segments::page_of(address) else { return false };
+        let Some((page, tag)) = segment_map::page_of(address) else { return false };
         if tag & !TAG_MARK != self.tag() {
             return false;
         }

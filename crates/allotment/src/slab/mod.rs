@@ -29,13 +29,13 @@
 //! | `thread_table` | each thread's table of its caches |
 //! | `slow_paths` | what an allocation and a free do when the fast path can't serve them |
 //! | `boxed`, `raw`, `typed`, with `builder` beside them; `by_size` | the public interface |
-//! | `for_c` | what the C interface calls, and what its inline code reads |
+//! | `c_interface` | what the C interface calls, and what its inline code reads |
 
 pub mod cache_ownership;
 pub mod geometry;
-pub mod hints;
 pub mod page;
 pub mod page_group;
+pub mod page_hints;
 pub mod references;
 pub mod waiters;
 
@@ -46,13 +46,13 @@ mod builder;
 #[cfg(not(loom))]
 mod by_size;
 #[cfg(not(loom))]
+mod c_interface;
+#[cfg(not(loom))]
 mod cache_header;
 #[cfg(not(loom))]
 mod checked;
 #[cfg(not(loom))]
 mod empty_pages;
-#[cfg(not(loom))]
-mod for_c;
 #[cfg(not(loom))]
 mod lifetime;
 #[cfg(not(loom))]

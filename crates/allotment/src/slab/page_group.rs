@@ -1,10 +1,10 @@
 //! A group of page descriptors with its hints: the complete steps of the protocol between threads.
 //!
 //! A step returns what is left to do with memory (release the page, keep it, wake waiting threads);
-//! `page_release.rs` does that. The invariants are those of `page.rs` and `hints.rs`.
+//! `page_release.rs` does that. The invariants are those of `page.rs` and `page_hints.rs`.
 
-use super::hints::{EMPTY_LIST, Hints};
 use super::page::{BINS, Fullness, PageClaim, PageDescriptor};
+use super::page_hints::{EMPTY_LIST, PageHints};
 
 /// The number of pages that a search moves to a more fitting list before it takes one as it is.
 const MAX_MOVES: usize = 16;
@@ -21,7 +21,7 @@ pub struct PageGroup<'g, X> {
     /// The descriptors.
     pub pages: &'g [PageDescriptor<X>],
     /// Their hints.
-    pub hints: Hints<'g>,
+    pub hints: PageHints<'g>,
 }
 
 /// What examining a page or putting it back has led to.

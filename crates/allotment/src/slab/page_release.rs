@@ -6,16 +6,16 @@
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 
-use super::hints::EMPTY_LIST;
 use super::page::{BINS, FreeOutcome, Fullness, SLOTS_PER_WORD, SPARSE_BELOW_BIN, set_free};
 use super::page_group::{PageChange, PageOrigin};
+use super::page_hints::EMPTY_LIST;
 use super::page_table::{PageInfo, SlabClaim, SlabPage};
 use super::shared::{SlabShared, SlotLocation};
 use super::tags::TAG_MARK;
 use super::waiters::PageMark;
 use crate::checked::Misuse;
-use crate::memory::spans::{Span, addresses_of};
-use crate::memory::{os, segments};
+use crate::memory::span_allocator::{Span, addresses_of};
+use crate::memory::{os, segment_map};
 
 /// The mark of a page, in the tags of its granules.
 struct TagMark {
@@ -35,15 +35,15 @@ impl TagMark {
 impl PageMark for TagMark {
     #[inline(always)]
     fn is(&self, marked: bool) -> bool {
-        segments::tag_of(self.start.addr().get()) == self.tag(marked)
+        segment_map::tag_of(self.start.addr().get()) == self.tag(marked)
     }
 
     fn store(&self, marked: bool) {
-        segments::set_tag(self.start, addresses_of(self.bytes), self.tag(marked));
+        segment_map::set_tag(self.start, addresses_of(self.bytes), self.tag(marked));
     }
 
     fn set(&self) {
-        segments::mark_tag(self.start, addresses_of(self.bytes), TAG_MARK);
+        segment_map::mark_tag(self.start, addresses_of(self.bytes), TAG_MARK);
     }
 }
 
@@ -234,19 +234,19 @@ impl SlabShared {
         let bytes = page.info.bytes();
         let start = page.info.start.load(Ordering::Relaxed);
         let start = NonNull::new(start).expect("a page has memory");
-        let span = Span { start, segment: page.info.segment.load(Ordering::Relaxed) };
+        let span = Span { start, range: page.info.range.load(Ordering::Relaxed) };
         if let Some(checks) = &self.checks {
             checks.page_released(self, page, start, bytes);
         }
-        segments::remove_page(start, addresses_of(bytes));
-        segments::unregister(start, addresses_of(bytes));
+        segment_map::remove_page(start, addresses_of(bytes));
+        segment_map::unregister(start, addresses_of(bytes));
         // The order matters: first no thread can find the page, then its memory is given back, and
         // then its addresses can be reused. In another order, the release could discard the memory
         // of another thread's new page.
         claim.release();
         // SAFETY: taken with these bytes and this alignment. The caller held all slots, so nothing
         // refers to the memory (1).
-        let give_back = || unsafe { self.spans.give(span, bytes, self.layout.align()) };
+        let give_back = || unsafe { self.spans.release(span, bytes, self.layout.align()) };
         self.empty_pages.time_release(give_back);
         self.page_table.return_vacant(page);
         self.page_count.fetch_sub(1, Ordering::Relaxed);

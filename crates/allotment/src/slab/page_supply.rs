@@ -8,16 +8,16 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::geometry::DEFAULT_PAGE;
-use super::hints::EMPTY_LIST;
 use super::page::{BINS, SLOTS_PER_WORD};
 use super::page_group::PageOrigin;
+use super::page_hints::EMPTY_LIST;
 use super::page_table::{SlabClaim, SlabPage};
 use super::registry;
 use super::shared::SlabShared;
 use super::tags::TAG_MARK;
 use crate::error::{AllocError, ErrorKind};
-use crate::memory::spans::addresses_of;
-use crate::memory::{os, segments};
+use crate::memory::span_allocator::addresses_of;
+use crate::memory::{os, segment_map};
 
 /// A slab that holds at least this many bytes and is used by one thread faults in each new page of
 /// the usual size as a whole. Several threads that did so at the same time would wait for each
@@ -28,7 +28,7 @@ const POPULATE_FROM: usize = 512 << 10;
 const MAX_STOLEN: usize = 8;
 
 /// What a thread that needs slots gets.
-pub(super) enum SlotSupply<'s> {
+pub(super) enum SlotGrant<'s> {
     /// The claim of a page with free slots.
     Page(SlabClaim<'s>),
     /// Slots of a page that another thread has claimed: the page, the word and the slots' bits.
@@ -102,25 +102,25 @@ impl SlabShared {
     ///
     /// The caller has found no listed page.
     #[cold]
-    pub(super) fn grow(&self, lifetime: usize, start: u32) -> Result<SlotSupply<'_>, AllocError> {
+    pub(super) fn grow(&self, lifetime: usize, start: u32) -> Result<SlotGrant<'_>, AllocError> {
         self.check_not_orphaned()?;
-        let taken = if self.spans.one_by_one() {
+        let taken = if self.spans.needs_call_per_span() {
             self.grow_by_turns(lifetime, start)
         } else {
-            self.new_page(lifetime, false).map(SlotSupply::Page)
+            self.new_page(lifetime, false).map(SlotGrant::Page)
         };
         taken.or_else(|error| {
             // Recall cached slots: each thread gives them back at its next free.
             self.recalls.fetch_add(1, Ordering::Relaxed);
             self.mark_all_pages();
-            let listed = self.claim(lifetime, start).map(SlotSupply::Page);
+            let listed = self.claim(lifetime, start).map(SlotGrant::Page);
             listed.or_else(|| self.steal()).ok_or(error)
         })
     }
 
     /// For sources whose calls may take long: one thread at a time takes a page. The others wait
     /// for it, or for a slot that is freed, whichever comes first.
-    fn grow_by_turns(&self, lifetime: usize, start: u32) -> Result<SlotSupply<'_>, AllocError> {
+    fn grow_by_turns(&self, lifetime: usize, start: u32) -> Result<SlotGrant<'_>, AllocError> {
         let process = std::process::id();
         if let Some(page) = self.new_page_in_turn(process, lifetime) {
             return page;
@@ -128,7 +128,7 @@ impl SlabShared {
         let mark_all = || self.mark_all_pages();
         let find = || {
             if let Some(claim) = self.claim(lifetime, start) {
-                return Some(Ok(SlotSupply::Page(claim)));
+                return Some(Ok(SlotGrant::Page(claim)));
             }
             self.steal().map(Ok).or_else(|| self.new_page_in_turn(process, lifetime))
         };
@@ -147,23 +147,23 @@ impl SlabShared {
         &self,
         process: u32,
         lifetime: usize,
-    ) -> Option<Result<SlotSupply<'_>, AllocError>> {
+    ) -> Option<Result<SlotGrant<'_>, AllocError>> {
         if !self.waiters.try_take_turn(process) {
             return None;
         }
         // Ends when this call returns.
         let _turn = SourceTurn(self);
-        Some(self.new_page(lifetime, false).map(SlotSupply::Page))
+        Some(self.new_page(lifetime, false).map(SlotGrant::Page))
     }
 
     /// Takes free slots of a page that another thread has claimed, instead of waiting for that
     /// thread.
-    fn steal(&self) -> Option<SlotSupply<'_>> {
+    fn steal(&self) -> Option<SlotGrant<'_>> {
         for page in self.pages() {
             for word in 0..page.words() {
                 let taken = page.take(word, MAX_STOLEN);
                 if taken != 0 {
-                    return Some(SlotSupply::Slots(page, word, taken));
+                    return Some(SlotGrant::Slots(page, word, taken));
                 }
             }
         }
@@ -206,19 +206,19 @@ impl SlabShared {
         let addresses = addresses_of(bytes);
         let record = ptr::from_ref(self.record()).expose_provenance();
         let owner = NonZeroUsize::new(record).expect("a reference is not null");
-        if let Err(error) = segments::register(span.start, addresses, owner) {
+        if let Err(error) = segment_map::register(span.start, addresses, owner) {
             // SAFETY: taken above, and not used.
-            unsafe { self.spans.give(span, bytes, self.layout.align()) };
+            unsafe { self.spans.release(span, bytes, self.layout.align()) };
             self.page_table.return_vacant(page);
             return Err(undo(error));
         }
         page.info.start.store(span.start.as_ptr(), Ordering::Relaxed);
         page.info.set_bytes(bytes);
-        page.info.segment.store(span.segment, Ordering::Relaxed);
+        page.info.range.store(span.range, Ordering::Relaxed);
         page.info.lifetime.store(lifetime as u8, Ordering::Relaxed);
         let tag = self.tag() | if lifetime != 0 { TAG_MARK } else { 0 };
         let bits = NonNull::from(page.bits()).cast();
-        segments::enter_page(span.start, addresses, NonNull::from(page).cast(), bits, tag);
+        segment_map::enter_page(span.start, addresses, NonNull::from(page).cast(), bits, tag);
         registry::add_reference(self.number);
         self.page_count.fetch_add(1, Ordering::Relaxed);
         let held = self.page_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -268,11 +268,11 @@ impl SlabShared {
     pub(super) fn alloc_uncached(&self, lifetime: usize) -> Result<NonNull<u8>, AllocError> {
         loop {
             let supply = match self.claim(lifetime, 0) {
-                Some(claim) => SlotSupply::Page(claim),
+                Some(claim) => SlotGrant::Page(claim),
                 None => self.grow(lifetime, 0)?,
             };
             match supply {
-                SlotSupply::Page(claim) => {
+                SlotGrant::Page(claim) => {
                     let page = claim.page();
                     let taken = (0..page.words()).find_map(|word| {
                         let bit = page.take(word, 1);
@@ -286,7 +286,7 @@ impl SlabShared {
                         return Ok(slot);
                     }
                 }
-                SlotSupply::Slots(page, word, taken) => {
+                SlotGrant::Slots(page, word, taken) => {
                     let first = taken & taken.wrapping_neg();
                     let index = word * SLOTS_PER_WORD + first.trailing_zeros() as usize;
                     let slot = self.slot_address(page, index);

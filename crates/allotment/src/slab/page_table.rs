@@ -16,14 +16,14 @@
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use core::{ptr, slice};
 
-use super::hints::{Hints, words_for};
 use super::page::{BINS, PageClaim, PageDescriptor};
 use super::page_group::{FirstList, PageGroup, PageOrigin};
+use super::page_hints::{PageHints, words_for};
 use crate::error::{AllocError, ErrorKind};
+use crate::memory::index_stack::{IndexStack, Links, NIL};
 use crate::memory::layout::{MIN_CHUNK, align_up};
-use crate::memory::lifo::{Lifo, Links, NIL};
-use crate::memory::metadata::Metadata;
 use crate::memory::os;
+use crate::memory::system_array::SystemArray;
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// The number of descriptors in the first bucket. Each further bucket has twice as many.
@@ -38,8 +38,8 @@ pub(super) struct PageInfo {
     pub start: AtomicPtr<u8>,
     /// The page's bytes, in units of the smallest hardware page.
     units: AtomicU32,
-    /// The segment of the source that holds the page (see memory/spans.rs).
-    pub segment: AtomicU32,
+    /// The reserved range that holds the page (see memory/span_allocator.rs).
+    pub range: AtomicU32,
     /// A [`Lifetime`](super::Lifetime) as a number.
     pub lifetime: AtomicU8,
     vacancy: AtomicU8,
@@ -69,15 +69,15 @@ const VACANT: u8 = 1;
 const DISCARDING: u8 = 2;
 
 struct Bucket {
-    pages: Metadata<SlabPage>,
-    hints: Metadata<AtomicU64>,
+    pages: SystemArray<SlabPage>,
+    hints: SystemArray<AtomicU64>,
     /// What the pages' `bits` refer to. Freed after the pages.
-    bits: Metadata<BitmapLine>,
+    bits: SystemArray<BitmapLine>,
 }
 
 impl Bucket {
     fn group(&self) -> PageGroup<'_, PageInfo> {
-        PageGroup { pages: &self.pages, hints: Hints { words: &self.hints } }
+        PageGroup { pages: &self.pages, hints: PageHints { words: &self.hints } }
     }
 }
 
@@ -87,7 +87,7 @@ pub(super) struct PageTable {
     /// The words of each page's bitmap.
     words: usize,
     issued: AtomicU32,
-    vacant: Lifo,
+    vacant: IndexStack,
 }
 
 /// The bucket that holds an index, and the position in that bucket.
@@ -110,7 +110,7 @@ impl PageTable {
             buckets: [const { AtomicPtr::new(ptr::null_mut()) }; BUCKETS],
             words,
             issued: AtomicU32::new(0),
-            vacant: Lifo::new(),
+            vacant: IndexStack::new(),
         }
     }
 
@@ -138,9 +138,9 @@ impl PageTable {
     }
 
     fn bucket_bytes(&self, pages: usize) -> usize {
-        Metadata::<SlabPage>::bytes_of(pages)
-            + Metadata::<AtomicU64>::bytes_of(words_for(pages))
-            + Metadata::<BitmapLine>::bytes_of(pages * self.lines())
+        SystemArray::<SlabPage>::bytes_of(pages)
+            + SystemArray::<AtomicU64>::bytes_of(words_for(pages))
+            + SystemArray::<BitmapLine>::bytes_of(pages * self.lines())
             + size_of::<Bucket>()
     }
 
@@ -277,9 +277,9 @@ impl PageTable {
     }
 
     /// Makes one bucket in its own block.
-    fn new_bucket(&self, bucket: usize, pages: usize) -> Result<Metadata<Bucket>, AllocError> {
-        let lines = Metadata::new(pages * self.lines(), |_| BitmapLine::default())?;
-        let hints = Metadata::new(words_for(pages), |_| AtomicU64::new(0))?;
+    fn new_bucket(&self, bucket: usize, pages: usize) -> Result<SystemArray<Bucket>, AllocError> {
+        let lines = SystemArray::new(pages * self.lines(), |_| BitmapLine::default())?;
+        let hints = SystemArray::new(words_for(pages), |_| AtomicU64::new(0))?;
         let first_word = lines.as_ptr().as_ptr().cast();
         // SAFETY: the words stay until the bucket is dropped. Only the bucket's pages get this
         // reference, and they are dropped with it. References to these pages end with the table
@@ -287,11 +287,11 @@ impl PageTable {
         let words: &'static [AtomicU64] =
             unsafe { slice::from_raw_parts(first_word, lines.len() * WORDS_PER_LINE) };
         let first_index = FIRST_BUCKET * ((1 << bucket) - 1);
-        let pages = Metadata::new(pages, |page| {
+        let pages = SystemArray::new(pages, |page| {
             let info = PageInfo {
                 start: AtomicPtr::new(ptr::null_mut()),
                 units: AtomicU32::new(0),
-                segment: AtomicU32::new(0),
+                range: AtomicU32::new(0),
                 lifetime: AtomicU8::new(0),
                 vacancy: AtomicU8::new(IN_USE),
                 index: first_index + page as u32,
@@ -301,7 +301,7 @@ impl PageTable {
             PageDescriptor::new(bits, info)
         })?;
         let mut bucket = Some(Bucket { pages, hints, bits: lines });
-        Metadata::new(1, |_| bucket.take().expect("one value is made"))
+        SystemArray::new(1, |_| bucket.take().expect("one value is made"))
     }
 
     /// Claims a page that one of the lists names: the fullest page with free slots, if the lists
@@ -384,7 +384,7 @@ impl Drop for PageTable {
             {
                 // SAFETY: `new_bucket` made it as one value in its own block, and only the table
                 // owned it.
-                drop(unsafe { Metadata::adopt(bucket, 1) });
+                drop(unsafe { SystemArray::adopt(bucket, 1) });
             }
         }
     }

@@ -23,8 +23,8 @@ use super::tags::TAG_MARK;
 use super::thread_cache::{NO_CACHE, ThreadCache};
 use super::thread_table;
 use crate::checked::{Misuse, guarded};
-use crate::error::{Abort, AllocError, ErrorKind, OnFailure, Report, always};
-use crate::memory::segments;
+use crate::error::{Abort, AllocError, ErrorKind, OnFailure, ReturnError, always};
+use crate::memory::segment_map;
 use crate::statistics::Statistics;
 
 /// Slots of one layout. Any thread allocates them, and any thread frees them. Empty pages are
@@ -103,7 +103,7 @@ impl RawSlab {
 
     pub(super) fn make(layout: Layout, settings: SlabSettings) -> Result<Self, AllocError> {
         thread_table::watch_forks();
-        let checks = checked::wanted(settings.hardened, settings.name.as_deref());
+        let checks = checked::new_if_checked(settings.hardened, settings.name.as_deref());
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
         let slot = checks.as_ref().map_or(Some(layout), |_| guarded(layout)).ok_or(overflow)?;
         let shared = SlabShared::make(layout, slot, checks, settings)?;
@@ -156,7 +156,7 @@ impl RawSlab {
     /// that it frees one, so a later call may succeed.
     #[inline]
     pub fn try_alloc(&self) -> Result<NonNull<u8>, AllocError> {
-        self.alloc_or::<Report>()
+        self.alloc_or::<ReturnError>()
     }
 
     #[inline(always)]
@@ -219,7 +219,7 @@ impl RawSlab {
         // SAFETY: only a thread with a cache of this slab asks for the tag, and a checked slab
         // gives out no caches. A slot of an unchecked slab keeps its granule registered (invariant
         // 2).
-        let tag = || unsafe { segments::tag_of_live(slot.addr().get()) };
+        let tag = || unsafe { segment_map::tag_of_live(slot.addr().get()) };
         // SAFETY: this thread's cache, used before the thread's table changes. The caller upholds
         // the rest.
         unsafe {
@@ -301,7 +301,7 @@ impl RawSlab {
             Some(cache) => {
                 for slot in slots {
                     // SAFETY: a slot keeps its granule registered.
-                    let tag = unsafe { segments::tag_of_live(slot.addr().get()) };
+                    let tag = unsafe { segment_map::tag_of_live(slot.addr().get()) };
                     if tag & !TAG_MARK != shared.tag() {
                         shared.abort_on_misuse(Misuse::ForeignPointer, slot.addr().get());
                     }
@@ -474,7 +474,7 @@ impl RawSlabHandle<'_> {
         // SAFETY: as in `alloc`.
         match unsafe { ThreadCache::pop(self.cache) } {
             Some(slot) => Ok(slot),
-            None => self.slab.alloc_slowly::<Report>(),
+            None => self.slab.alloc_slowly::<ReturnError>(),
         }
     }
 
@@ -489,7 +489,7 @@ impl RawSlabHandle<'_> {
     pub unsafe fn free(&self, slot: NonNull<u8>) {
         // SAFETY: as in `RawSlab::free`. (The tag is also read for `NO_CACHE`, the only cache that
         // a checked slab has.)
-        let tag = || unsafe { segments::tag_of_live(slot.addr().get()) };
+        let tag = || unsafe { segment_map::tag_of_live(slot.addr().get()) };
         // SAFETY: as in `alloc`. The caller upholds the rest.
         unsafe {
             if !ThreadCache::push(self.cache, slot, tag) {

@@ -7,14 +7,14 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::page::{PageClaim, SLOTS_PER_WORD};
-use super::page_supply::SlotSupply;
+use super::page_supply::SlotGrant;
 use super::page_table::{SlabClaim, SlabPage};
 use super::tags::TAG_MARK;
 use super::thread_cache::{RECENT_PAGES, ThreadCache};
 use crate::checked::Misuse;
 use crate::error::AllocError;
 use crate::memory::layout::SEGMENT_GRANULE;
-use crate::memory::segments;
+use crate::memory::segment_map;
 
 /// How many slots ahead the cache line with a slot's bit is prefetched.
 const PREFETCH_DISTANCE: usize = 6;
@@ -76,8 +76,8 @@ impl ThreadCache {
                 continue;
             }
             match shared.grow(self.lifetime(), self.last_page.get())? {
-                SlotSupply::Page(claim) => self.set_current(claim.into_page()),
-                SlotSupply::Slots(page, word, taken) => self.add(page, word, taken),
+                SlotGrant::Page(claim) => self.set_current(claim.into_page()),
+                SlotGrant::Slots(page, word, taken) => self.add(page, word, taken),
             }
         }
     }
@@ -218,7 +218,7 @@ impl ThreadCache {
     fn free_of_other_granule(&self, slot: NonNull<u8>) {
         let shared = self.shared();
         // SAFETY: the caller holds the slot.
-        let tag = unsafe { segments::tag_of_live(slot.addr().get()) };
+        let tag = unsafe { segment_map::tag_of_live(slot.addr().get()) };
         if tag != self.header.tag | TAG_MARK || !shared.waiters.allow_caching() {
             return self.free_other(slot, tag);
         }

@@ -19,8 +19,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use super::references::References;
 use super::tags::SLAB_NUMBERS;
 use crate::error::{AllocError, ErrorKind};
-use crate::memory::lifo::{Lifo, Links};
-use crate::memory::metadata::Metadata;
+use crate::memory::index_stack::{IndexStack, Links};
+use crate::memory::system_array::SystemArray;
 
 /// The number of entries in the first bucket. Each further bucket has twice as many.
 const FIRST_BUCKET: u32 = 64;
@@ -36,7 +36,7 @@ struct SlabEntry {
 static ENTRIES: [AtomicPtr<SlabEntry>; BUCKETS] =
     [const { AtomicPtr::new(ptr::null_mut()) }; BUCKETS];
 static ISSUED: AtomicU32 = AtomicU32::new(0);
-static VACANT: Lifo = Lifo::new();
+static VACANT: IndexStack = IndexStack::new();
 
 /// The links of the entries.
 struct EntryLinks;
@@ -88,7 +88,7 @@ pub(super) fn take_number() -> Result<u32, AllocError> {
         }
         let start = ENTRIES.get(bucket).ok_or(overflow)?;
         if entry(index).is_none() {
-            let made = Metadata::new((FIRST_BUCKET as usize) << bucket, |_| SlabEntry {
+            let made = SystemArray::new((FIRST_BUCKET as usize) << bucket, |_| SlabEntry {
                 references: References::none(),
                 next: AtomicU32::new(0),
             })?;

@@ -27,14 +27,14 @@ use super::registry;
 use super::settings::SlabSettings;
 use super::tags::{TAG_MARK, tag_of_slab};
 use super::waiters::Waiters;
-use crate::checked::{Misuse, stop};
+use crate::checked::{Misuse, abort_on_misuse};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::budget::Budget;
 use crate::memory::cache_padded::CachePadded;
 use crate::memory::layout::SEGMENT_GRANULE;
-use crate::memory::metadata::Metadata;
-use crate::memory::spans::{Spans, addresses_of};
-use crate::memory::{os, segments};
+use crate::memory::span_allocator::{SpanAllocator, addresses_of};
+use crate::memory::system_array::SystemArray;
+use crate::memory::{os, segment_map};
 use crate::statistics::{AllocatorKind, Record, Statistics, printable};
 
 /// The part of a slab that all threads share.
@@ -61,7 +61,7 @@ pub(crate) struct SlabShared {
     pub(super) recalls: AtomicU32,
     pub(super) empty_pages: CachePadded<EmptyPages>,
     pub(super) page_table: CachePadded<PageTable>,
-    pub(super) spans: CachePadded<Spans>,
+    pub(super) spans: CachePadded<SpanAllocator>,
     pub(super) page_count: AtomicUsize,
     pub(super) page_bytes: AtomicUsize,
     /// The bytes of all pages released so far.
@@ -122,7 +122,7 @@ impl SlabShared {
             SlabGeometry::new(slot, settings.max_page_bytes, os::page_size()).ok_or(overflow)?;
         let geometry = match (settings.max_cached_bytes, &settings.budget) {
             (Some(bytes), _) => geometry.with_cache_bytes(bytes),
-            (None, Some(budget)) => geometry.with_budget(budget.cap()),
+            (None, Some(budget)) => geometry.with_budget(budget.limit()),
             (None, None) => geometry,
         };
         let bytes = size_of::<Self>();
@@ -149,7 +149,7 @@ impl SlabShared {
             reports_live: settings.report_live.unwrap_or(settings.hardened),
             record,
             budget: settings.budget,
-            spans: CachePadded(Spans::new(settings.source)),
+            spans: CachePadded(SpanAllocator::new(settings.source)),
             caches: AtomicPtr::new(ptr::null_mut()),
             packing: AtomicBool::new(settings.packing),
             waiters: Waiters::none(),
@@ -160,7 +160,7 @@ impl SlabShared {
             held_bytes: AtomicUsize::new(bytes),
             peak_held_bytes: AtomicUsize::new(bytes),
         });
-        match Metadata::new(1, |_| shared.take().expect("one value is made")) {
+        match SystemArray::new(1, |_| shared.take().expect("one value is made")) {
             Ok(made) => {
                 let start = made.as_ptr();
                 core::mem::forget(made);
@@ -194,7 +194,7 @@ impl SlabShared {
         if let Some(slab) = registry::release_reference(number) {
             // SAFETY: this was the last reference, so no thread uses the slab (invariant 2). `make`
             // made it as one value in its own block.
-            drop(unsafe { Metadata::adopt(slab.cast::<Self>(), 1) });
+            drop(unsafe { SystemArray::adopt(slab.cast::<Self>(), 1) });
             registry::return_number(number);
         }
     }
@@ -248,7 +248,7 @@ impl SlabShared {
 
     /// Reports a misuse of a slot on standard error, and aborts the process.
     pub(super) fn abort_on_misuse(&self, misuse: Misuse, address: usize) -> ! {
-        stop(misuse, "slab", self.name(), address, self.layout.size())
+        abort_on_misuse(misuse, "slab", self.name(), address, self.layout.size())
     }
 
     // ---- the budget ----
@@ -295,9 +295,9 @@ impl SlabShared {
     /// Otherwise another slab's page could be mapped there, and registered over them.
     fn reserve_addresses(&self) {
         for (start, addresses) in self.page_addresses() {
-            if !os::hold_addresses(start, addresses) {
-                segments::remove_page(start, addresses);
-                segments::unregister(start, addresses);
+            if !os::reserve_addresses_at(start, addresses) {
+                segment_map::remove_page(start, addresses);
+                segment_map::unregister(start, addresses);
             }
         }
     }
@@ -323,7 +323,7 @@ impl SlabShared {
         for (start, addresses) in self.page_addresses() {
             // If the page is released in between, its granules may already belong to another slab.
             // That slab's fast path is then slow until it sets the mark anew.
-            segments::mark_tag(start, addresses, TAG_MARK);
+            segment_map::mark_tag(start, addresses, TAG_MARK);
         }
     }
 
@@ -337,7 +337,7 @@ impl SlabShared {
         // SAFETY: the slot keeps its page registered with its descriptor, which lives as long as
         // the slab (1).
         let (page, bits) = unsafe {
-            let (page, bits) = segments::page_of_live(address);
+            let (page, bits) = segment_map::page_of_live(address);
             (&*page.cast::<SlabPage>(), bits)
         };
         let offset = if self.geometry.fits_granule() {

@@ -11,7 +11,7 @@ use super::thread_cache::ThreadCache;
 use super::thread_table;
 use crate::checked::Misuse;
 use crate::error::AllocError;
-use crate::memory::segments;
+use crate::memory::segment_map;
 
 /// Allocates a slot for a thread whose fast path found none.
 pub(super) fn alloc(shared: &SlabShared, lifetime: Lifetime) -> Result<NonNull<u8>, AllocError> {
@@ -58,12 +58,12 @@ pub(super) unsafe fn free(shared: &SlabShared, slot: NonNull<u8>) {
     // SAFETY: the caller upholds the contract. The slot keeps its granule registered, whichever
     // slab it belongs to.
     unsafe {
-        if segments::tag_of(slot.addr().get()) & !TAG_MARK != shared.tag() {
+        if segment_map::tag_of(slot.addr().get()) & !TAG_MARK != shared.tag() {
             shared.abort_on_misuse(Misuse::ForeignPointer, slot.addr().get());
         }
         match thread_table::cache_or_new(shared, 0) {
             Some(cache) => {
-                let tag = || segments::tag_of_live(slot.addr().get());
+                let tag = || segment_map::tag_of_live(slot.addr().get());
                 if !ThreadCache::push(cache, slot, tag) {
                     ThreadCache::free_slowly(cache, slot);
                 }
@@ -85,7 +85,7 @@ pub(super) unsafe fn free_if_slot(slot: NonNull<u8>) -> bool {
     // the slab. Freeing the slot may release the page, so if no thread cache holds a reference, one
     // is added before the free. The caller upholds the rest.
     unsafe {
-        let mut number = slab_number(segments::tag_of(slot.addr().get()) & !TAG_MARK);
+        let mut number = slab_number(segment_map::tag_of(slot.addr().get()) & !TAG_MARK);
         if let Some(cache) = thread_table::lookup(number) {
             if ThreadCache::free_slowly(cache, slot) {
                 return true;
@@ -114,7 +114,7 @@ pub(super) unsafe fn free_by_address(slot: NonNull<u8>) {
     // that mode has made sure that the map can be read for its address. The cache is this thread's,
     // and is used before the thread's table changes.
     unsafe {
-        match thread_table::lookup(slab_number(segments::tag_of_live(slot.addr().get()))) {
+        match thread_table::lookup(slab_number(segment_map::tag_of_live(slot.addr().get()))) {
             Some(cache) if ThreadCache::push_unchecked(cache, slot) => {}
             _ => free_by_address_slowly(slot),
         }

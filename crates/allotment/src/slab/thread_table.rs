@@ -18,8 +18,8 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::shared::SlabShared;
 use super::thread_cache::{NO_CACHE, ThreadCache};
-use crate::memory::metadata::Metadata;
 use crate::memory::os;
+use crate::memory::system_array::SystemArray;
 
 /// Empties the thread's array when the thread ends.
 struct TableGuard;
@@ -142,7 +142,7 @@ fn lengthen(number: u32) -> bool {
         _ if index <= len as usize => unsafe { *CACHES.get().add(index - 1) },
         _ => NO_CACHE,
     };
-    let Ok(caches) = Metadata::new(longer + 1, element) else { return false };
+    let Ok(caches) = SystemArray::new(longer + 1, element) else { return false };
     // SAFETY: the block has room for the number and at least one pointer.
     let old = CACHES.replace(unsafe { caches.as_ptr().as_ptr().add(1) });
     core::mem::forget(caches);
@@ -157,7 +157,7 @@ fn free_array(caches: *mut *const ThreadCache) {
         let len = len_of(caches);
         if len > 0 {
             let start = ptr::NonNull::new_unchecked(caches.sub(1));
-            drop(Metadata::adopt(start, len + 1));
+            drop(SystemArray::adopt(start, len + 1));
         }
     }
 }

@@ -8,7 +8,7 @@ use super::boxed::{SlabBox, SlabSlot};
 use super::builder::SlabBuilder;
 use super::lifetime::Lifetime;
 use super::raw::{RawSlab, RawSlabHandle};
-use crate::error::{Abort, AllocError, OnFailure, Report, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 use crate::statistics::Statistics;
 
 /// Values of one type. Any thread makes them, and any thread drops them. [`RawSlab`] describes how
@@ -67,7 +67,7 @@ impl<T> Slab<T> {
     /// Same as [`RawSlab::try_alloc`]. The error carries `value` back to the caller.
     #[inline]
     pub fn try_alloc(&self, value: T) -> Result<SlabBox<T>, (AllocError, T)> {
-        match self.raw.alloc_or::<Report>() {
+        match self.raw.alloc_or::<ReturnError>() {
             // SAFETY: as above.
             Ok(slot) => Ok(unsafe { SlabSlot::new(slot) }.fill(value)),
             Err(error) => Err((error, value)),
@@ -103,7 +103,7 @@ impl<T> Slab<T> {
     #[inline]
     pub fn try_slot(&self) -> Result<SlabSlot<T>, AllocError> {
         // SAFETY: as above.
-        self.raw.alloc_or::<Report>().map(|slot| unsafe { SlabSlot::new(slot) })
+        self.raw.alloc_or::<ReturnError>().map(|slot| unsafe { SlabSlot::new(slot) })
     }
 
     /// Allocates a box for a value of this expected lifetime.

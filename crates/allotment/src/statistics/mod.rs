@@ -2,22 +2,22 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `figures` | the public figures of an allocator |
+//! | `snapshot` | the public figures of an allocator |
 //! | `records` | the table of records that holds them |
 
-mod figures;
 mod records;
+mod snapshot;
 
 use core::ptr::NonNull;
 
-use crate::memory::segments;
+use crate::memory::segment_map;
 
-pub use figures::Statistics;
 pub(crate) use records::{AllocatorKind, Record};
+pub use snapshot::Statistics;
 
 /// The record under which the segment of this address was registered.
 pub(crate) fn record_of(address: usize) -> Option<&'static Record> {
-    let owner = segments::owner_of(address)?;
+    let owner = segment_map::owner_of(address)?;
     // The record's provenance was exposed when its address was registered.
     let record = core::ptr::with_exposed_provenance_mut(owner.get());
     Some(Record::at(NonNull::new(record).expect("not zero")))

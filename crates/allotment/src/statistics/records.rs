@@ -17,11 +17,11 @@ use core::cell::Cell;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
-use super::figures::Statistics;
+use super::snapshot::Statistics;
 use crate::error::{AllocError, ErrorKind, MAX_NAME_LEN};
+use crate::memory::index_stack::{IndexStack, Links};
 use crate::memory::layout::checked_align_up;
-use crate::memory::lifo::{Lifo, Links};
-use crate::memory::{os, word};
+use crate::memory::{os, position_word};
 
 /// The kind of allocator that a record belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(crate) enum AllocatorKind {
 }
 
 impl AllocatorKind {
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Arena => "arena",
             Self::Slab => "slab",
@@ -84,10 +84,10 @@ impl Counter {
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub(crate) struct Record {
-    /// What was allocated in the open window of an arena, for the fast path (see memory/word.rs); 0
-    /// for all other allocators. The statistics add it to the next two counters, each of which may
-    /// be negative by itself.
-    pub word: Counter,
+    /// What was allocated in the open window of an arena, for the fast path (see
+    /// memory/position_word.rs); 0 for all other allocators. The statistics add it to the next two
+    /// counters, each of which may be negative by itself.
+    pub position_word: Counter,
     pub live_objects: Counter,
     pub live_bytes: Counter,
     pub held_bytes: Counter,
@@ -112,7 +112,7 @@ const BLOCK_COUNT: usize = 26;
 
 static BLOCKS: [AtomicPtr<Record>; BLOCK_COUNT] =
     [const { AtomicPtr::new(ptr::null_mut()) }; BLOCK_COUNT];
-static FREE: Lifo = Lifo::new();
+static FREE: IndexStack = IndexStack::new();
 static ISSUED: AtomicU32 = AtomicU32::new(0);
 
 /// The block of a record, and its index in the block.
@@ -239,7 +239,7 @@ impl Record {
         // sees the state above.
         fence(Ordering::Release);
         for counter in [
-            &self.word,
+            &self.position_word,
             &self.live_objects,
             &self.live_bytes,
             &self.held_bytes,
@@ -266,7 +266,7 @@ impl Record {
     }
 
     /// Adds `bytes` to the bytes held, and raises the peak.
-    pub(crate) fn hold(&self, bytes: usize) {
+    pub(crate) fn add_held_bytes(&self, bytes: usize) {
         let held = self.held_bytes.get() + bytes as u64;
         self.held_bytes.set(held);
         if held > self.peak_held_bytes.get() {
@@ -275,10 +275,10 @@ impl Record {
     }
 
     pub(crate) fn statistics(&self) -> Statistics {
-        let word = self.word.get();
+        let word = self.position_word.get();
         Statistics {
-            live_objects: sum(self.live_objects.get(), word::objects(word)),
-            live_bytes: sum(self.live_bytes.get(), word::bytes(word)),
+            live_objects: sum(self.live_objects.get(), position_word::objects(word)),
+            live_bytes: sum(self.live_bytes.get(), position_word::bytes(word)),
             held_bytes: self.held_bytes.get(),
             peak_held_bytes: self.peak_held_bytes.get(),
             wasted_bytes: self.wasted_bytes.get(),

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicUsize as Counter, Ordering::Relaxed as Counting};
 use std::sync::Mutex;
 
 use allotment::for_loom::fences::{heavy, light};
-use allotment::for_loom::publication::{self, FREE, HazardSlot, Publication, unlink};
+use allotment::for_loom::publication::{self, FREE_SLOT, HazardSlot, Publication, unlink};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence};
@@ -21,10 +21,10 @@ pub trait Protocol: Send + Sync + 'static {
     type Generation: 'static;
     fn make(wrong: Wrong, first: usize) -> Self;
     fn value(generation: &Self::Generation) -> usize;
-    fn enter(&self, slot: &HazardSlot) -> Option<*mut Self::Generation>;
-    /// Whether a failed `enter` is not followed by a scan, which is a mistake.
+    fn announce(&self, slot: &HazardSlot) -> Option<*mut Self::Generation>;
+    /// Whether a failed `announce` is not followed by a scan, which is a mistake.
     fn withdraws_quietly(&self) -> bool;
-    fn leave(&self, slot: &HazardSlot, generation: *mut Self::Generation) -> bool;
+    fn withdraw(&self, slot: &HazardSlot, generation: *mut Self::Generation) -> bool;
     fn replace(&self, old: *mut Self::Generation, value: usize) -> bool;
     /// The values of the generations that this scan takes.
     fn scan(&self, slots: &[HazardSlot]) -> Vec<usize>;
@@ -46,7 +46,7 @@ impl<P: Protocol> Model<P> {
     pub fn new(wrong: Wrong) -> Arc<Self> {
         Arc::new(Self {
             protocol: P::make(wrong, 0),
-            slots: core::array::from_fn(|_| HazardSlot::new(FREE)),
+            slots: core::array::from_fn(|_| HazardSlot::new(FREE_SLOT)),
             alive: core::array::from_fn(|value| UnsafeCell::new(value == 0)),
             ended: Counter::new(0),
         })
@@ -56,7 +56,7 @@ impl<P: Protocol> Model<P> {
     pub fn begin(&self, thread: usize) -> *mut P::Generation {
         let slot = &self.slots[thread];
         loop {
-            if let Some(generation) = self.protocol.enter(slot) {
+            if let Some(generation) = self.protocol.announce(slot) {
                 self.use_value(generation);
                 return generation;
             }
@@ -77,7 +77,7 @@ impl<P: Protocol> Model<P> {
 
     pub fn end(&self, thread: usize, generation: *mut P::Generation) {
         self.use_value(generation);
-        if self.protocol.leave(&self.slots[thread], generation) {
+        if self.protocol.withdraw(&self.slots[thread], generation) {
             self.scan();
         }
     }
@@ -150,16 +150,16 @@ impl<const REUSE: bool> Protocol for Real<REUSE> {
         generation.value
     }
 
-    fn enter(&self, slot: &HazardSlot) -> Option<*mut Generation> {
-        self.publication.enter(slot).map(NonNull::as_ptr)
+    fn announce(&self, slot: &HazardSlot) -> Option<*mut Generation> {
+        self.publication.announce(slot).map(NonNull::as_ptr)
     }
 
     fn withdraws_quietly(&self) -> bool {
         false
     }
 
-    fn leave(&self, slot: &HazardSlot, generation: *mut Generation) -> bool {
-        self.publication.leave(slot, NonNull::new(generation).unwrap())
+    fn withdraw(&self, slot: &HazardSlot, generation: *mut Generation) -> bool {
+        self.publication.withdraw(slot, NonNull::new(generation).unwrap())
     }
 
     fn replace(&self, old: *mut Generation, value: usize) -> bool {
@@ -270,7 +270,7 @@ impl Protocol for Written {
         generation.value
     }
 
-    fn enter(&self, slot: &HazardSlot) -> Option<*mut Node> {
+    fn announce(&self, slot: &HazardSlot) -> Option<*mut Node> {
         let seen = self.current.load(Ordering::Acquire);
         slot.store(seen.addr(), Ordering::Release);
         if self.wrong != Wrong::AnnouncesUnfenced {
@@ -283,7 +283,7 @@ impl Protocol for Written {
         if current == seen {
             return Some(current);
         }
-        slot.store(FREE, Ordering::Release);
+        slot.store(FREE_SLOT, Ordering::Release);
         None
     }
 
@@ -291,10 +291,10 @@ impl Protocol for Written {
         self.wrong == Wrong::WithdrawsQuietly
     }
 
-    fn leave(&self, slot: &HazardSlot, generation: *mut Node) -> bool {
+    fn withdraw(&self, slot: &HazardSlot, generation: *mut Node) -> bool {
         let order =
             if self.wrong == Wrong::ClearsRelaxed { Ordering::Relaxed } else { Ordering::Release };
-        slot.store(FREE, order);
+        slot.store(FREE_SLOT, order);
         if self.wrong == Wrong::LeavesQuietly {
             return false;
         }

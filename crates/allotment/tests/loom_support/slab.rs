@@ -4,12 +4,12 @@
 //! that are kept empty) is written here once more, in their order. Each step has one wrong version, so that a model
 //! is known to find the error that it is there for.
 
-use allotment::for_loom::hints::{EMPTY_LIST, Hints, words_for};
-use allotment::for_loom::lifo::{Lifo, Links, NIL};
+use allotment::for_loom::index_stack::{IndexStack, Links, NIL};
 use allotment::for_loom::page::{
     BINS, FreeOutcome, Fullness, PageClaim, PageDescriptor, SLOTS_PER_WORD,
 };
 use allotment::for_loom::page_group::{FirstList, PageChange, PageGroup, PageOrigin};
+use allotment::for_loom::page_hints::{EMPTY_LIST, PageHints, words_for};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -73,7 +73,7 @@ pub struct PagesModel {
     pages: Vec<PageDescriptor<ModelPageInfo>>,
     bits: Vec<&'static [AtomicU64]>,
     hints: Vec<AtomicU64>,
-    vacant: Lifo,
+    vacant: IndexStack,
     memory: Vec<Memory>,
     /// A bit for each unused span.
     spans: AtomicU32,
@@ -106,7 +106,7 @@ impl PagesModel {
             pages: bits.iter().map(|bits| PageDescriptor::new(bits, place())).collect(),
             bits,
             hints: (0..words_for(descriptors)).map(|_| AtomicU64::new(0)).collect(),
-            vacant: Lifo::new(),
+            vacant: IndexStack::new(),
             memory: (0..spans).map(|_| Memory::new(slots)).collect(),
             spans: AtomicU32::new((1 << spans) - 1),
             claims: (0..descriptors).map(|_| UnsafeCell::new(false)).collect(),
@@ -135,8 +135,8 @@ impl PagesModel {
         self.slots.div_ceil(SLOTS_PER_WORD)
     }
 
-    fn hints(&self) -> Hints<'_> {
-        Hints { words: &self.hints }
+    fn hints(&self) -> PageHints<'_> {
+        PageHints { words: &self.hints }
     }
 
     fn group(&self) -> PageGroup<'_, ModelPageInfo> {

@@ -513,6 +513,10 @@ impl Reports for Pool {
 /// comes from the global heap, so there are no limits.
 pub struct PoolElsewhere(LocalPool);
 
+fn elsewhere(call: impl FnOnce() + Send + 'static) {
+    std::thread::spawn(call).join().expect("a free does not panic");
+}
+
 impl Subject for PoolElsewhere {
     const ANY_LAYOUT: bool = true;
 
@@ -526,12 +530,22 @@ impl Subject for PoolElsewhere {
 
     unsafe fn free(&self, object: NonNull<u8>, layout: Layout) {
         let address = object.as_ptr().expose_provenance();
-        let free = move || {
+        elsewhere(move || {
             let object = core::ptr::with_exposed_provenance_mut(address);
             // SAFETY: passed on to the caller.
             unsafe { PoolRef::free_anywhere(NonNull::new(object).expect("as before"), layout) }
-        };
-        std::thread::spawn(free).join().expect("a free does not panic");
+        });
+    }
+
+    /// One thread for all of them.
+    fn free_all(&self, layout: Layout, objects: impl IntoIterator<Item = Object>) {
+        let objects: Vec<Object> = objects.into_iter().collect();
+        elsewhere(move || {
+            for object in objects {
+                // SAFETY: live until now, and of this layout.
+                unsafe { PoolRef::free_anywhere(object.end(), layout) };
+            }
+        });
     }
 
     fn trim(&self) {

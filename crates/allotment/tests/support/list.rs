@@ -29,7 +29,7 @@ pub fn assert_exact(list: &RawFreeList, live: usize, budget: Option<&Budget>) ->
     assert_eq!(statistics.live_bytes, (live * list.layout().size()) as u64, "{statistics:?}");
     if let Some(budget) = budget {
         assert_eq!(budget.used() as u64, statistics.held_bytes, "the budget is exact");
-        assert!(budget.used() <= budget.cap());
+        assert!(budget.used() <= budget.limit());
     }
     statistics
 }

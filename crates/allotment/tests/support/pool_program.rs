@@ -186,7 +186,7 @@ impl Run<'_> {
         assert!(statistics.peak_held_bytes >= statistics.held_bytes, "{statistics:?}");
         if let Some(budget) = &self.budget {
             assert_eq!(budget.used() as u64, statistics.held_bytes, "the budget is exact");
-            assert!(statistics.peak_held_bytes <= budget.cap() as u64, "{statistics:?}");
+            assert!(statistics.peak_held_bytes <= budget.limit() as u64, "{statistics:?}");
         }
         if let (Some(recorder), false) = (&self.recorder, passed_through()) {
             assert_eq!(recorder.lent_bytes() as u64, statistics.held_bytes, "{statistics:?}");

@@ -137,7 +137,7 @@ impl Setup {
         assert!(statistics.peak_held_bytes >= statistics.held_bytes);
         if let Some(budget) = &self.budget {
             assert_eq!(budget.used() as u64, statistics.held_bytes, "the budget is exact");
-            assert!(budget.used() <= budget.cap());
+            assert!(budget.used() <= budget.limit());
         }
         if let (Some(parent), Some(budget)) = (&self.parent, &self.budget) {
             assert_eq!(parent.used(), budget.used(), "the parent has one child");

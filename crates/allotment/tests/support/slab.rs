@@ -132,7 +132,7 @@ pub fn assert_exact(slab: &RawSlab, live: usize, budget: Option<&Budget>) -> Sta
     assert_eq!(statistics.live_bytes, (live * slab.layout().size()) as u64, "{statistics:?}");
     if let Some(budget) = budget {
         assert_eq!(budget.used() as u64, statistics.held_bytes, "the budget is exact");
-        assert!(budget.used() <= budget.cap());
+        assert!(budget.used() <= budget.limit());
     }
     statistics
 }

@@ -26,7 +26,7 @@ pub enum Pages {
     File,
     /// Blocks, of a source that refuses some.
     RefusingBlocks,
-    /// Segments, of a source that refuses some ranges and some memory in them.
+    /// Ranges, of a source that refuses some ranges and some memory in them.
     RefusingSegments,
 }
 
@@ -42,7 +42,7 @@ pub struct Setup {
     pub slab: RawSlab,
     pub budget: Option<Budget>,
     blocks: Option<Arc<Recorder>>,
-    segments: Option<Arc<PagedRecorder>>,
+    ranges: Option<Arc<PagedRecorder>>,
     /// Every object is a block of malloc.
     passthrough: bool,
 }
@@ -79,7 +79,7 @@ pub fn build(fixed: Fixed, input: &mut Input<'_>) -> Option<Setup> {
         0 => 1 << input.below(13),
         _ => 1 << input.below(5),
     };
-    let (mut blocks, mut segments) = (None, None);
+    let (mut blocks, mut ranges) = (None, None);
     let source: SharedSource = match fixed.pages {
         Pages::Mmap => Mmap::new().into(),
         Pages::Malloc => Malloc.into(),
@@ -96,7 +96,7 @@ pub fn build(fixed: Fixed, input: &mut Input<'_>) -> Option<Setup> {
         }
         Pages::RefusingSegments => {
             let made = PagedRecorder::new(Mmap::new(), refuse(input));
-            segments = Some(made.clone());
+            ranges = Some(made.clone());
             made.into()
         }
     };
@@ -124,7 +124,7 @@ pub fn build(fixed: Fixed, input: &mut Input<'_>) -> Option<Setup> {
     match builder.try_build() {
         Ok(slab) => {
             let passthrough = std::env::var_os("ALLOTMENT_PASSTHROUGH").is_some();
-            Some(Setup { slab, budget, blocks, segments, passthrough })
+            Some(Setup { slab, budget, blocks, ranges, passthrough })
         }
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::BudgetExceeded);
@@ -155,9 +155,9 @@ impl Setup {
             assert_eq!(blocks.lent_blocks() as u64, statistics.chunks, "pages");
             assert_eq!(blocks.lent_bytes() as u64, page_bytes, "bytes of pages");
         }
-        if let Some(segments) = &self.segments {
-            assert_eq!(segments.committed_bytes() as u64, page_bytes, "bytes of pages");
-            assert!(statistics.chunks > 0 || segments.lent_ranges() == 0, "no page, no segment");
+        if let Some(ranges) = &self.ranges {
+            assert_eq!(ranges.committed_bytes() as u64, page_bytes, "bytes of pages");
+            assert!(statistics.chunks > 0 || ranges.lent_ranges() == 0, "no page, no range");
         }
         statistics
     }
@@ -171,8 +171,8 @@ impl Setup {
         if let Some(blocks) = self.blocks {
             assert_eq!(blocks.lent_blocks(), 0);
         }
-        if let Some(segments) = self.segments {
-            assert_eq!((segments.lent_ranges(), segments.committed_bytes()), (0, 0));
+        if let Some(ranges) = self.ranges {
+            assert_eq!((ranges.lent_ranges(), ranges.committed_bytes()), (0, 0));
         }
     }
 }

@@ -173,7 +173,7 @@ unsafe impl Source for PagedRecorder {
     }
 
     fn acquire(&self, _: Layout) -> Result<NonNull<u8>, AllocError> {
-        panic!("a slab takes segments of a paged source, no blocks")
+        panic!("a slab takes ranges of a paged source, no blocks")
     }
 
     unsafe fn release(&self, _: NonNull<u8>, _: Layout) {

@@ -1,6 +1,6 @@
 //! What must be true of a slab's pages while no thread is inside a call.
 
-use allotment::for_loom::hints::LISTS;
+use allotment::for_loom::page_hints::LISTS;
 use loom::sync::atomic::Ordering;
 
 use super::{PagesModel, Slots};

@@ -1,8 +1,8 @@
 //! The wrong versions of a slab's steps.
 
-use allotment::for_loom::hints::LISTS;
 use allotment::for_loom::page::{Fullness, SLOTS_PER_WORD};
 use allotment::for_loom::page_group::PageChange;
+use allotment::for_loom::page_hints::LISTS;
 use loom::sync::atomic::{Ordering, fence};
 
 use super::{ModelClaim, ModelPageInfo, PagesModel};

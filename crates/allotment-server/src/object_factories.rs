@@ -1,4 +1,4 @@
-//! The registry of makers: functions that make the objects that a configuration describes.
+//! The registry of factories: functions that make the objects that a configuration describes.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -9,20 +9,20 @@ use crate::initialiser::Initialiser;
 use crate::objects::{ReadOnlyObject, ReadOnlyObjects, SharedObject, SharedObjects};
 use allotment::{AllocError, Sealable, Sealed, Sealer};
 
-/// The error of a maker: any error type. A [`ConfigurationError`] is passed on unchanged.
-pub type MakeError = Box<dyn Error + Send + Sync>;
+/// The error of a factory: any error type. A [`ConfigurationError`] is passed on unchanged.
+pub type FactoryError = Box<dyn Error + Send + Sync>;
 
-type ReadOnlyMaker = Box<
-    dyn for<'s> Fn(Sealer<'s>, &Section) -> Result<ReadOnlyObject<'s>, MakeError> + Send + Sync,
+type ReadOnlyFactory = Box<
+    dyn for<'s> Fn(Sealer<'s>, &Section) -> Result<ReadOnlyObject<'s>, FactoryError> + Send + Sync,
 >;
-type SharedMaker = Box<dyn Fn(&Section) -> Result<SharedObject, MakeError> + Send + Sync>;
+type SharedFactory = Box<dyn Fn(&Section) -> Result<SharedObject, FactoryError> + Send + Sync>;
 
-/// A registry of makers: for each kind of section, a function that makes its objects. The sections
-/// of the configuration say which objects are made.
+/// A registry of factories: for each kind of section, a function that makes its objects. The
+/// sections of the configuration say which objects are made.
 ///
 /// ```
 /// use allotment::{ReadOnly, Sealable};
-/// use allotment_server::{Configuration, Initialiser, Makers, Section};
+/// use allotment_server::{Configuration, Initialiser, ObjectFactories, Section};
 ///
 /// struct Route<'s> { path: &'s str, ttl: u32 }
 /// // SAFETY: a shared reference to text, and a number. With `allotment`'s feature `derive`,
@@ -30,7 +30,7 @@ type SharedMaker = Box<dyn Fn(&Section) -> Result<SharedObject, MakeError> + Sen
 /// unsafe impl ReadOnly for Route<'_> {}
 /// impl Sealable for Route<'static> { type In<'s> = Route<'s>; }
 ///
-/// let makers = Makers::new()
+/// let factories = ObjectFactories::new()
 ///     .read_only::<Route<'static>>("route", |sealer, section| {
 ///         Ok(Route { path: sealer.try_str(section.get("path")?)?, ttl: section.get_or("ttl", 60)? })
 ///     })
@@ -39,7 +39,7 @@ type SharedMaker = Box<dyn Fn(&Section) -> Result<SharedObject, MakeError> + Sen
 ///     .with(Section::new("route", "home").with("path", "/"))
 ///     .with(Section::new("counter", "visits"));
 ///
-/// let initialised = Initialiser::new("server").from_configuration(&makers, &configuration)?;
+/// let initialised = Initialiser::new("server").from_configuration(&factories, &configuration)?;
 /// let objects = initialised.read_only();
 /// let route = objects.get().find::<Route<'static>>("route", "home")?;
 /// assert_eq!((route.path, route.ttl), ("/", 60));
@@ -47,16 +47,16 @@ type SharedMaker = Box<dyn Fn(&Section) -> Result<SharedObject, MakeError> + Sen
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Default)]
-pub struct Makers {
-    makers: HashMap<Box<str>, Maker>,
+pub struct ObjectFactories {
+    factories: HashMap<Box<str>, ObjectFactory>,
 }
 
-enum Maker {
-    ReadOnly(ReadOnlyMaker),
-    Shared(SharedMaker),
+enum ObjectFactory {
+    ReadOnly(ReadOnlyFactory),
+    Shared(SharedFactory),
 }
 
-/// What may fail while the sealed region is built.
+/// What may fail while the read-only objects are built.
 enum BuildFailure {
     Configuration(ConfigurationError),
     Memory(AllocError),
@@ -68,43 +68,43 @@ impl From<AllocError> for BuildFailure {
     }
 }
 
-impl Makers {
-    /// Creates a registry without makers.
+impl ObjectFactories {
+    /// Creates a registry without factories.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Registers the maker of the read-only shared objects of this kind, and replaces an earlier
-    /// maker of that kind. All read-only objects lie in one sealed region.
+    /// Registers the factory of the read-only shared objects of this kind, and replaces an earlier
+    /// factory of that kind. All read-only objects are sealed together.
     #[must_use]
     pub fn read_only<T: Sealable>(
         mut self,
         kind: &str,
-        make: impl for<'s> Fn(Sealer<'s>, &Section) -> Result<T::In<'s>, MakeError>
+        make: impl for<'s> Fn(Sealer<'s>, &Section) -> Result<T::In<'s>, FactoryError>
         + Send
         + Sync
         + 'static,
     ) -> Self {
-        let make: ReadOnlyMaker = Box::new(move |sealer, section| {
+        let make: ReadOnlyFactory = Box::new(move |sealer, section| {
             let object = make(sealer, section)?;
             Ok(ReadOnlyObject::new::<T>(sealer, (section.kind(), section.name()), object)?)
         });
-        self.makers.insert(kind.into(), Maker::ReadOnly(make));
+        self.factories.insert(kind.into(), ObjectFactory::ReadOnly(make));
         self
     }
 
-    /// Registers the maker of the shared objects of this kind, and replaces an earlier maker of
+    /// Registers the factory of the shared objects of this kind, and replaces an earlier factory of
     /// that kind. Each object is under a lock of its own, [`Shared`](crate::Shared). The order of
     /// the locks is the order of the sections in the configuration.
     #[must_use]
     pub fn shared<T: Send + 'static>(
         mut self,
         kind: &str,
-        make: impl Fn(&Section) -> Result<T, MakeError> + Send + Sync + 'static,
+        make: impl Fn(&Section) -> Result<T, FactoryError> + Send + Sync + 'static,
     ) -> Self {
         let make = move |section: &Section| make(section).map(SharedObject::new);
-        self.makers.insert(kind.into(), Maker::Shared(Box::new(make)));
+        self.factories.insert(kind.into(), ObjectFactory::Shared(Box::new(make)));
         self
     }
 
@@ -113,9 +113,9 @@ impl Makers {
     /// server runs.
     ///
     /// # Errors
-    /// When a kind has no maker, two sections have the same kind and name, a maker fails, a section
-    /// has keys that its maker did not request, or memory is not available. The objects made before
-    /// the error are dropped.
+    /// When a kind has no factory, two sections have the same kind and name, a factory fails, a
+    /// section has keys that its factory did not request, or memory is not available. The objects
+    /// made before the error are dropped.
     pub fn make_read_only(
         &self,
         configuration: &Configuration,
@@ -125,7 +125,7 @@ impl Makers {
         let sealed = builder.try_build(|sealer| {
             let mut objects = Vec::new();
             for section in configuration.sections() {
-                if let Some(Maker::ReadOnly(make)) = self.makers.get(section.kind()) {
+                if let Some(ObjectFactory::ReadOnly(make)) = self.factories.get(section.kind()) {
                     let object = finish(section, make(sealer, section));
                     objects.push(object.map_err(BuildFailure::Configuration)?);
                 }
@@ -149,7 +149,7 @@ impl Makers {
         self.check(configuration)?;
         let mut objects = SharedObjects::default();
         for section in configuration.sections() {
-            if let Some(Maker::Shared(make)) = self.makers.get(section.kind()) {
+            if let Some(ObjectFactory::Shared(make)) = self.factories.get(section.kind()) {
                 let object = finish(section, make(section))?;
                 objects.add(section.kind(), section.name(), object);
             }
@@ -157,11 +157,12 @@ impl Makers {
         Ok(objects)
     }
 
-    /// Checks that each section has a maker, and that no two sections have the same kind and name.
+    /// Checks that each section has a factory, and that no two sections have the same kind and
+    /// name.
     fn check(&self, configuration: &Configuration) -> Result<(), ConfigurationError> {
-        let has_no_maker = |section: &&Section| !self.makers.contains_key(section.kind());
-        if let Some(section) = configuration.sections().iter().find(has_no_maker) {
-            let mut known: Vec<_> = self.makers.keys().map(|kind| kind.to_string()).collect();
+        let has_no_factory = |section: &&Section| !self.factories.contains_key(section.kind());
+        if let Some(section) = configuration.sections().iter().find(has_no_factory) {
+            let mut known: Vec<_> = self.factories.keys().map(|kind| kind.to_string()).collect();
             known.sort_unstable();
             return Err(section.error(ConfigurationProblem::UnknownKind { known }));
         }
@@ -169,12 +170,12 @@ impl Makers {
     }
 }
 
-/// Returns the maker's object, or an error if the maker failed or did not request all keys of the
-/// section.
-fn finish<T>(section: &Section, result: Result<T, MakeError>) -> Result<T, ConfigurationError> {
+/// Returns the factory's object, or an error if the factory failed or did not request all keys of
+/// the section.
+fn finish<T>(section: &Section, result: Result<T, FactoryError>) -> Result<T, ConfigurationError> {
     let object = result.map_err(|error| match error.downcast::<ConfigurationError>() {
         Ok(error) => *error,
-        Err(error) => section.error(ConfigurationProblem::Maker(error)),
+        Err(error) => section.error(ConfigurationProblem::Factory(error)),
     })?;
     section.check_keys()?;
     Ok(object)
@@ -185,25 +186,25 @@ impl Initialiser {
     /// objects are made first.
     ///
     /// # Errors
-    /// As for [`Makers::make_read_only`]. All objects made before the error are dropped. A panic of
-    /// a maker does the same and passes on to the caller.
+    /// As for [`ObjectFactories::make_read_only`]. All objects made before the error are dropped. A
+    /// panic of a factory does the same and passes on to the caller.
     pub fn from_configuration(
         self,
-        makers: &Makers,
+        factories: &ObjectFactories,
         configuration: &Configuration,
     ) -> Result<Initialised<Sealed<ReadOnlyObjects<'static>>, SharedObjects>, ConfigurationError>
     {
-        let read_only = makers.make_read_only(configuration)?;
-        let shared = makers.make_shared(configuration)?;
+        let read_only = factories.make_read_only(configuration)?;
+        let shared = factories.make_shared(configuration)?;
         Ok(self.objects(read_only, shared))
     }
 }
 
-impl std::fmt::Debug for Makers {
+impl std::fmt::Debug for ObjectFactories {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let kinds = self.makers.iter().map(|(kind, maker)| match maker {
-            Maker::ReadOnly(_) => (kind, "read-only"),
-            Maker::Shared(_) => (kind, "shared"),
+        let kinds = self.factories.iter().map(|(kind, factory)| match factory {
+            ObjectFactory::ReadOnly(_) => (kind, "read-only"),
+            ObjectFactory::Shared(_) => (kind, "shared"),
         });
         f.debug_map().entries(kinds).finish()
     }

@@ -36,7 +36,7 @@ pub const fn words_for(pages: usize) -> usize {
 /// The hints of one group of pages. Each list has `pages.div_ceil(64)` words. If these are more
 /// than one, summary words with one bit for each of them follow.
 #[derive(Clone, Copy, Debug)]
-pub struct Hints<'h> {
+pub struct PageHints<'h> {
     /// The words, list after list.
     pub words: &'h [AtomicU64],
 }
@@ -70,7 +70,7 @@ impl HintList<'_> {
     }
 }
 
-impl Hints<'_> {
+impl PageHints<'_> {
     fn list(&self, list: usize) -> HintList<'_> {
         let all = self.words.len() / LISTS;
         // `all = words + words.div_ceil(64)`, except for a single word.
@@ -148,7 +148,7 @@ mod tests {
     fn every_hint_that_is_set_is_found_once_however_many_pages_there_are() {
         for pages in [8, 64, 128, 1024, 8192, 1 << 14] {
             let words: Vec<_> = (0..words_for(pages)).map(|_| AtomicU64::new(0)).collect();
-            let hints = Hints { words: &words };
+            let hints = PageHints { words: &words };
             for list in [0, 7, EMPTY_LIST] {
                 let listed: Vec<usize> = (0..pages).step_by(7).chain([pages - 1]).collect();
                 listed.iter().for_each(|page| hints.set(list, *page));
@@ -167,7 +167,7 @@ mod tests {
     fn threads_that_set_and_clear_leave_no_hint_behind_that_is_not_found() {
         let pages = 1024;
         let words: Vec<_> = (0..words_for(pages)).map(|_| AtomicU64::new(0)).collect();
-        let hints = Hints { words: &words };
+        let hints = PageHints { words: &words };
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 scope.spawn(move || {

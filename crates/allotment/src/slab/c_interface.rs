@@ -12,7 +12,7 @@ use super::slow_paths;
 use super::tags::slab_number;
 use super::thread_cache::{NO_CACHE, ThreadCache};
 use super::thread_table;
-use crate::memory::segments;
+use crate::memory::segment_map;
 
 impl RawSlab {
     /// Allocates a slot from the calling thread's cache. Returns `None` if the cache holds none;
@@ -36,7 +36,7 @@ impl RawSlab {
         // SAFETY: a cache of this thread, used before the thread's table changes. The caller
         // upholds the rest.
         unsafe {
-            match thread_table::lookup(slab_number(segments::tag_of(slot.addr().get()))) {
+            match thread_table::lookup(slab_number(segment_map::tag_of(slot.addr().get()))) {
                 Some(cache) if ThreadCache::push_unchecked(cache, slot) => {}
                 _ => otherwise(),
             }
@@ -76,6 +76,6 @@ impl RawSlabHandle<'_> {
     /// The root of the map from granules to tags. It stays where it is.
     #[must_use]
     pub fn tags() -> *const () {
-        segments::root()
+        segment_map::root()
     }
 }

@@ -15,7 +15,7 @@
 //! Without a tag, the stack breaks in (3): an index that was popped, used and pushed again is the
 //! same `top` with another `next` below it (the ABA problem). The tag has 32 bits. To be misled, a
 //! thread would have to sleep between its two loads and its exchange through exactly 2^32
-//! exchanges. `tests/loom_lifo.rs` keeps the version without a tag and shows that it fails.
+//! exchanges. `tests/loom_index_stack.rs` keeps the version without a tag and shows that it fails.
 //!
 //! The idea is Treiber's stack (IBM RJ 5118, 1986) with a counted head.
 
@@ -32,7 +32,7 @@ pub trait Links {
 
 /// A stack. One table may serve many stacks; an index is on one of them at a time.
 #[derive(Debug)]
-pub struct Lifo {
+pub struct IndexStack {
     head: AtomicU64,
 }
 
@@ -48,7 +48,7 @@ const fn tag_of(head: u64) -> u32 {
     (head >> 32) as u32
 }
 
-impl Lifo {
+impl IndexStack {
     /// An empty stack.
     #[cfg(not(loom))]
     #[must_use]

@@ -3,8 +3,8 @@
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use super::lifo::Links;
-use super::recycler::{ChunkCache, MAX_LINKS, Mappings};
+use super::chunk_cache::{ChunkCache, MAX_MAPPINGS, Mappings};
+use super::index_stack::Links;
 use super::{os, tools};
 
 struct MappingEntry {
@@ -15,9 +15,9 @@ struct MappingEntry {
 /// A static table of 1 MiB of addresses. Only the part in use has memory.
 pub(crate) struct MappingTable;
 
-static MAPPINGS: [MappingEntry; MAX_LINKS as usize] =
+static MAPPINGS: [MappingEntry; MAX_MAPPINGS as usize] =
     [const { MappingEntry { next: AtomicU32::new(0), start: AtomicPtr::new(ptr::null_mut()) } };
-        MAX_LINKS as usize];
+        MAX_MAPPINGS as usize];
 
 impl Links for MappingTable {
     fn next(&self, index: u32) -> &AtomicU32 {
@@ -26,19 +26,19 @@ impl Links for MappingTable {
 }
 
 impl Mappings for MappingTable {
-    fn start(&self, link: u32) -> NonNull<u8> {
-        // Relaxed: `start` is written before the link is first pushed, and read after it was popped
-        // (see lifo.rs).
-        NonNull::new(MAPPINGS[link as usize].start.load(Ordering::Relaxed))
-            .expect("a link in use names a mapping")
+    fn start(&self, mapping: u32) -> NonNull<u8> {
+        // Relaxed: `start` is written before the number is first pushed, and read after it was
+        // popped (see index_stack.rs).
+        NonNull::new(MAPPINGS[mapping as usize].start.load(Ordering::Relaxed))
+            .expect("a number in use names a mapping")
     }
 
-    fn set_start(&self, link: u32, start: NonNull<u8>) {
-        MAPPINGS[link as usize].start.store(start.as_ptr(), Ordering::Relaxed);
+    fn set_start(&self, mapping: u32, start: NonNull<u8>) {
+        MAPPINGS[mapping as usize].start.store(start.as_ptr(), Ordering::Relaxed);
     }
 
     fn capacity(&self) -> u32 {
-        MAX_LINKS
+        MAX_MAPPINGS
     }
 
     unsafe fn unmap(&self, start: NonNull<u8>, size: usize) {
@@ -71,9 +71,9 @@ pub(crate) unsafe fn unmap_or_discard(start: NonNull<u8>, size: usize) {
 
 static CACHE: ChunkCache<MappingTable> = ChunkCache::new(MappingTable);
 
-pub(crate) type GlobalCache = ChunkCache<MappingTable>;
+pub(crate) type ProcessCache = ChunkCache<MappingTable>;
 
 /// The cache, for the sources in `memory`.
-pub(crate) fn cache() -> &'static GlobalCache {
+pub(crate) fn cache() -> &'static ProcessCache {
     &CACHE
 }

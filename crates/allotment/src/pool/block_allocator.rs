@@ -22,18 +22,18 @@ use core::alloc::Layout;
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
-use super::checked::CheckedBlocks;
+use super::checked::BlockLedger;
 use super::chunk_supply::{ChunkGrowth, ChunkSupply, PoolChunkHeader};
 use super::class_lists::ClassLists;
 use super::size_classes::{STEP, SizeClass};
-use crate::error::{AllocError, OnFailure, Report};
+use crate::error::{AllocError, OnFailure, ReturnError};
 use crate::memory::layout::MAX_GROWTH;
 use crate::statistics::Record;
 
 /// Blocks of any layout, freed one by one or all at once. The lists come first, at offset zero.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Blocks<S> {
+pub(super) struct BlockAllocator<S> {
     pub lists: ClassLists,
     pub chunks: Cell<*mut PoolChunkHeader>,
     pub spare: Cell<*mut PoolChunkHeader>,
@@ -46,16 +46,16 @@ pub(super) struct Blocks<S> {
     pub chunk_count: Cell<usize>,
     pub growth: ChunkGrowth,
     pub record: &'static Record,
-    pub checked: Option<Box<CheckedBlocks>>,
+    pub checked: Option<Box<BlockLedger>>,
     pub supply: S,
 }
 
-impl<S: ChunkSupply> Blocks<S> {
+impl<S: ChunkSupply> BlockAllocator<S> {
     pub(super) const fn new(
         supply: S,
         growth: ChunkGrowth,
         record: &'static Record,
-        checked: Option<Box<CheckedBlocks>>,
+        checked: Option<Box<BlockLedger>>,
     ) -> Self {
         Self {
             lists: ClassLists::new(),
@@ -196,7 +196,7 @@ impl<S: ChunkSupply> Blocks<S> {
             let factor = if new.size() <= MAX_GROWTH / 2 { 4 } else { 2 };
             return self.alloc_large(new, new.size().saturating_mul(factor));
         }
-        self.alloc::<Report>(new)
+        self.alloc::<ReturnError>(new)
     }
 
     /// Resizes a block in place if possible. Returns whether it did.
@@ -288,7 +288,7 @@ impl<S: ChunkSupply> Blocks<S> {
         record.held_bytes.set(0);
         record.peak_held_bytes.set(0);
         record.source_calls.set(0);
-        record.hold(self.held.get());
+        record.add_held_bytes(self.held.get());
         record.chunks.set(self.chunk_count.get() as u64);
         self.record = record;
     }

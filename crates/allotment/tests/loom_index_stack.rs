@@ -1,10 +1,11 @@
-//! Models of the lock-free stack (`src/memory/lifo.rs`), explored by loom; `.ci/loom` runs them.
+//! Models of the lock-free stack (`src/memory/index_stack.rs`), explored by loom; `.ci/loom` runs
+//! them.
 //!
 //! Each model is a claim about the stack that ships. Beside it is a broken version of the stack, as
 //! a test that must fail. It shows that the model detects the error that it is made for.
 #![cfg(loom)]
 
-use allotment::for_loom::lifo::{Lifo, Links, NIL};
+use allotment::for_loom::index_stack::{IndexStack, Links, NIL};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -55,15 +56,15 @@ trait Stack: Send + Sync + 'static {
     fn pop(&self, table: &Table) -> Option<u32>;
 }
 
-impl Stack for Lifo {
+impl Stack for IndexStack {
     fn push(&self, table: &Table, index: u32) {
         table.gate.pass();
-        Lifo::push(self, table, index);
+        IndexStack::push(self, table, index);
     }
 
     fn pop(&self, table: &Table) -> Option<u32> {
         table.gate.pass();
-        Lifo::pop(self, table)
+        IndexStack::pop(self, table)
     }
 }
 
@@ -131,7 +132,7 @@ fn hand_over(stack: impl Stack) {
 
 #[test]
 fn a_thread_that_takes_a_chunk_sees_what_its_former_owner_wrote() {
-    explore(3, || hand_over(Lifo::new()));
+    explore(3, || hand_over(IndexStack::new()));
 }
 
 #[test]
@@ -186,7 +187,7 @@ fn take_use_push_while_another_pops(stack: impl Stack) {
 
 #[test]
 fn a_chunk_that_came_back_while_another_thread_popped_is_not_taken_twice() {
-    explore(3, || take_use_push_while_another_pops(Lifo::new()));
+    explore(3, || take_use_push_while_another_pops(IndexStack::new()));
 }
 
 #[test]
@@ -200,7 +201,7 @@ fn an_uncounted_stack_suffers_from_aba() {
 #[test]
 fn two_threads_that_push_and_pop_lose_and_duplicate_nothing() {
     explore(3, || {
-        let shared = Arc::new((Lifo::new(), Table::new(2)));
+        let shared = Arc::new((IndexStack::new(), Table::new(2)));
         let threads: Vec<_> = (0..2u32)
             .map(|mine| {
                 let shared = Arc::clone(&shared);
@@ -227,7 +228,7 @@ fn two_threads_that_push_and_pop_lose_and_duplicate_nothing() {
 #[test]
 fn a_chunk_below_another_threads_push_is_handed_over_as_well() {
     explore(3, || {
-        let shared = Arc::new((Lifo::new(), Table::new(2)));
+        let shared = Arc::new((IndexStack::new(), Table::new(2)));
         let threads: Vec<_> = (0..2u32)
             .map(|mine| {
                 let shared = Arc::clone(&shared);
@@ -250,7 +251,7 @@ fn a_chunk_below_another_threads_push_is_handed_over_as_well() {
 #[test]
 fn a_chain_is_pushed_whole_and_taken_whole() {
     explore(3, || {
-        let shared = Arc::new((Lifo::new(), Table::new(4)));
+        let shared = Arc::new((IndexStack::new(), Table::new(4)));
         let pushing = Arc::clone(&shared);
         let pusher = thread::spawn(move || {
             let (stack, table) = &*pushing;
@@ -281,7 +282,7 @@ fn a_chain_is_pushed_whole_and_taken_whole() {
 }
 
 /// Takes the whole chain and reads every chunk on it.
-fn walk(stack: &Lifo, table: &Table) -> Vec<u32> {
+fn walk(stack: &IndexStack, table: &Table) -> Vec<u32> {
     let mut seen = Vec::new();
     table.gate.pass();
     let mut index = stack.take_all();

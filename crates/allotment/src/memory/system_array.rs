@@ -6,7 +6,7 @@
 //! # Invariants
 //!
 //! 1. `start` is a block for `len` values (dangling if they have no size), and only this value owns
-//!    it. The first `made` values are initialised; outside [`Metadata::new`], `made == len`.
+//!    it. The first `made` values are initialised; outside [`SystemArray::new`], `made == len`.
 
 use core::alloc::Layout;
 use core::ops::{Deref, DerefMut};
@@ -18,18 +18,18 @@ use crate::error::{AllocError, ErrorKind};
 
 /// A fixed number of values in a block of malloc.
 #[derive(Debug)]
-pub(crate) struct Metadata<T> {
+pub(crate) struct SystemArray<T> {
     start: NonNull<T>,
     len: usize,
     made: usize,
 }
 
 // SAFETY: it owns its values as a `Box` does (invariant 1).
-unsafe impl<T: Send> Send for Metadata<T> {}
+unsafe impl<T: Send> Send for SystemArray<T> {}
 // SAFETY: sharing it shares only the values.
-unsafe impl<T: Sync> Sync for Metadata<T> {}
+unsafe impl<T: Sync> Sync for SystemArray<T> {}
 
-impl<T> Metadata<T> {
+impl<T> SystemArray<T> {
     /// `len` values, made one after the other.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl<T> Metadata<T> {
         Ok(values)
     }
 
-    /// Takes over the values of a `Metadata` that was forgotten.
+    /// Takes over the values of a `SystemArray` that was forgotten.
     ///
     /// # Safety
     /// `start` and `len` are those of the forgotten value, and it is adopted once.
@@ -74,7 +74,7 @@ impl<T> Metadata<T> {
     }
 }
 
-impl<T> Deref for Metadata<T> {
+impl<T> Deref for SystemArray<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -83,14 +83,14 @@ impl<T> Deref for Metadata<T> {
     }
 }
 
-impl<T> DerefMut for Metadata<T> {
+impl<T> DerefMut for SystemArray<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as above; borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.made) }
     }
 }
 
-impl<T> Drop for Metadata<T> {
+impl<T> Drop for SystemArray<T> {
     fn drop(&mut self) {
         // SAFETY: initialised, owned by this value, dropped once. The block was allocated with this
         // layout.
@@ -118,7 +118,7 @@ mod tests {
             }
         }
         let dropped = Cell::new(0);
-        let values = Metadata::new(5, |index| Counted(&dropped, index)).unwrap();
+        let values = SystemArray::new(5, |index| Counted(&dropped, index)).unwrap();
         assert!(values.iter().map(|value| value.1).eq(0..5));
         drop(values);
         assert_eq!(dropped.get(), 5);
@@ -128,7 +128,7 @@ mod tests {
     fn a_constructor_that_panics_leaves_no_value_behind() {
         let value = std::sync::Arc::new(());
         let result = std::panic::catch_unwind(|| {
-            Metadata::new(4, |index| {
+            SystemArray::new(4, |index| {
                 assert!(index < 2, "the third");
                 value.clone()
             })
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_count_that_overflows_is_an_error() {
-        let refused = Metadata::<u64>::new(usize::MAX / 4, |_| 0).unwrap_err();
+        let refused = SystemArray::<u64>::new(usize::MAX / 4, |_| 0).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::SizeOverflow);
     }
 }

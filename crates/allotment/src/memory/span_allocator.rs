@@ -1,13 +1,13 @@
-//! Spans: pieces of a source, each at the start of a granule, that are taken and given back one at
-//! a time.
+//! Spans: pieces of a source, each at the start of a granule, that are taken and released one at a
+//! time.
 //!
 //! A slab takes its pages here. A source that lends addresses and memory separately
-//! ([`PagedSource`]) gives segments of up to 32 granules, 2 MiB, so that even a large slab needs
+//! ([`PagedSource`]) gives ranges of up to 32 granules, 2 MiB, so that even a large slab needs
 //! few mappings. The memory of a span is committed when the span is taken, and decommitted when it
-//! is given back. From any other source, each span is a separate block.
+//! is released. From any other source, each span is a separate block.
 //!
-//! With [`Mmap::huge_pages`](super::source::Mmap::huge_pages), full segments are huge pages if the
-//! system has them. The first span that goes back has its segment's huge page split, so that the
+//! With [`Mmap::huge_pages`](super::source::Mmap::huge_pages), full ranges are huge pages if the
+//! system has them. The first span that goes back has its range's huge page split, so that the
 //! span's memory goes back too. Otherwise the kernel would keep that memory until the whole huge
 //! page is unused or memory is short.
 //!
@@ -16,29 +16,29 @@
 //! 1. A bit of `free` is 1 while its granule has no owner. A thread that clears bits by an exchange
 //!    owns the granules. Setting the bits gives the granules back, after their memory was
 //!    decommitted.
-//! 2. If all bits of a segment are set, they may be cleared together. The thread that did so owns
-//!    the whole segment, unmaps it, and makes its entry vacant. A vacant entry is then taken as a
+//! 2. If all bits of a range are set, they may be cleared together. The thread that did so owns
+//!    the whole range, unmaps it, and makes its entry vacant. A vacant entry is then taken as a
 //!    whole, and its bits are set last.
-//! 3. `tables` only grows, and stays until the spans are dropped.
+//! 3. `tables` only grows, and stays until the allocator of the spans is dropped.
 
 use core::alloc::Layout;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use super::index_stack::{IndexStack, Links};
 use super::layout::{HUGE_PAGE, SEGMENT_GRANULE, checked_align_up};
-use super::lifo::{Lifo, Links};
-use super::metadata::Metadata;
 use super::os;
 use super::source::{PagedSource, SharedSource};
+use super::system_array::SystemArray;
 use crate::error::{AllocError, ErrorKind};
 
-/// The number of granules of a full segment.
+/// The number of granules of a full range.
 const MAX_GRANULES: u32 = 32;
-/// The number of granules of the longest span that shares a segment. Longer spans have separate
+/// The number of granules of the longest span that shares a range. Longer spans have separate
 /// mappings.
 const MAX_SHARED_GRANULES: u32 = MAX_GRANULES / 2;
-/// The segment number of a span without a segment.
-const NO_SEGMENT: u32 = u32::MAX;
+/// The range number of a span without a range.
+const NO_RANGE: u32 = u32::MAX;
 /// The number of entries of the first table. Each further table has twice as many.
 const FIRST_TABLE: u32 = 8;
 const MAX_TABLES: usize = 24;
@@ -47,33 +47,33 @@ const MAX_TABLES: usize = 24;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub start: NonNull<u8>,
-    /// Needed by [`Spans::give`].
-    pub segment: u32,
+    /// Needed by [`SpanAllocator::release`].
+    pub range: u32,
 }
 
 #[derive(Debug)]
-struct SpanSegment {
+struct ReservedRange {
     start: AtomicPtr<u8>,
     granules: AtomicU32,
     align: AtomicUsize,
     free: AtomicU32,
-    /// Whether the segment may still be one huge page.
+    /// Whether the range may still be one huge page.
     huge: AtomicBool,
     next: AtomicU32,
 }
 
-/// The spans of one user of a source.
+/// Takes spans from one source, and releases them.
 #[derive(Debug)]
-pub(crate) struct Spans {
+pub(crate) struct SpanAllocator {
     source: SharedSource,
-    tables: [AtomicPtr<SpanSegment>; MAX_TABLES],
+    tables: [AtomicPtr<ReservedRange>; MAX_TABLES],
     issued: AtomicU32,
-    vacant: Lifo,
-    /// The number of granules of all segments.
+    vacant: IndexStack,
+    /// The number of granules of all ranges.
     granules: AtomicU32,
-    /// `count << 32 | first`: no segment before `first` has a free granule, so searches start
+    /// `count << 32 | first`: no range before `first` has a free granule, so searches start
     /// there. `count` rises each time granules are given back, so that a search that began earlier
-    /// can't move `first` past their segment.
+    /// can't move `first` past their range.
     search_start: AtomicU64,
     /// Calls made to the source or the system.
     calls: AtomicU64,
@@ -85,9 +85,9 @@ fn table_and_index(index: u32) -> (usize, usize) {
     (table as usize, (index - FIRST_TABLE * ((1 << table) - 1)) as usize)
 }
 
-impl Links for Spans {
+impl Links for SpanAllocator {
     fn next(&self, index: u32) -> &AtomicU32 {
-        &self.segment(index).expect("an issued entry stays").next
+        &self.range(index).expect("an issued entry stays").next
     }
 }
 
@@ -114,20 +114,20 @@ fn low_bits(granules: u32) -> u32 {
     if granules == 32 { !0 } else { (1 << granules) - 1 }
 }
 
-impl Spans {
+impl SpanAllocator {
     pub(crate) fn new(source: SharedSource) -> Self {
         Self {
             source,
             tables: [const { AtomicPtr::new(ptr::null_mut()) }; MAX_TABLES],
             issued: AtomicU32::new(0),
-            vacant: Lifo::new(),
+            vacant: IndexStack::new(),
             granules: AtomicU32::new(0),
             search_start: AtomicU64::new(0),
             calls: AtomicU64::new(0),
         }
     }
 
-    fn segment_align(&self, granules: u32) -> usize {
+    fn range_align(&self, granules: u32) -> usize {
         if granules == MAX_GRANULES && self.source.chunk_align() == HUGE_PAGE {
             HUGE_PAGE
         } else {
@@ -136,7 +136,7 @@ impl Spans {
     }
 
     /// Whether each span may need a call to the source.
-    pub(crate) fn one_by_one(&self) -> bool {
+    pub(crate) fn needs_call_per_span(&self) -> bool {
         self.source.as_source().paged().is_none()
     }
 
@@ -153,7 +153,7 @@ impl Spans {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn segment(&self, index: u32) -> Option<&SpanSegment> {
+    fn range(&self, index: u32) -> Option<&ReservedRange> {
         let (table, offset) = table_and_index(index);
         // Acquire pairs with the Release in `take_vacant_entry`.
         let table = self.tables.get(table)?.load(Ordering::Acquire);
@@ -168,10 +168,7 @@ impl Spans {
         let layout = layout_for(len, align)?;
         let Some(source) = self.source.as_source().paged() else {
             self.count_call();
-            return Ok(Span {
-                start: self.source.as_source().acquire(layout)?,
-                segment: NO_SEGMENT,
-            });
+            return Ok(Span { start: self.source.as_source().acquire(layout)?, range: NO_RANGE });
         };
         let granules = granules_for(len);
         if granules > MAX_SHARED_GRANULES || align > SEGMENT_GRANULE {
@@ -179,7 +176,7 @@ impl Spans {
             let start = source.reserve(layout)?;
             // SAFETY: just reserved, and whole pages.
             return match unsafe { source.commit(start, len) } {
-                Ok(()) => Ok(Span { start, segment: NO_SEGMENT }),
+                Ok(()) => Ok(Span { start, range: NO_RANGE }),
                 Err(error) => {
                     // SAFETY: just reserved with this layout, and not committed.
                     unsafe { source.unreserve(start, layout) };
@@ -189,11 +186,11 @@ impl Spans {
         }
         let (index, mask) = match self.claim_granules(granules) {
             Some(claimed) => claimed,
-            None => self.reserve_segment(source, granules)?,
+            None => self.reserve_range(source, granules)?,
         };
-        let segment = self.segment(index).expect("an entry with claimed granules");
-        let start = segment.start.load(Ordering::Relaxed);
-        // SAFETY: the claimed granules lie in the segment's mapping, which stays while any are
+        let range = self.range(index).expect("an entry with claimed granules");
+        let start = range.start.load(Ordering::Relaxed);
+        // SAFETY: the claimed granules lie in the range's mapping, which stays while any are
         // claimed (2).
         let start = unsafe {
             NonNull::new_unchecked(start.add(mask.trailing_zeros() as usize * SEGMENT_GRANULE))
@@ -203,7 +200,7 @@ impl Spans {
             self.free_granules(source, index, mask);
             return Err(error);
         }
-        Ok(Span { start, segment: index })
+        Ok(Span { start, range: index })
     }
 
     fn claim_granules(&self, granules: u32) -> Option<(u32, u32)> {
@@ -211,15 +208,15 @@ impl Spans {
         let first = seen as u32;
         let mut first_with_free = None;
         for index in first..self.issued.load(Ordering::Acquire) {
-            let Some(segment) = self.segment(index) else { break };
-            let mut free = segment.free.load(Ordering::Relaxed);
+            let Some(range) = self.range(index) else { break };
+            let mut free = range.free.load(Ordering::Relaxed);
             if free != 0 && first_with_free.is_none() {
                 first_with_free = Some(index);
             }
             while let Some(mask) = lowest_run(free, granules) {
                 // Acquire pairs with the Release that set the bits: the memory was decommitted
-                // before, and the segment's start belongs to these bits.
-                match segment.free.compare_exchange_weak(
+                // before, and the range's start belongs to these bits.
+                match range.free.compare_exchange_weak(
                     free,
                     free & !mask,
                     Ordering::Acquire,
@@ -249,7 +246,7 @@ impl Spans {
         }
     }
 
-    fn reserve_segment(
+    fn reserve_range(
         &self,
         source: &dyn PagedSource,
         wanted: u32,
@@ -266,14 +263,14 @@ impl Spans {
         }
     }
 
-    /// Reserves a segment, and claims its first `wanted` granules.
+    /// Reserves a range, and claims its first `wanted` granules.
     fn reserve_granules(
         &self,
         source: &dyn PagedSource,
         granules: u32,
         wanted: u32,
     ) -> Result<(u32, u32), AllocError> {
-        let layout = layout_for(granules as usize * SEGMENT_GRANULE, self.segment_align(granules))?;
+        let layout = layout_for(granules as usize * SEGMENT_GRANULE, self.range_align(granules))?;
         let index = self.take_vacant_entry()?;
         self.count_call();
         let start = match source.reserve(layout) {
@@ -283,22 +280,22 @@ impl Spans {
                 return Err(error);
             }
         };
-        let segment = self.segment(index).expect("issued above");
-        segment.start.store(start.as_ptr(), Ordering::Relaxed);
-        segment.granules.store(granules, Ordering::Relaxed);
-        segment.align.store(layout.align(), Ordering::Relaxed);
-        segment.huge.store(layout.align() == HUGE_PAGE, Ordering::Relaxed);
+        let range = self.range(index).expect("issued above");
+        range.start.store(start.as_ptr(), Ordering::Relaxed);
+        range.granules.store(granules, Ordering::Relaxed);
+        range.align.store(layout.align(), Ordering::Relaxed);
+        range.huge.store(layout.align() == HUGE_PAGE, Ordering::Relaxed);
         self.granules.fetch_add(granules, Ordering::Relaxed);
         let mask = low_bits(wanted);
         self.set_free(index, low_bits(granules) & !mask);
         Ok((index, mask))
     }
 
-    /// Sets bits of a segment, and lets searches find them. Returns all free bits.
+    /// Sets bits of a range, and lets searches find them. Returns all free bits.
     fn set_free(&self, index: u32, mask: u32) -> u32 {
-        let segment = self.segment(index).expect("an entry in use");
+        let range = self.range(index).expect("an entry in use");
         // Release pairs with the Acquire in `claim_granules`.
-        let free = segment.free.fetch_or(mask, Ordering::AcqRel) | mask;
+        let free = range.free.fetch_or(mask, Ordering::AcqRel) | mask;
         let mut search_start = self.search_start.load(Ordering::Relaxed);
         loop {
             let count = (search_start >> 32).wrapping_add(1) << 32;
@@ -317,21 +314,21 @@ impl Spans {
 
     fn free_granules(&self, source: &dyn PagedSource, index: u32, mask: u32) {
         let free = self.set_free(index, mask);
-        let segment = self.segment(index).expect("an entry in use");
-        let granules = segment.granules.load(Ordering::Relaxed);
+        let range = self.range(index).expect("an entry in use");
+        let granules = range.granules.load(Ordering::Relaxed);
         // Another thread may have made the entry vacant, and a third may have taken it again, in
         // the meantime. Then either its bits are not all set, or they are all set again, and this
-        // segment can be unmapped like the one before (2).
+        // range can be unmapped like the one before (2).
         if free != low_bits(granules)
-            || segment.free.compare_exchange(free, 0, Ordering::Acquire, Ordering::Relaxed).is_err()
+            || range.free.compare_exchange(free, 0, Ordering::Acquire, Ordering::Relaxed).is_err()
         {
             return;
         }
-        // This thread owns the whole segment.
-        let granules = segment.granules.load(Ordering::Relaxed);
-        let start = segment.start.load(Ordering::Relaxed);
+        // This thread owns the whole range.
+        let granules = range.granules.load(Ordering::Relaxed);
+        let start = range.start.load(Ordering::Relaxed);
         if free != low_bits(granules) {
-            // A larger segment, whose free bits equalled all bits of the smaller one before: this
+            // A larger range, whose free bits equalled all bits of the smaller one before: this
             // thread owns only a part.
             if self.set_free(index, free) == low_bits(granules) {
                 // The other granules were given back meanwhile.
@@ -342,8 +339,8 @@ impl Spans {
         self.count_call();
         self.granules.fetch_sub(granules, Ordering::Relaxed);
         let len = granules as usize * SEGMENT_GRANULE;
-        let start = NonNull::new(start).expect("a segment with granules has a mapping");
-        let align = segment.align.load(Ordering::Relaxed);
+        let start = NonNull::new(start).expect("a range with granules has a mapping");
+        let align = range.align.load(Ordering::Relaxed);
         let layout = layout_for(len, align).expect("it was reserved with this layout");
         // SAFETY: reserved with this layout; this thread owns all granules, and they are
         // decommitted (1).
@@ -361,7 +358,7 @@ impl Spans {
             if table >= MAX_TABLES {
                 return Err(AllocError::new(ErrorKind::SizeOverflow, SEGMENT_GRANULE));
             }
-            if self.segment(index).is_none() {
+            if self.range(index).is_none() {
                 self.make_table(table)?;
             }
             match self.issued.compare_exchange_weak(
@@ -377,7 +374,7 @@ impl Spans {
     }
 
     fn make_table(&self, table: usize) -> Result<(), AllocError> {
-        let fresh = Metadata::new((FIRST_TABLE as usize) << table, |_| SpanSegment {
+        let fresh = SystemArray::new((FIRST_TABLE as usize) << table, |_| ReservedRange {
             start: AtomicPtr::new(ptr::null_mut()),
             granules: AtomicU32::new(0),
             align: AtomicUsize::new(0),
@@ -387,7 +384,7 @@ impl Spans {
         })?;
         let start = fresh.as_ptr().as_ptr();
         let null = ptr::null_mut();
-        // Release pairs with the Acquire in `segment`.
+        // Release pairs with the Acquire in `range`.
         if self.tables[table]
             .compare_exchange(null, start, Ordering::Release, Ordering::Relaxed)
             .is_ok()
@@ -402,7 +399,7 @@ impl Spans {
     /// # Safety
     /// The span was taken here with this `len` and `align`, is given back once, and nothing refers
     /// to its bytes.
-    pub(crate) unsafe fn give(&self, span: Span, len: usize, align: usize) {
+    pub(crate) unsafe fn release(&self, span: Span, len: usize, align: usize) {
         let align = align.max(SEGMENT_GRANULE);
         let layout = layout_for(len, align).expect("it was taken with this layout");
         self.count_call();
@@ -410,23 +407,23 @@ impl Spans {
             // SAFETY: acquired with this layout; the rest is guaranteed by the caller.
             return unsafe { self.source.as_source().release(span.start, layout) };
         };
-        if span.segment == NO_SEGMENT {
+        if span.range == NO_RANGE {
             // SAFETY: committed when it was taken; nothing refers to it. Reserved with this layout.
             return unsafe {
                 source.decommit(span.start, len);
                 source.unreserve(span.start, layout);
             };
         }
-        let segment = self.segment(span.segment).expect("an entry in use");
-        if segment.huge.load(Ordering::Relaxed) && segment.huge.swap(false, Ordering::Relaxed) {
+        let range = self.range(span.range).expect("an entry in use");
+        if range.huge.load(Ordering::Relaxed) && range.huge.swap(false, Ordering::Relaxed) {
             // SAFETY: nothing refers to the span.
             unsafe { os::split_huge(span.start, len) };
         }
         // SAFETY: committed when it was taken; nothing refers to it.
         unsafe { source.decommit(span.start, len) };
-        let start = segment.start.load(Ordering::Relaxed).addr();
+        let start = range.start.load(Ordering::Relaxed).addr();
         let first = (span.start.addr().get() - start) / SEGMENT_GRANULE;
-        self.free_granules(source, span.segment, low_bits(granules_for(len)) << first);
+        self.free_granules(source, span.range, low_bits(granules_for(len)) << first);
     }
 
     /// Faults the pages of a span in, if that is known to help.
@@ -437,20 +434,20 @@ impl Spans {
     }
 }
 
-impl Drop for Spans {
+impl Drop for SpanAllocator {
     fn drop(&mut self) {
         for index in 0..*self.issued.get_mut() {
-            let segment = self.segment(index).expect("an issued entry stays");
+            let range = self.range(index).expect("an issued entry stays");
             debug_assert_eq!(
-                segment.free.load(Ordering::Relaxed),
+                range.free.load(Ordering::Relaxed),
                 0,
-                "a segment without pages went back"
+                "a range without pages went back"
             );
         }
         for (table, start) in self.tables.iter_mut().enumerate() {
             if let Some(start) = NonNull::new(*start.get_mut()) {
                 // SAFETY: made by `make_table` with this length, and owned by the spans.
-                drop(unsafe { Metadata::adopt(start, (FIRST_TABLE as usize) << table) });
+                drop(unsafe { SystemArray::adopt(start, (FIRST_TABLE as usize) << table) });
             }
         }
     }
@@ -477,7 +474,7 @@ mod tests {
 
     #[test]
     fn spans_of_one_segment_neither_overlap_nor_outlive_it() {
-        let spans = Spans::new(Mmap::new().into());
+        let spans = SpanAllocator::new(Mmap::new().into());
         let mut taken: Vec<Span> =
             (0..100).map(|_| spans.take(SEGMENT_GRANULE, 1).unwrap()).collect();
         for (byte, span) in taken.iter().enumerate() {
@@ -494,14 +491,14 @@ mod tests {
         assert!(spans.calls() < 20);
         for span in taken {
             // SAFETY: taken above with this length, given back once.
-            unsafe { spans.give(span, SEGMENT_GRANULE, 1) };
+            unsafe { spans.release(span, SEGMENT_GRANULE, 1) };
         }
         assert_eq!(spans.granules.load(Ordering::Relaxed), 0);
     }
 
     #[test]
     fn a_span_of_a_huge_page_goes_back_by_itself() {
-        let spans = Spans::new(Mmap::huge_pages().into());
+        let spans = SpanAllocator::new(Mmap::huge_pages().into());
         let taken: Vec<Span> = (0..128).map(|_| spans.take(SEGMENT_GRANULE, 1).unwrap()).collect();
         for span in &taken {
             // SAFETY: a span of a granule, ours.
@@ -509,7 +506,7 @@ mod tests {
         }
         for span in taken {
             // SAFETY: taken above with this length, given back once.
-            unsafe { spans.give(span, SEGMENT_GRANULE, 1) };
+            unsafe { spans.release(span, SEGMENT_GRANULE, 1) };
         }
         assert_eq!(spans.granules.load(Ordering::Relaxed), 0);
     }
@@ -517,7 +514,7 @@ mod tests {
     #[test]
     fn long_and_aligned_spans_and_those_of_malloc_stand_alone() {
         for source in [SharedSource::from(Mmap::new()), Malloc.into()] {
-            let spans = Spans::new(source);
+            let spans = SpanAllocator::new(source);
             for (len, align) in [(4096, 1), (3 << 20, 1), (8192, 1 << 20), (SEGMENT_GRANULE * 3, 1)]
             {
                 let span = spans.take(len, align).unwrap();
@@ -525,15 +522,15 @@ mod tests {
                 // SAFETY: as in the test above.
                 unsafe {
                     span.start.write_bytes(7, len);
-                    spans.give(span, len, align);
+                    spans.release(span, len, align);
                 }
             }
         }
     }
 
     #[test]
-    fn threads_that_take_and_give_share_segments() {
-        let spans = Spans::new(Mmap::new().into());
+    fn threads_that_take_and_release_share_ranges() {
+        let spans = SpanAllocator::new(Mmap::new().into());
         std::thread::scope(|scope| {
             for id in 1..=8u8 {
                 let spans = &spans;
@@ -545,7 +542,7 @@ mod tests {
                         unsafe {
                             span.start.write_bytes(id, len);
                             assert_eq!(span.start.add(len / 2).read(), id);
-                            spans.give(span, len, 1);
+                            spans.release(span, len, 1);
                         }
                     }
                 });
