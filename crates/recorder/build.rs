@@ -1,4 +1,5 @@
-//! Tells the build script of `allotment-advisor`, which compiles these sources a second time, where they are and which gimli they need.
+//! Tells the build script of `allotment-advisor`, which compiles these sources a second time, where
+//! they are and which gimli they need.
 
 use std::path::PathBuf;
 

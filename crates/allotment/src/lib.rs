@@ -95,6 +95,7 @@ pub mod pool;
 mod pool;
 mod sealed;
 mod slab;
+mod statistics;
 mod sync;
 
 #[cfg(not(loom))]
@@ -111,8 +112,6 @@ mod free_list;
 mod options;
 #[cfg(not(loom))]
 mod report;
-#[cfg(not(loom))]
-mod statistics;
 
 pub use error::{AllocError, ErrorKind, MAX_NAME_LEN};
 pub use memory::budget::Budget;
@@ -168,6 +167,7 @@ pub mod for_loom {
     pub use crate::slab::{
         cache_ownership, geometry, page, page_group, page_hints, references, waiters,
     };
+    pub use crate::statistics::sequence_lock;
 
     /// Charges a budget as an allocator does.
     pub fn charge(budget: &crate::Budget, bytes: usize) -> Result<(), crate::AllocError> {

@@ -1,8 +1,8 @@
 //! The only switch between the standard library's atomics and loom's.
 //!
 //! Every protocol between threads takes its atomics from here. So the code that ships is the code
-//! that loom explores (`--cfg loom`). Statistics are counters and not a protocol; they use the
-//! standard library's atomics directly.
+//! that loom explores (`--cfg loom`). A counter that orders nothing uses the standard library's
+//! atomics directly.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{

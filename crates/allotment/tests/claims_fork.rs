@@ -2,8 +2,8 @@
 //! own. What threads of the parent share at the fork is particular to slabs (`slab_fork.rs`), to pools
 //! (`pool_fork.rs`) and to `Published` (`published_fork.rs`).
 //!
-//! A thread of the parent may hold the lock of a hardened allocator at a fork, so such an allocator is
-//! forked only by the thread that uses it.
+//! The threads of the parent have ordinary allocators; hardened ones are forked by the thread that uses
+//! them.
 
 #[path = "support/mod.rs"]
 mod support;

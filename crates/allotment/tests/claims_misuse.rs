@@ -289,7 +289,7 @@ fn a_wrong_size_is_stopped_and_the_right_one_named<S: Checked>(test: &str) {
 }
 
 fn a_wrong_alignment_is_stopped<S: Checked>(test: &str) {
-    is_stopped::<S>(test, "", "wrong size at free, allocated with 24 bytes", || {
+    is_stopped::<S>(test, "", "wrong alignment at free, allocated with alignment 64", || {
         let victim = victim::<S>();
         let object = victim.try_alloc(layout(VICTIM, 64)).expect("nothing is refused");
         print_address(object);

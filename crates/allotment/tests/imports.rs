@@ -4,8 +4,7 @@
 #[path = "support/import_graph.rs"]
 mod import_graph;
 
-use import_graph::{Library, parse, plain_code};
-use std::path::Path;
+use import_graph::{parse, plain_code};
 
 /// The folders and the files beside them, lowest first. Each imports only from those before it.
 const ORDER: [&str; 14] = [
@@ -25,35 +24,7 @@ const ORDER: [&str; 14] = [
     "allocator",
 ];
 
-/// Folders that still have circles of files.
-const WITH_CIRCLES: [&str; 0] = [];
-
-fn library() -> Library {
-    Library::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"))
-}
-
-#[test]
-fn a_folder_imports_only_from_the_folders_below_it() {
-    let wrong = library().upward_imports(&ORDER);
-    assert!(wrong.is_empty(), "imports that lead upward:\n{}", wrong.join("\n"));
-}
-
-#[test]
-fn no_files_of_a_folder_import_each_other_in_a_circle() {
-    let library = library();
-    let mut wrong = Vec::new();
-    for folder in ORDER {
-        let circles = library.circles(folder);
-        match (circles.is_empty(), WITH_CIRCLES.contains(&folder)) {
-            (false, false) => wrong.extend(circles),
-            (true, true) => {
-                wrong.push(format!("{folder} has no circle: remove it from WITH_CIRCLES"))
-            }
-            _ => {}
-        }
-    }
-    assert!(wrong.is_empty(), "circles of files:\n{}", wrong.join("\n"));
-}
+imports_go_downward!(ORDER, 50);
 
 #[test]
 fn every_form_of_import_is_read() {
@@ -90,5 +61,4 @@ fn every_form_of_import_is_read() {
     assert!(
         source.names.iter().any(|(name, path)| name == "C" && path.join("::") == "super::a::B")
     );
-    assert!(library().sources.len() > 50, "the sources were found");
 }

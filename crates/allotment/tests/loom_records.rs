@@ -1,12 +1,13 @@
-//! A model of how a statistics record changes hands while a report reads it
-//! (`src/statistics/records.rs`), explored by loom; `.ci/loom` runs it.
+//! Models of how a statistics record passes from one owner to the next while a report reads it
+//! (`src/statistics/sequence_lock.rs`), explored by loom; `.ci/loom` runs them.
 //!
-//! The records are in static memory, and loom's atomics can't be static. So this file repeats the
-//! protocol: two words of a name, one counter, and the steps of `acquire`, `release` and `snapshot`
-//! in their order.
+//! The lock and the stack of free records are those that ship. The records that ship are in static
+//! memory, and loom's atomics can't be static, so a record here is the test's own: its name has two
+//! words, and it has one figure.
 #![cfg(loom)]
 
 use allotment::for_loom::index_stack::{IndexStack, Links, NIL};
+use allotment::for_loom::sequence_lock::SequenceLock;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use loom::thread;
@@ -14,15 +15,32 @@ use loom::thread;
 mod loom_support;
 use loom_support::{Gate, explore};
 
+/// The one step that is wrong.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wrong {
+    Nothing,
+    /// The new owner has no fence before it writes the name.
+    OpensUnfenced,
+    /// The new owner opens the record before it writes the name.
+    OpensFirst,
+    /// The former owner has no fence before it clears the figure.
+    ClosesUnfenced,
+    /// The former owner clears the figure before it closes the record.
+    ClearsFirst,
+    /// A report has no fence before it reads the number again.
+    ReadsUnfenced,
+    /// A report reads the number once.
+    ReadsOnce,
+}
+
 struct Record {
     gate: Gate,
     free: IndexStack,
     next: AtomicU32,
-    state: AtomicU64,
+    lock: SequenceLock,
     name: [AtomicU64; 2],
-    counter: AtomicU64,
-    /// Whether an owner that takes a record fences its writes against the former owner's state.
-    fenced: bool,
+    figure: AtomicU64,
+    wrong: Wrong,
 }
 
 impl Links for Record {
@@ -32,64 +50,98 @@ impl Links for Record {
 }
 
 impl Record {
-    fn acquire(&self, name: u64) -> bool {
+    fn new(wrong: Wrong) -> Self {
+        Self {
+            gate: Gate::new(),
+            free: IndexStack::new(),
+            next: AtomicU32::new(NIL),
+            lock: SequenceLock::default(),
+            name: [AtomicU64::new(0), AtomicU64::new(0)],
+            figure: AtomicU64::new(0),
+            wrong,
+        }
+    }
+
+    fn add_to_number(&self, order: Ordering) {
+        let number = self.lock.number();
+        number.store(number.load(Ordering::Relaxed) + 1, order);
+    }
+
+    /// Takes the record, if it is free, for an allocator of this name, whose figure is the name too.
+    fn acquire(&self, name: u64) {
         self.gate.pass();
         if self.free.pop(self).is_none() {
-            return false;
+            return;
         }
-        if self.fenced {
-            fence(Ordering::Release);
+        let write = || self.name.iter().for_each(|word| word.store(name, Ordering::Relaxed));
+        match self.wrong {
+            Wrong::OpensUnfenced => {
+                write();
+                self.add_to_number(Ordering::Release);
+            }
+            Wrong::OpensFirst => {
+                fence(Ordering::Release);
+                self.add_to_number(Ordering::Release);
+                write();
+            }
+            _ => self.lock.open(write),
         }
-        for word in &self.name {
-            word.store(name, Ordering::Relaxed);
-        }
-        self.state.store(self.state.load(Ordering::Relaxed) + 1, Ordering::Release);
-        self.counter.store(name, Ordering::Relaxed);
-        true
+        self.figure.store(name, Ordering::Relaxed);
     }
 
     fn release(&self) {
         self.gate.pass();
-        self.state.store(self.state.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        fence(Ordering::Release);
-        self.counter.store(0, Ordering::Relaxed);
+        let clear = || self.figure.store(0, Ordering::Relaxed);
+        match self.wrong {
+            Wrong::ClosesUnfenced => {
+                self.add_to_number(Ordering::Relaxed);
+                clear();
+            }
+            Wrong::ClearsFirst => {
+                clear();
+                self.add_to_number(Ordering::Relaxed);
+            }
+            _ => self.lock.close(clear),
+        }
         self.free.push(self, 0);
     }
 
-    fn snapshot(&self) -> Option<(u64, u64, u64)> {
+    /// The two words of the name, and the figure.
+    fn snapshot(&self) -> Option<([u64; 2], u64)> {
         self.gate.pass();
-        let before = self.state.load(Ordering::Acquire);
+        let read = || {
+            let name = [0, 1].map(|word: usize| self.name[word].load(Ordering::Relaxed));
+            (name, self.figure.load(Ordering::Relaxed))
+        };
+        if self.wrong != Wrong::ReadsUnfenced && self.wrong != Wrong::ReadsOnce {
+            return self.lock.read(read);
+        }
+        let number = self.lock.number();
+        let before = number.load(Ordering::Acquire);
         if before % 2 == 0 {
             return None;
         }
-        let [first, second] = [0, 1].map(|word| self.name[word].load(Ordering::Relaxed));
-        let counter = self.counter.load(Ordering::Relaxed);
-        fence(Ordering::Acquire);
-        (self.state.load(Ordering::Relaxed) == before).then_some((first, second, counter))
+        let read = read();
+        let same = self.wrong == Wrong::ReadsOnce || number.load(Ordering::Relaxed) == before;
+        same.then_some(read)
     }
 }
 
-/// One thread returns a record, another takes it under another name, and a third reads it.
-fn changes_hands_while_a_report_reads(fenced: bool) {
+/// One thread gives a record back, another takes it under another name, and a third reads it.
+fn a_record_changes_its_owner_while_a_report_reads_it(wrong: Wrong) {
     explore(3, move || {
-        let record = Arc::new(Record {
-            gate: Gate::new(),
-            free: IndexStack::new(),
-            next: AtomicU32::new(NIL),
-            state: AtomicU64::new(0),
-            name: [AtomicU64::new(0), AtomicU64::new(0)],
-            counter: AtomicU64::new(0),
-            fenced,
-        });
+        let record = Arc::new(Record::new(wrong));
         record.free.push(&*record, 0);
-        assert!(record.acquire(1));
+        record.acquire(1);
         let (giving, taking) = (Arc::clone(&record), Arc::clone(&record));
         let giver = thread::spawn(move || giving.release());
         let taker = thread::spawn(move || taking.acquire(2));
-        if let Some((first, second, counter)) = record.snapshot() {
+        if let Some(([first, second], figure)) = record.snapshot() {
             assert_eq!(first, second, "a name of two allocators");
+            // This thread took the record the first time, so it can't have missed the figure of that
+            // allocator. The figure of the second one is zero at first.
             assert!(
-                counter == first || counter == 0,
+                figure == first || (first == 2 && figure == 0),
                 "one allocator's figures under another's name"
             );
         }
@@ -100,11 +152,41 @@ fn changes_hands_while_a_report_reads(fenced: bool) {
 
 #[test]
 fn a_report_never_mixes_two_owners_of_a_record() {
-    changes_hands_while_a_report_reads(true);
+    a_record_changes_its_owner_while_a_report_reads_it(Wrong::Nothing);
 }
 
 #[test]
 #[should_panic(expected = "another's name")]
 fn an_owner_that_takes_a_record_without_a_fence_shows_its_figures_under_the_old_name() {
-    changes_hands_while_a_report_reads(false);
+    a_record_changes_its_owner_while_a_report_reads_it(Wrong::OpensUnfenced);
+}
+
+#[test]
+#[should_panic(expected = "another's name")]
+fn a_record_that_is_opened_before_its_name_is_written_shows_its_figures_under_the_old_name() {
+    a_record_changes_its_owner_while_a_report_reads_it(Wrong::OpensFirst);
+}
+
+#[test]
+#[should_panic(expected = "another's name")]
+fn a_record_that_is_closed_without_a_fence_shows_zeros_under_its_name() {
+    a_record_changes_its_owner_while_a_report_reads_it(Wrong::ClosesUnfenced);
+}
+
+#[test]
+#[should_panic(expected = "another's name")]
+fn a_record_that_is_cleared_before_it_is_closed_shows_zeros_under_its_name() {
+    a_record_changes_its_owner_while_a_report_reads_it(Wrong::ClearsFirst);
+}
+
+#[test]
+#[should_panic(expected = "another's name")]
+fn a_report_without_a_fence_before_its_second_look_mixes_two_owners() {
+    a_record_changes_its_owner_while_a_report_reads_it(Wrong::ReadsUnfenced);
+}
+
+#[test]
+#[should_panic(expected = "another's name")]
+fn a_report_without_a_second_look_mixes_two_owners() {
+    a_record_changes_its_owner_while_a_report_reads_it(Wrong::ReadsOnce);
 }

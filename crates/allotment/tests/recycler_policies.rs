@@ -201,6 +201,21 @@ fn chunks_that_were_idle_for_the_decay_time_go_back() {
 }
 
 #[test]
+fn idle_chunks_go_back_while_a_thread_uses_its_own_chunk_only() {
+    let _exclusive = exclusive();
+    recycler().set_policy(Release::Decay(Duration::from_millis(30)));
+    fill_and_drop(16 << 20);
+    assert!(recycler().cached_bytes() >= 16 << 20);
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(60));
+        for request in 0..300 {
+            Arena::new().alloc(request);
+        }
+    }
+    assert!(recycler().cached_bytes() <= 2 << 20, "{}", recycler().cached_bytes());
+}
+
+#[test]
 fn the_adaptive_policy_keeps_what_a_second_round_takes() {
     let _exclusive = exclusive();
     // Memory that other tests gave back just before would count as a first round.

@@ -2,7 +2,7 @@
 //! that `allot` takes.
 
 use bench::console::failure::Failure;
-use bench::console::{end_quietly_when_interrupted, print};
+use bench::console::{end_quietly_when_interrupted, print, report_long_files_as_errors};
 use bench::tour::{self, QueriesArguments};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -35,6 +35,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    report_long_files_as_errors();
     match run(CommandLine::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -3,7 +3,7 @@
 mod cli;
 
 use bench::console::failure::Failure;
-use bench::console::{end_quietly_when_interrupted, print};
+use bench::console::{end_quietly_when_interrupted, print, report_long_files_as_errors};
 use bench::{compare, runner, stress, tour};
 use cli::Command;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 static GLOBAL: bench::workloads::Global = bench::workloads::Global;
 
 fn main() -> ExitCode {
-    let _ = report_long_files_as_errors();
+    report_long_files_as_errors();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -58,14 +58,4 @@ fn run() -> Result<(), Failure> {
             Ok(())
         }
     }
-}
-
-/// Makes writing beyond `ulimit -f` an error instead of a signal that ends the process. This needs
-/// a handler: the programs that `allot` runs would inherit `SIG_IGN`.
-fn report_long_files_as_errors() -> nix::Result<()> {
-    use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-    extern "C" fn nothing(_: i32) {}
-    let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::SA_RESTART, SigSet::empty());
-    // SAFETY: the handler does nothing.
-    unsafe { sigaction(Signal::SIGXFSZ, &action) }.map(drop)
 }

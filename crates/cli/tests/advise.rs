@@ -1,5 +1,7 @@
 //! `allot advise`, with a small C program that does what is wanted of it.
 
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -98,6 +100,20 @@ impl Drop for Place {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// Runs a command on one processor: a child inherits the processors of the thread that starts it.
+fn on_one_processor(command: &mut Command) -> Output {
+    let run = || {
+        let this_thread = Pid::from_raw(0);
+        let allowed = sched_getaffinity(this_thread).unwrap();
+        let is_allowed = |processor: &usize| allowed.is_set(*processor) == Ok(true);
+        let mut one = CpuSet::new();
+        one.set((0..CpuSet::count()).find(is_allowed).unwrap()).unwrap();
+        sched_setaffinity(this_thread, &one).unwrap();
+        command.output().unwrap()
+    };
+    std::thread::scope(|scope| scope.spawn(run).join().unwrap())
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -276,6 +292,20 @@ fn no_room_for_temporary_files_is_told_with_a_way_out() {
 }
 
 #[test]
+fn a_read_only_directory_and_one_processor_are_enough_for_advice() {
+    let program = program!();
+    let place = Place::new();
+    let mut command = place.command(&["--", program]);
+    // Not even root makes files in /sys.
+    command.current_dir("/sys").env("HOME", "/sys");
+    let output = on_one_processor(&mut command);
+    let errors = flat(&output.stderr);
+    assert_eq!(code(&output), Some(0), "{errors}");
+    assert!(errors.contains("The report was not written: can't write 'allot-"), "{errors}");
+    assert!(errors.contains("; choose a file with --report."), "{errors}");
+}
+
+#[test]
 fn the_busiest_process_is_advised_on_and_the_others_are_named() {
     let program = program!();
     let place = Place::new();
@@ -381,12 +411,14 @@ fn whoever_closes_the_pipe_gets_a_quiet_end() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
-/// Starts a program in a group of its own, as a terminal does, and waits until it says that it is ready.
+/// Starts a program in a group of its own, as a terminal does, and waits until it says that it is
+/// ready.
 fn until_ready(place: &Place, arguments: &[&str]) -> Child {
     let mut command = place.command(arguments);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    // What a shell runs in the background ignores Ctrl-C, tests too, and what ignores it goes on to while it is recorded.
-    // SAFETY: `signal` may be called between fork and exec, and no handler is set.
+    // What a shell runs in the background ignores Ctrl-C, tests too, and what ignores it goes on to
+    // while it is recorded. SAFETY: `signal` may be called between fork and exec, and no handler is
+    // set.
     unsafe {
         command.pre_exec(|| {
             libc::signal(libc::SIGINT, libc::SIG_DFL);
@@ -425,7 +457,8 @@ fn further_interrupts_end_all_and_leave_nothing_behind() {
     let place = Place::new();
     let mut child = until_ready(&place, &["--", program, "long"]);
     let group = child.id() as i32;
-    // The first ends the program, whichever ends us comes when we are at the analysis or the replay.
+    // The first ends the program, whichever ends us comes when we are at the analysis or the
+    // replay.
     let status = loop {
         interrupt(&child);
         std::thread::sleep(Duration::from_millis(20));

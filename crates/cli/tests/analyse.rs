@@ -9,15 +9,18 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use trace_format::container::{Chunk, Cost, Costs, ProcessEnd, RecordingEnd, Usage, Writer};
-use trace_format::raw::{Flags, Origin};
+use trace_format::container::{
+    AllocatorCosts, ChunkEvents, ProcessEnd, RecordingEnd, RecordingWriter, ResourceUsage,
+    SampledCost,
+};
+use trace_format::raw::{AllocationFlags, AllocationFunction};
 
 /// A thread of a program that was never run.
 struct Thread {
     stream: Stream,
     tick: u64,
     nodes: HashMap<Vec<u64>, u32>,
-    kinds: HashMap<(u32, u64, Origin), u32>,
+    kinds: HashMap<(u32, u64, AllocationFunction), u32>,
 }
 
 impl Thread {
@@ -42,23 +45,29 @@ impl Thread {
         node
     }
 
-    fn allocate_by(&mut self, stack: &[u64], address: u64, size: u64, origin: Origin) {
+    fn allocate_by(
+        &mut self,
+        stack: &[u64],
+        address: u64,
+        size: u64,
+        function: AllocationFunction,
+    ) {
         let node = self.node(stack);
         let next = self.kinds.len() as u32;
-        let kind = *self.kinds.entry((node, size, origin)).or_insert(next);
+        let kind = *self.kinds.entry((node, size, function)).or_insert(next);
         self.tick += 20;
         let tick = self.tick;
         // SAFETY: as above.
         unsafe {
             if kind == next {
-                self.stream.encoder(tick).kind(node, size, Flags::new(origin));
+                self.stream.encoder(tick).kind(node, size, AllocationFlags::new(function));
             }
             self.stream.encoder(tick).allocated(tick, address, kind);
         }
     }
 
     fn allocate(&mut self, stack: &[u64], address: u64, size: u64) {
-        self.allocate_by(stack, address, size, Origin::Malloc);
+        self.allocate_by(stack, address, size, AllocationFunction::Malloc);
     }
 
     fn free(&mut self, address: u64) {
@@ -78,20 +87,20 @@ fn measured_recording(
     name: &str,
     threads: Vec<Thread>,
     cpu_ns: u64,
-    costs: Option<Costs>,
+    costs: Option<AllocatorCosts>,
 ) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let mut writer = Writer::new(Vec::new()).unwrap();
+    let mut writer = RecordingWriter::new(Vec::new()).unwrap();
     let process = writer.process(&header(42)).unwrap();
     for (stream, thread) in threads.into_iter().enumerate() {
         for (sequence, (tick, events)) in thread.stream.finish().iter().enumerate() {
             let (stream, sequence) = (stream as u32, sequence as u32);
-            writer.chunk(Chunk { process, stream, sequence, tick: *tick, events }).unwrap();
+            writer.chunk(ChunkEvents { process, stream, sequence, tick: *tick, events }).unwrap();
         }
     }
     let end = ProcessEnd { ns_of_tick: FIVE_NS, exited: true, costs, ..ProcessEnd::default() };
     writer.end_process(process, &end).unwrap();
-    let usage = Usage { user_ns: cpu_ns, ..Usage::default() };
+    let usage = ResourceUsage { user_ns: cpu_ns, ..ResourceUsage::default() };
     let bytes = writer.finish(&RecordingEnd { usage, ..RecordingEnd::default() }).unwrap();
     std::fs::write(&path, bytes).unwrap();
     path
@@ -117,7 +126,8 @@ fn largest(findings: &Value) -> &Value {
 const MAIN: u64 = 0x100;
 const HEAP: u64 = 0x10_0000;
 
-/// Documents of a thousand nodes, made by a recursive function and freed whole, one after the other.
+/// Documents of a thousand nodes, made by a recursive function and freed whole, one after the
+/// other.
 fn documents(thread: &mut Thread, heap: u64, documents: u64) {
     for _ in 0..documents {
         for i in 0..1000 {
@@ -235,12 +245,12 @@ fn where_allocating_takes_little_all_is_left_as_it_is() {
 
 #[test]
 fn what_malloc_and_the_recorder_took_in_the_run_is_what_gains_rest_on() {
-    let cost = |mean: f64| Cost { samples: 1000, ns: 1000.0 * mean };
-    let costs = Costs {
+    let cost = |mean: f64| SampledCost { samples: 1000, ns: 1000.0 * mean };
+    let costs = AllocatorCosts {
         allocations: cost(80.0),
         frees: cost(20.0),
         recorder: cost(30.0),
-        ..Costs::default()
+        ..AllocatorCosts::default()
     };
     let with = |name: &str, costs| {
         let mut thread = Thread::new(0);
@@ -268,7 +278,8 @@ fn what_malloc_and_the_recorder_took_in_the_run_is_what_gains_rest_on() {
 fn what_groups_cost_is_together_no_more_than_what_all_allocating_takes() {
     let mut thread = Thread::new(0);
     documents(&mut thread, HEAP, 10);
-    // Ten places with a thousand live blocks each: few for each of them, and many for the pool that would serve all.
+    // Ten places with a thousand live blocks each: few for each of them, and many for the pool that
+    // would serve all.
     for i in 0..60_000_u64 {
         let (place, slot) = (i % 10, i / 10);
         let address = 2 * HEAP + (place * 1000 + slot % 1000) * 1024;

@@ -21,7 +21,8 @@ fn allot(arguments: &[&str]) -> Command {
     command
 }
 
-/// Whether a test that takes half a minute in a debug build is left out, and says so: it runs if `ALLOTMENT_LONG_TESTS` is set.
+/// Whether a test that takes half a minute in a debug build is left out, and says so: it runs if
+/// `ALLOTMENT_LONG_TESTS` is set.
 fn too_long(what: &str) -> bool {
     let left_out = std::env::var_os("ALLOTMENT_LONG_TESTS").is_none();
     if left_out {

@@ -1,4 +1,5 @@
-//! Verdicts on programs whose right answer is known: distributions' packages, and small programs of our own.
+//! Verdicts on programs whose right answer is known: distributions' packages, and small programs of
+//! our own.
 //!
 //! A test whose program isn't installed says so and passes; `.ci/run` installs them.
 
@@ -243,7 +244,8 @@ fn a_configuration_read_at_start_is_a_candidate_for_sealing() {
         (&verdict["category"], &verdict["candidate"]),
         (&"read_only_shared".into(), &true.into())
     );
-    // 40 sections with a name, 25 entries each with key and value; what threads need comes from elsewhere.
+    // 40 sections with a name, 25 entries each with key and value; what threads need comes from
+    // elsewhere.
     assert!(
         (3080..3090).contains(&sealed[0]["count"].as_u64().unwrap()),
         "{}",
@@ -271,8 +273,8 @@ impl Drop for Server {
     }
 }
 
-/// Records what `take` records up to three times, until there is no advice. These programs gain about as much as the hundredth below
-/// which there is none, and a disturbed CPU time shows more.
+/// Records what `take` records up to three times, until there is no advice. These programs gain
+/// about as much as the hundredth below which there is none, and a disturbed CPU time shows more.
 fn quietest(take: impl Fn() -> Value) -> Value {
     let mut findings = take();
     for _ in 0..2 {
@@ -377,7 +379,8 @@ fn unprivileged(program: &Path) -> Command {
 fn postgres_has_pools_of_its_own_and_little_to_gain() {
     let _alone = alone();
     let (Some(initdb), Some(postgres)) = (postgres("initdb"), postgres("postgres")) else { return };
-    // Another user has to come to it, and a socket's path would be too long below the target folder.
+    // Another user has to come to it, and a socket's path would be too long below the target
+    // folder.
     let home = tempfile::tempdir().unwrap();
     let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(home.path(), everybody).unwrap();

@@ -1,13 +1,17 @@
-//! Recordings that no recorder makes: each ends in findings or in an error, soon, and in little memory.
+//! Recordings that no recorder makes: each ends in findings or in an error, soon, and in little
+//! memory.
 
 use serde::de::IgnoredAny;
 use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use trace_format::container::{Chunk, ProcessEnd, ProcessHeader, RecordingEnd, Writer};
+use trace_format::container::{
+    ChunkEvents, ProcessEnd, ProcessHeader, RecordingEnd, RecordingWriter,
+};
 use trace_format::raw::{
-    CHUNK_CAPACITY, Encoder, Flags, Lock, LockWait, MAX_MODULE_SIZE, Origin, RawModule,
+    AllocationFlags, AllocationFunction, CHUNK_CAPACITY, Encoder, LockKind, LockWait,
+    MAX_MODULE_SIZE, RawModule,
 };
 
 /// Address space that a command may take. Its threads and their stacks are in it.
@@ -15,7 +19,8 @@ const MEMORY: u64 = 6 << 30;
 /// Seconds of CPU time.
 const CPU_SECONDS: u64 = 120;
 
-/// Whether a test that takes ten seconds or more is left out, and says so: it runs if `ALLOTMENT_LONG_TESTS` is set.
+/// Whether a test that takes ten seconds or more is left out, and says so: it runs if
+/// `ALLOTMENT_LONG_TESTS` is set.
 fn too_long(what: &str) -> bool {
     let left_out = std::env::var_os("ALLOTMENT_LONG_TESTS").is_none();
     if left_out {
@@ -71,7 +76,7 @@ impl Stream {
 
     fn kind(&mut self, tick: u64, node: u32, size: u64) {
         // SAFETY: there is room.
-        unsafe { self.at(tick).kind(node, size, Flags::new(Origin::Malloc)) };
+        unsafe { self.at(tick).kind(node, size, AllocationFlags::new(AllocationFunction::Malloc)) };
     }
 
     fn allocated(&mut self, tick: u64, address: u64, kind: u32) {
@@ -112,11 +117,11 @@ fn write(
     end: &RecordingEnd,
 ) {
     let file = std::io::BufWriter::new(std::fs::File::create(path).unwrap());
-    let mut writer = Writer::new(file).unwrap();
+    let mut writer = RecordingWriter::new(file).unwrap();
     let process = writer.process(header).unwrap();
     for (stream, chunks) in (0..).zip(streams) {
         for (sequence, (tick, events)) in (0..).zip(&chunks) {
-            writer.chunk(Chunk { process, stream, sequence, tick: *tick, events }).unwrap();
+            writer.chunk(ChunkEvents { process, stream, sequence, tick: *tick, events }).unwrap();
         }
     }
     let ns_of_tick = header.ns_of_tick;
@@ -194,7 +199,7 @@ fn one(path: &Path, write_events: impl FnOnce(&mut Stream)) {
 fn nothing_at_all() {
     all_commands("no process", |path| {
         let file = std::fs::File::create(path).unwrap();
-        Writer::new(file).unwrap().finish(&RecordingEnd::default()).unwrap();
+        RecordingWriter::new(file).unwrap().finish(&RecordingEnd::default()).unwrap();
     });
     all_commands("no thread", |path| write(path, &header(), [], &RecordingEnd::default()));
     all_commands("no event", |path| one(path, |_| {}));
@@ -237,7 +242,8 @@ fn the_latest_times() {
                 stream.allocated(tick, i * 256, 0);
                 // SAFETY: there is room.
                 unsafe {
-                    let wait = LockWait { node: 0, address: i, lock: Lock::Write, ticks: u64::MAX };
+                    let wait =
+                        LockWait { node: 0, address: i, lock: LockKind::Write, ticks: u64::MAX };
                     stream.at(tick).waited(tick, wait);
                 }
                 stream.freed(tick, i * 256);

@@ -8,7 +8,7 @@ use common::{Stream, container};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use trace_format::raw::{Flags, Origin};
+use trace_format::raw::{AllocationFlags, AllocationFunction};
 
 fn allot(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_allot"));
@@ -29,7 +29,8 @@ fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("replay-{name}"))
 }
 
-/// Writes a recording in which blocks of one site come and go: `rounds` times `live` of them, while one is kept.
+/// Writes a recording in which blocks of one site come and go: `rounds` times `live` of them, while
+/// one is kept.
 fn comes_and_goes(name: &str, rounds: u64, live: u64) -> String {
     let mut tick = 2_000;
     let mut stream = Stream::new(1_000);
@@ -38,7 +39,7 @@ fn comes_and_goes(name: &str, rounds: u64, live: u64) -> String {
     unsafe {
         stream.encoder(1_000).thread(1_000, 0, 7);
         stream.encoder(1_000).node(0, 0x5000);
-        stream.encoder(1_000).kind(2, 1000, Flags::new(Origin::Malloc));
+        stream.encoder(1_000).kind(2, 1000, AllocationFlags::new(AllocationFunction::Malloc));
         stream.encoder(tick).allocated(tick, block(0), 0);
         for _ in 0..rounds {
             for number in 1..=live {

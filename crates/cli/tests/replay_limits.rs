@@ -1,4 +1,5 @@
-//! The limits of `allot replay`: no memory, no disk, no time, an interrupt, a recording without an end.
+//! The limits of `allot replay`: no memory, no disk, no time, an interrupt, a recording without an
+//! end.
 
 #[path = "../../trace/tests/common/mod.rs"]
 #[allow(dead_code, reason = "others use the rest")]
@@ -11,7 +12,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
-use trace_format::raw::{Flags, Origin};
+use trace_format::raw::{AllocationFlags, AllocationFunction};
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_allot"));
@@ -44,7 +45,7 @@ fn stream(number: u32, size: u64) -> (Stream, u64) {
     unsafe {
         stream.encoder(1_000).thread(1_000, number, 7 + number);
         stream.encoder(1_000).node(0, 0x5000);
-        stream.encoder(1_000).kind(2, size, Flags::new(Origin::Malloc));
+        stream.encoder(1_000).kind(2, size, AllocationFlags::new(AllocationFunction::Malloc));
     }
     (stream, 2_000)
 }
@@ -144,7 +145,8 @@ fn what_held_more_than_there_is_memory_is_not_replayed() {
 
 #[test]
 fn a_plan_that_would_need_more_memory_than_there_is_is_not_confirmed_and_not_run() {
-    // Each block takes a MiB, and one is live at a time; an arena that is never reset would hold all of them.
+    // Each block takes a MiB, and one is live at a time; an arena that is never reset would hold
+    // all of them.
     let file = written("forever", vec![pairs(0, 3_000, 1 << 20)]);
     let script = "ulimit -v 2000000; exec \"$0\" replay \"$@\"";
     let limited = Command::new("sh")
@@ -186,7 +188,8 @@ fn an_interrupt_leaves_no_child() {
     };
     kill(Pid::from_raw(pid as i32), Signal::SIGINT).unwrap();
     assert_eq!(replay.wait().unwrap().code(), Some(130));
-    // The kernel ends it; it may take a moment to go. If it stays, this test hangs, and says so by that.
+    // The kernel ends it; it may take a moment to go. If it stays, this test hangs, and says so by
+    // that.
     let there = || {
         let line = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
         text(&line).contains("replay-round")

@@ -1,4 +1,5 @@
-//! A replay's memory doesn't grow with the recording. A file of its own: the kernel tells the largest of all children.
+//! A replay's memory doesn't grow with the recording. A file of its own: the kernel tells the
+//! largest of all children.
 
 #[path = "../../trace/tests/common/mod.rs"]
 #[allow(dead_code, reason = "others use the rest")]
@@ -8,9 +9,10 @@ use common::{Stream, container};
 use nix::sys::resource::{UsageWho, getrusage};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use trace_format::raw::{Flags, Origin};
+use trace_format::raw::{AllocationFlags, AllocationFunction};
 
-/// Replays so many pairs of an allocation and its free; returns the most memory that any child so far has held.
+/// Replays so many pairs of an allocation and its free; returns the most memory that any child so
+/// far has held.
 fn most_after(pairs: u64) -> u64 {
     let mut stream = Stream::new(1_000);
     let mut tick = 2_000;
@@ -18,7 +20,7 @@ fn most_after(pairs: u64) -> u64 {
     unsafe {
         stream.encoder(1_000).thread(1_000, 0, 7);
         stream.encoder(1_000).node(0, 0x5000);
-        stream.encoder(1_000).kind(2, 64, Flags::new(Origin::Malloc));
+        stream.encoder(1_000).kind(2, 64, AllocationFlags::new(AllocationFunction::Malloc));
         for pair in 0..pairs {
             tick += 40;
             let address = 0x10_0000 + pair % 100 * 64;

@@ -1,4 +1,5 @@
-//! The report: what is in the page, and what it does in a browser, with findings made up to break it.
+//! The report: what is in the page, and what it does in a browser, with findings made up to break
+//! it.
 
 #[path = "report/browser.rs"]
 mod browser;
@@ -95,7 +96,8 @@ fn names_do_not_end_the_script_that_they_are_in() {
 fn ten_thousand_sites_with_long_names_make_a_small_page() {
     let html = std::fs::read_to_string(large_page()).unwrap();
     let json = std::fs::metadata(large_page().with_extension("json")).unwrap().len();
-    // Two thousand stacks have a name of 5,000 characters; it is there once, beside where it is a title.
+    // Two thousand stacks have a name of 5,000 characters; it is there once, beside where it is a
+    // title.
     assert!(json > 18 << 20, "{json}");
     assert!(html.len() < 6 << 20, "{}", html.len());
     let data = carried(&html);

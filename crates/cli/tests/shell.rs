@@ -95,6 +95,7 @@ fn a_file_that_may_not_be_so_long_is_an_error_and_the_page_before_stays() {
     fs::write(directory.path().join("findings"), findings.unwrap().stdout).unwrap();
     let page = directory.path().join("page.html");
     fs::write(&page, "what was there").unwrap();
+    fs::write(directory.path().join("x"), "what was there").unwrap();
     let report = ["report", "findings", "page.html"];
     let output = with_files_of(8192, allot(directory.path()).args(report)).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -112,6 +113,7 @@ fn a_file_that_may_not_be_so_long_is_an_error_and_the_page_before_stays() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {errors}");
         assert!(errors.contains("File too large"), "{arguments:?}: {errors}");
     }
+    assert_eq!(fs::read(directory.path().join("x")).unwrap(), b"what was there");
     // Nothing else is left.
     let mut names: Vec<_> =
         fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();

@@ -1,7 +1,8 @@
 //! System calls and waits for locks: what is counted of a program, and what is advised.
 //!
-//! The programs are in `programs/`; without a C compiler the tests say so and pass. Where the kernel doesn't permit counting, those
-//! of exact counts say so too, and the others hold with what `/proc` and `getrusage` tell.
+//! The programs are in `programs/`; without a C compiler the tests say so and pass. Where the
+//! kernel doesn't permit counting, those of exact counts say so too, and the others hold with what
+//! `/proc` and `getrusage` tell.
 
 use serde_json::Value;
 use std::os::unix::fs::MetadataExt;
@@ -86,7 +87,8 @@ fn calls_are_counted_in_threads_children_and_new_programs_and_the_recorder_s_are
     let Some(program) = built("calls") else { return };
     let findings = findings(&program, &[]);
     let Some(system) = counted(&findings) else { return };
-    // 100 at first, 200 in a thread, 1000 in a child, 10000 in the program that it became, 20000 in a thread of that; 2 failed.
+    // 100 at first, 200 in a thread, 1000 in a child, 10000 in the program that it became, 20000 in
+    // a thread of that; 2 failed.
     let own = calls(system, "getpgid").unwrap();
     assert_eq!((&own["calls"], &own["failed"]), (&31_302.into(), &2.into()), "{system:#}");
     assert!(own["ns"].as_u64().unwrap() > 0);
@@ -232,7 +234,8 @@ fn as_nobody(program: &Path) -> Command {
     command
 }
 
-/// A folder of nobody's with an `allot` and a program that nobody may run. `None`, and a word about it, where that can't be had.
+/// A folder of nobody's with an `allot` and a program that nobody may run. `None`, and a word about
+/// it, where that can't be had.
 fn place_of_nobody(program: &Path) -> Option<tempfile::TempDir> {
     if !nix::unistd::Uid::effective().is_root() {
         eprintln!("SKIPPED: only root can record as another user");
@@ -244,7 +247,8 @@ fn place_of_nobody(program: &Path) -> Option<tempfile::TempDir> {
         eprintln!("SKIPPED: there is no other user to record as: {error}");
         return None;
     }
-    // By a process of its own: nobody may run what this one, or what another test has it start meanwhile, still holds open.
+    // By a process of its own: nobody may run what this one, or what another test has it start
+    // meanwhile, still holds open.
     let mut copy = Command::new("install");
     copy.arg("-m755").arg(env!("CARGO_BIN_EXE_allot")).arg(program).arg(place.path());
     assert!(copy.status().unwrap().success());

@@ -1,7 +1,7 @@
 //! Time stamps.
 
 use core::sync::atomic::{AtomicPtr, Ordering};
-use trace_format::raw::{Clock, TICK_SHIFT};
+use trace_format::raw::{ClockPair, TICK_SHIFT};
 
 static ZERO: u8 = 0;
 /// A byte that is not zero while the process has one thread.
@@ -89,6 +89,6 @@ fn read_counter() -> u64 {
 }
 
 /// Both clocks now.
-pub fn now() -> Clock {
-    Clock { ticks: ticks(), ns: crate::sys::monotonic_ns() }
+pub fn now() -> ClockPair {
+    ClockPair { ticks: ticks(), ns: crate::sys::monotonic_ns() }
 }

@@ -1,13 +1,13 @@
 //! Writes the events of a thread: allocations, frees, waits for locks.
 
+use crate::call_stack::walk;
 use crate::raw_file;
 use crate::stream_keys::KindKey;
 use crate::thread_state::ThreadState;
 use crate::threads::HookEntry;
 use crate::unwind::CallSite;
 use crate::unwind::cache::CacheHit;
-use crate::walk::walk;
-use trace_format::raw::{Flags, Lock, LockWait};
+use trace_format::raw::{AllocationFlags, LockKind, LockWait};
 
 impl HookEntry {
     /// Records an allocation that ended at `tick`.
@@ -21,12 +21,12 @@ impl HookEntry {
         tick: u64,
         address: u64,
         size: u64,
-        flags: Flags,
+        flags: AllocationFlags,
         site: CallSite,
     ) {
         let state = self.state();
-        // SAFETY: the state is this thread's while it is in the hook, and each borrow ends before the
-        // next begins.
+        // SAFETY: the state is this thread's while it is in the hook, and each borrow ends before
+        // the next begins.
         unsafe {
             if let Some(hit) = (*state).cache.find(&site)
                 && let Some(kind) = (*state).cache.kind(hit, size, flags)
@@ -77,7 +77,14 @@ impl HookEntry {
     /// # Safety
     ///
     /// The thread is in the call that was made at `site`.
-    pub unsafe fn waited(&self, tick: u64, ticks: u64, address: u64, lock: Lock, site: CallSite) {
+    pub unsafe fn waited(
+        &self,
+        tick: u64,
+        ticks: u64,
+        address: u64,
+        lock: LockKind,
+        site: CallSite,
+    ) {
         let state = self.state();
         // SAFETY: the state is this thread's while it is in the hook; there is space.
         unsafe {
@@ -102,7 +109,7 @@ unsafe fn allocated_slow(
     tick: u64,
     address: u64,
     size: u64,
-    flags: Flags,
+    flags: AllocationFlags,
     site: CallSite,
 ) {
     // SAFETY: as the caller promised.

@@ -1,5 +1,5 @@
-//! The generation: a number that changes whenever all threads must look again. They then check
-//! which recording they belong to and which modules are loaded.
+//! The generation: a number whose change tells all threads to check again which recording they
+//! belong to, and which modules are loaded.
 //!
 //! The generation is 0 in a process that has not begun its recording. That includes a child of a
 //! fork, although all other memory of the child says otherwise: its header, its file and its chunks
@@ -43,7 +43,7 @@ pub fn begin() {
     PAGE.generation.store(next, Ordering::Release);
 }
 
-/// Makes all threads look again. Does nothing in a child that has not begun: its threads know
+/// Makes all threads check again. Does nothing in a child that has not begun: its threads know
 /// nothing yet. If a signal handler forks in the middle of this function, the child stays one that
 /// has not begun.
 pub fn advance() {

@@ -1,7 +1,7 @@
 //! The library that `allot record` loads into a program.
 //!
-//! It defines malloc and its family in front of the next definitions. It records each call with its time
-//! and its stack, and calls the next definition, in whichever library it is.
+//! It defines malloc and its family in front of the next definitions. It records each call with its
+//! time and its stack, and calls the next definition, in whichever library it is.
 //!
 //! The files, lowest first; each uses only files above it in this table:
 //!
@@ -10,7 +10,7 @@
 //! | [`sys`] | system calls, made without the C library |
 //! | [`tls`] | one word for each thread |
 //! | [`clock`] | time stamps |
-//! | [`generation`] | a number that changes whenever all threads must look again |
+//! | [`generation`] | a number whose change makes all threads check their state |
 //! | [`seccomp`] | whether a program's filter of system calls would harm the recorder |
 //! | [`number_table`], [`stream_keys`] | a hash table that numbers its keys, and the keys |
 //! | [`unwind`] | the parts of finding a stack that do not depend on a thread's state |
@@ -18,7 +18,7 @@
 //! | [`raw_file`] | the file of this process, and its chunks |
 //! | [`thread_state`] | what a thread needs for recording |
 //! | [`modules`] | the modules in which code was found |
-//! | [`walk`] | walks the stack of a call |
+//! | [`call_stack`] | walks the stack of a call |
 //! | [`threads`] | how a thread enters and leaves a hook, and which state it has |
 //! | [`events`] | writes the events of a thread |
 //! | [`next_functions`] | the next definitions of the hooked functions |
@@ -26,16 +26,17 @@
 //!
 //! Rules for all of it, because it runs inside of malloc, at any point of a program's life:
 //!
-//! - Nothing allocates, panics, or takes a lock that a program could hold. Memory comes from [`sys`],
-//!   which makes system calls itself and leaves `errno` unchanged.
-//! - A hook may be interrupted by a signal and entered again. The thread's `in_hook` mark lets the inner
-//!   call through without recording it.
-//! - A failure ends the recording of the process or of one thread, and is noted in the file's header.
-//!   The program continues.
+//! - Nothing allocates, panics, or takes a lock that a program could hold. Memory comes from
+//!   [`sys`], which makes system calls itself and leaves `errno` unchanged.
+//! - A hook may be interrupted by a signal and entered again. The thread's `in_hook` mark lets the
+//!   inner call through without recording it.
+//! - A failure ends the recording of the process or of one thread, and is noted in the file's
+//!   header. The program continues.
 
 #![cfg_attr(not(test), no_std)]
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 
+pub mod call_stack;
 pub mod clock;
 pub mod events;
 pub mod generation;
@@ -53,7 +54,6 @@ pub mod thread_state;
 pub mod threads;
 pub mod tls;
 pub mod unwind;
-pub mod walk;
 
 // Without the standard library, Rust passes no part of the C library to the linker.
 #[cfg(allot_preload)]

@@ -161,8 +161,8 @@ unsafe fn announce(state: *mut ThreadState, tick: u64, module: &LoadedModule) {
     unsafe { (*state).encoder.module(tick, &raw) };
 }
 
-/// After a module was unloaded: marks the modules that are not loaded any more, and makes all threads
-/// forget what they know.
+/// After a module was unloaded: marks the modules that are not loaded any more, and makes all
+/// threads forget what they know.
 ///
 /// # Safety
 ///

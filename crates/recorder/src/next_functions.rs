@@ -127,8 +127,8 @@ unsafe impl Sync for EarlyMemory {}
 static EARLY_MEMORY: EarlyMemory = EarlyMemory(UnsafeCell::new([0; EARLY_BYTES]));
 static EARLY_USED: AtomicUsize = AtomicUsize::new(0);
 
-/// A zeroed block for a call before the next functions are known; null if there is no memory left. Its
-/// size is stored in the word before it.
+/// A zeroed block for a call before the next functions are known; null if there is no memory left.
+/// Its size is stored in the word before it.
 pub fn early_block(size: usize, alignment: usize) -> *mut u8 {
     let alignment = alignment.max(16);
     let mut used = EARLY_USED.load(Ordering::Relaxed);
@@ -142,8 +142,8 @@ pub fn early_block(size: usize, alignment: usize) -> *mut u8 {
         match EARLY_USED.compare_exchange_weak(used, end, Ordering::Relaxed, Ordering::Relaxed) {
             Err(now) => used = now,
             Ok(_) => {
-                // SAFETY: the block and the two words before it lie in the memory, and belong to this
-                // call alone.
+                // SAFETY: the block and the two words before it lie in the memory, and belong to
+                // this call alone.
                 unsafe {
                     let block = EARLY_MEMORY.0.get().cast::<u8>().add(start);
                     block.sub(8).cast::<usize>().write(size);

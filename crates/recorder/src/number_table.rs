@@ -69,8 +69,8 @@ impl<K: TableKey> NumberTable<K> {
                 ((*slot).number == 0 || (*slot).key == key).then_some(slot)
             }
         };
-        // A used slot stays used, and a key is in the first slot that was free when it arrived. So a
-        // free slot ends the search.
+        // A used slot stays used, and a key is in the first slot that was free when it arrived. So
+        // a free slot ends the search.
         let first = key.locality();
         for i in 0..LOCAL_SLOTS {
             if let Some(slot) = matching(first.wrapping_add(i)) {

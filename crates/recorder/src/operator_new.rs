@@ -1,8 +1,8 @@
 //! Whether C++'s `operator new` bypasses the hooks.
 //!
-//! The `operator new` of the C++ library calls malloc through the loader's binding, which is the hook.
-//! An allocator that is loaded into the program usually defines both functions, and its own `operator
-//! new` allocates directly: no hook sees what it returns.
+//! The `operator new` of the C++ library calls malloc through the loader's binding, which is the
+//! hook. An allocator that is loaded into the program usually defines both functions, and its own
+//! `operator new` allocates directly: no hook sees what it returns.
 //!
 //! Invariants: `LIBRARY` is null, or the loader's name of an object that was there when the process
 //! began, which is never unloaded. Of an object, only its dynamic section and the tables that the
@@ -104,8 +104,8 @@ struct ElfSymbol {
     size: u64,
 }
 
-/// The beginnings of the names of all kinds of `operator new` and `delete`, and of the C++ library's
-/// members of classes and functions, which call them.
+/// The beginnings of the names of all kinds of `operator new` and `delete`, and of the C++
+/// library's members of classes and functions, which call them.
 const NAME_PREFIXES: [&[u8]; 6] = [b"_Znw", b"_Zna", b"_Zdl", b"_Zda", b"_ZNS", b"_ZSt"];
 
 /// Whether an object refers to such a function of another object.
@@ -119,8 +119,8 @@ unsafe fn uses_operator_new(object: &LoadedObject<'_>) -> bool {
         return false;
     };
     let mut address = object.bias().wrapping_add(section.address);
-    // SAFETY: everything that is read lies in the object. The loader has read the dynamic section up
-    // to its last entry.
+    // SAFETY: everything that is read lies in the object. The loader has read the dynamic section
+    // up to its last entry.
     unsafe {
         while let Some(entry) = object.read::<DynamicEntry>(address)
             && entry.tag != 0

@@ -4,23 +4,23 @@
 //!
 //! 1. `HEADER` is null, or the header page of this process's file, which stays mapped.
 //! 2. `LOCATION` is written by the one thread that begins a file, before `PHASE` becomes `ON`.
-//! 3. The identity of a file is checked before each use. A program that has changed its root may have
-//!    another file at the path, and a program that closes all descriptors may have opened another
-//!    file at a descriptor that was kept open.
+//! 3. The identity of a file is checked before each use. A program that has changed its root may
+//!    have another file at the path, and a program that closes all descriptors may have opened
+//!    another file at a descriptor that was kept open.
 
-use crate::sys::{self, File, FileIdentity, OpenMode, SysError};
+use crate::sys::{self, FileDescriptor, FileIdentity, OpenMode, SysError};
 use crate::{clock, generation, operator_new};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use trace_format::raw::{
-    CHUNK_HEADER_SIZE, CHUNK_SIZE, Field, FileHeader, HEADER_SIZE, MAGIC, MeasuredCall, RawCosts,
-    VERSION, state,
+    CHUNK_HEADER_SIZE, CHUNK_SIZE, HEADER_SIZE, HeaderField, MAGIC, MeasuredCall,
+    RawAllocatorCosts, RawFileHeader, VERSION, state,
 };
 
 /// The environment variable with the directory for raw files.
 pub const DIRECTORY: &[u8] = b"ALLOT_RECORD_DIR=";
-/// The environment variable that requests a comparison of each result of the stack cache with that of
-/// the unwinder.
+/// The environment variable that requests a comparison of each result of the stack cache with that
+/// of the unwinder.
 pub const VERIFY: &[u8] = b"ALLOT_RECORD_CHECK=";
 
 const MAX_DIRECTORY_LENGTH: usize = 4000;
@@ -48,8 +48,8 @@ struct FileLocation {
     directory_length: usize,
     path: [u8; MAX_DIRECTORY_LENGTH + 40],
     path_length: usize,
-    /// The descriptor at which the directory is kept open, for programs that change their root or give
-    /// up the right to open files.
+    /// The descriptor at which the directory is kept open, for programs that change their root or
+    /// give up the right to open files.
     kept_directory: Option<(u32, FileIdentity)>,
     /// The descriptor at which the file is kept open.
     kept_file: Option<(u32, FileIdentity)>,
@@ -59,7 +59,8 @@ struct FileLocation {
 
 struct SharedLocation(UnsafeCell<FileLocation>);
 
-// SAFETY: one thread writes it before PHASE becomes ON, and others read it afterwards (invariant 2).
+// SAFETY: one thread writes it before PHASE becomes ON, and others read it afterwards (invariant
+// 2).
 unsafe impl Sync for SharedLocation {}
 
 static LOCATION: SharedLocation = SharedLocation(UnsafeCell::new(FileLocation {
@@ -119,8 +120,8 @@ pub unsafe fn begin_in_child() -> bool {
     created
 }
 
-/// Reads the directory from the environment that the process began with, because that of the C library
-/// may not be ready yet.
+/// Reads the directory from the environment that the process began with, because that of the C
+/// library may not be ready yet.
 ///
 /// # Safety
 ///
@@ -128,7 +129,9 @@ pub unsafe fn begin_in_child() -> bool {
 unsafe fn find_directory() -> bool {
     // SAFETY: as the caller promised.
     let location = unsafe { &mut *LOCATION.0.get() };
-    let Ok(file) = File::open(b"/proc/self/environ\0", OpenMode::Read) else { return false };
+    let Ok(file) = FileDescriptor::open(b"/proc/self/environ\0", OpenMode::Read) else {
+        return false;
+    };
     // None of our variables is longer than the buffer.
     let mut variable = TextBuffer { bytes: &mut location.path, length: 0 };
     let mut buffer = [0; 1024];
@@ -165,7 +168,7 @@ unsafe fn create_file(flags: u32) -> bool {
     let pid = sys::process_id();
     // The file that the parent kept open.
     if let Some((descriptor, identity)) = location.kept_file.take()
-        && let Some(file) = File::kept_open(descriptor, identity)
+        && let Some(file) = FileDescriptor::kept_open(descriptor, identity)
     {
         file.close();
     }
@@ -179,7 +182,7 @@ unsafe fn create_file(flags: u32) -> bool {
                 let parent = header().and_then(|header| {
                     // SAFETY: a header page, which stays mapped, and whose strings do not change.
                     let page = unsafe { core::slice::from_raw_parts(header, HEADER_SIZE) };
-                    FileHeader::read(page).ok()
+                    RawFileHeader::read(page).ok()
                 });
                 // SAFETY: a new header page, which no other thread knows.
                 unsafe { fill_header(page, pid, flags, parent) };
@@ -196,7 +199,7 @@ unsafe fn create_file(flags: u32) -> bool {
 
 impl FileLocation {
     /// Creates a new file for an image: the number of a program that the process has executed.
-    fn create(&mut self, pid: u32, image: u32) -> Result<File, SysError> {
+    fn create(&mut self, pid: u32, image: u32) -> Result<FileDescriptor, SysError> {
         let mut path = TextBuffer { bytes: &mut self.path, length: 0 };
         path.push(&self.directory[..self.directory_length]);
         path.push(b"/");
@@ -208,13 +211,14 @@ impl FileLocation {
         self.path_length = path.length;
         let kept = self
             .kept_directory
-            .and_then(|(descriptor, identity)| File::kept_open(descriptor, identity));
+            .and_then(|(descriptor, identity)| FileDescriptor::kept_open(descriptor, identity));
         if let Some(directory) = kept {
             return directory.open_in(&self.path[name..self.path_length], OpenMode::New);
         }
         // The directory was never opened, or the program has closed it.
         self.directory[self.directory_length] = 0;
-        let directory = File::open(&self.directory[..=self.directory_length], OpenMode::Directory)?;
+        let directory =
+            FileDescriptor::open(&self.directory[..=self.directory_length], OpenMode::Directory)?;
         let identity = directory.identity()?;
         if self.kept_directory.is_some_and(|(_, known)| known != identity) {
             return Err(sys::ENOENT);
@@ -227,14 +231,14 @@ impl FileLocation {
     /// Calls `use_file` with the open file.
     fn with_file<T>(
         &self,
-        use_file: impl FnOnce(&File) -> Result<T, SysError>,
+        use_file: impl FnOnce(&FileDescriptor) -> Result<T, SysError>,
     ) -> Result<T, SysError> {
         if let Some((descriptor, identity)) = self.kept_file
-            && let Some(file) = File::kept_open(descriptor, identity)
+            && let Some(file) = FileDescriptor::kept_open(descriptor, identity)
         {
             return use_file(&file);
         }
-        let file = File::open(&self.path[..self.path_length], OpenMode::Write)?;
+        let file = FileDescriptor::open(&self.path[..self.path_length], OpenMode::Write)?;
         if Some(file.identity()?) == self.identity { use_file(&file) } else { Err(sys::ENOENT) }
     }
 }
@@ -244,22 +248,22 @@ impl FileLocation {
 /// # Safety
 ///
 /// It is a header page filled with zeros, and no other thread accesses it.
-unsafe fn fill_header(page: *mut u8, pid: u32, flags: u32, parent: Option<FileHeader<'_>>) {
+unsafe fn fill_header(page: *mut u8, pid: u32, flags: u32, parent: Option<RawFileHeader<'_>>) {
     // SAFETY: as the caller promised.
     let bytes = unsafe { core::slice::from_raw_parts_mut(page, HEADER_SIZE) };
     let now = clock::now();
     let flags = flags | if operator_new::bypasses_hooks() { state::NEW_BYPASSES_HOOKS } else { 0 };
     let mut put =
         |offset: usize, field: &[u8]| bytes[offset..offset + field.len()].copy_from_slice(field);
-    put(Field::VERSION, &VERSION.to_le_bytes());
-    put(Field::PID, &pid.to_le_bytes());
-    put(Field::PARENT, &sys::parent_id().to_le_bytes());
-    put(Field::STATE, &flags.to_le_bytes());
-    for clock in [Field::START, Field::LAST] {
+    put(HeaderField::VERSION, &VERSION.to_le_bytes());
+    put(HeaderField::PID, &pid.to_le_bytes());
+    put(HeaderField::PARENT, &sys::parent_id().to_le_bytes());
+    put(HeaderField::STATE, &flags.to_le_bytes());
+    for clock in [HeaderField::START, HeaderField::LAST] {
         put(clock, &now.ticks.to_le_bytes());
         put(clock + 8, &now.ns.to_le_bytes());
     }
-    let (start, max_length) = (Field::STRINGS, HEADER_SIZE / 2);
+    let (start, max_length) = (HeaderField::STRINGS, HEADER_SIZE / 2);
     let mut executable =
         sys::read_link(b"/proc/self/exe\0", &mut bytes[start..start + max_length]).len();
     let from_parent = parent.filter(|_| executable == 0);
@@ -277,15 +281,15 @@ unsafe fn fill_header(page: *mut u8, pid: u32, flags: u32, parent: Option<FileHe
         command = parent.command.len().min(HEADER_SIZE - end);
         bytes[end..end + command].copy_from_slice(&parent.command[..command]);
     } else if executable > 0
-        && let Ok(file) = File::open(b"/proc/self/cmdline\0", OpenMode::Read)
+        && let Ok(file) = FileDescriptor::open(b"/proc/self/cmdline\0", OpenMode::Read)
     {
         command = file.read(&mut bytes[end..]).unwrap_or(0);
     }
     let mut put =
         |offset: usize, field: &[u8]| bytes[offset..offset + field.len()].copy_from_slice(field);
-    put(Field::EXECUTABLE_LENGTH, &(executable as u32).to_le_bytes());
-    put(Field::LIBRARY_LENGTH, &(library.len() as u32).to_le_bytes());
-    put(Field::COMMAND_LENGTH, &(command as u32).to_le_bytes());
+    put(HeaderField::EXECUTABLE_LENGTH, &(executable as u32).to_le_bytes());
+    put(HeaderField::LIBRARY_LENGTH, &(library.len() as u32).to_le_bytes());
+    put(HeaderField::COMMAND_LENGTH, &(command as u32).to_le_bytes());
     put(0, &MAGIC);
 }
 
@@ -311,8 +315,8 @@ pub fn executable() -> &'static [u8] {
     let Some(header) = header() else { return b"" };
     // SAFETY: the header stays mapped, and these fields do not change.
     unsafe {
-        let length = header.add(Field::EXECUTABLE_LENGTH).cast::<u32>().read() as usize;
-        core::slice::from_raw_parts(header.add(Field::STRINGS), length)
+        let length = header.add(HeaderField::EXECUTABLE_LENGTH).cast::<u32>().read() as usize;
+        core::slice::from_raw_parts(header.add(HeaderField::STRINGS), length)
     }
 }
 
@@ -323,19 +327,20 @@ pub fn new_stream() -> u32 {
 
 /// The number of a new thread.
 pub fn new_thread() -> u32 {
-    header().map_or(0, |header| counter(header, Field::THREADS).fetch_add(1, Ordering::Relaxed))
+    header()
+        .map_or(0, |header| counter(header, HeaderField::THREADS).fetch_add(1, Ordering::Relaxed))
 }
 
 /// Counts a call that could not be recorded.
 pub fn count_missed() {
     if let Some(header) = header() {
-        counter_64(header, Field::MISSED).fetch_add(1, Ordering::Relaxed);
+        counter_64(header, HeaderField::MISSED).fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// The times that one call took, in units of [`clock::stamp`].
 #[derive(Debug, Clone, Copy)]
-pub struct CallTimes {
+pub struct SampledTimes {
     /// In the next function.
     pub program: u64,
     /// In the recorder.
@@ -344,28 +349,28 @@ pub struct CallTimes {
     pub stamp: u64,
 }
 
-/// Adds the times of a call to the header. They are not kept in the thread's state, which is lost if
-/// the program is killed.
-pub fn add_times(call: MeasuredCall, times: CallTimes) {
+/// Adds the times of a call to the header. They are not kept in the thread's state, which is lost
+/// if the program is killed.
+pub fn add_times(call: MeasuredCall, times: SampledTimes) {
     let Some(header) = header() else { return };
     let add = |field, number| {
         counter_64(header, field).fetch_add(number, Ordering::Relaxed);
     };
     let limit = clock::stamps_of_20_us();
     if times.program > limit || times.recorder > limit || times.stamp > limit {
-        return add(RawCosts::TOO_LONG, 1);
+        return add(RawAllocatorCosts::TOO_LONG, 1);
     }
     add(call.field(), 1);
     add(call.field() + 8, times.program);
-    add(RawCosts::RECORDER, times.recorder);
-    add(RawCosts::STAMPS, times.stamp);
+    add(RawAllocatorCosts::RECORDER, times.recorder);
+    add(RawAllocatorCosts::STAMPS, times.stamp);
 }
 
 /// Counts a result of the stack cache that was verified.
 pub fn count_verified(correct: bool) {
     if let Some(header) = header() {
-        counter_64(header, Field::CHECKED).fetch_add(1, Ordering::Relaxed);
-        counter_64(header, Field::WRONG).fetch_add(u64::from(!correct), Ordering::Relaxed);
+        counter_64(header, HeaderField::CHECKED).fetch_add(1, Ordering::Relaxed);
+        counter_64(header, HeaderField::WRONG).fetch_add(u64::from(!correct), Ordering::Relaxed);
     }
 }
 
@@ -377,12 +382,13 @@ fn own_header() -> Option<*mut u8> {
 /// Notes in the header that the process runs its exit handlers.
 pub fn note_exit() {
     if let Some(header) = own_header() {
-        // In the child of a fork, the loader's lock may be held by a thread of the parent, and would
-        // never be released.
-        let forked = counter(header, Field::STATE).load(Ordering::Relaxed) & state::FORKED != 0;
+        // In the child of a fork, the loader's lock may be held by a thread of the parent, and
+        // would never be released.
+        let forked =
+            counter(header, HeaderField::STATE).load(Ordering::Relaxed) & state::FORKED != 0;
         let bypasses = !forked && operator_new::bypasses_hooks_at_exit();
         let bits = state::EXITED | if bypasses { state::NEW_BYPASSES_HOOKS } else { 0 };
-        counter(header, Field::STATE).fetch_or(bits, Ordering::Relaxed);
+        counter(header, HeaderField::STATE).fetch_or(bits, Ordering::Relaxed);
     }
 }
 
@@ -400,48 +406,49 @@ pub fn end_before_filter() {
 
 /// Ends the recording: events from this time on are not complete.
 ///
-/// Other threads still write to their current chunks. Readers leave out what they write from this time
-/// on.
+/// Other threads still write to their current chunks. Readers leave out what they write from this
+/// time on.
 fn end(header: *mut u8, tick: u64, error: SysError) {
     PHASE.store(OFF, Ordering::Release);
     note_lost_event(header, tick);
     let error = error.unsigned_abs() as u32;
-    let first = counter(header, Field::ERROR);
+    let first = counter(header, HeaderField::ERROR);
     let _ = first.compare_exchange(0, error, Ordering::Relaxed, Ordering::Relaxed);
     // Last: this flag says that the other fields are valid.
-    counter(header, Field::STATE).fetch_or(state::FULL, Ordering::Release);
+    counter(header, HeaderField::STATE).fetch_or(state::FULL, Ordering::Release);
 }
 
 fn note_lost_event(header: *mut u8, tick: u64) {
     let earlier = |known| (known == 0 || tick < known).then_some(tick);
-    let first = counter_64(header, Field::FULL_AT);
+    let first = counter_64(header, HeaderField::FULL_AT);
     let _ = first.fetch_update(Ordering::Relaxed, Ordering::Relaxed, earlier);
 }
 
-/// Takes a new chunk for a stream, maps it and writes its header. The header is not written in the child
-/// of a fork that has not begun its recording. Returns `None` if the recording has ended, or ends
-/// because there is no space.
+/// Takes a new chunk for a stream, maps it and writes its header. The header is not written in the
+/// child of a fork that has not begun its recording. Returns `None` if the recording has ended, or
+/// ends because there is no space.
 pub fn take_chunk(stream: u32, sequence: u32, tick: u64) -> Option<*mut u8> {
     let header = header()?;
     if !is_recording() {
         note_lost_event(header, tick);
         return None;
     }
-    let number = counter(header, Field::CHUNKS).fetch_add(1, Ordering::Relaxed);
+    let number = counter(header, HeaderField::CHUNKS).fetch_add(1, Ordering::Relaxed);
     match map_chunk(HEADER_SIZE + number as usize * CHUNK_SIZE) {
-        // A signal handler has forked: the file is the parent's, and the caller replaces the mapping.
+        // A signal handler has forked: the file is the parent's, and the caller replaces the
+        // mapping.
         taken if !generation::has_begun() => taken.ok(),
         Ok(chunk) => {
             let now = clock::now();
-            counter_64(header, Field::LAST).store(now.ticks, Ordering::Relaxed);
-            counter_64(header, Field::LAST + 8).store(now.ns, Ordering::Relaxed);
+            counter_64(header, HeaderField::LAST).store(now.ticks, Ordering::Relaxed);
+            counter_64(header, HeaderField::LAST + 8).store(now.ns, Ordering::Relaxed);
             // SAFETY: the chunk is mapped and belongs to this call. Its header is at its start. The
             // state is stored last.
             unsafe {
-                chunk.add(Field::CHUNK_STREAM).cast::<u32>().write(stream);
-                chunk.add(Field::CHUNK_SEQUENCE).cast::<u32>().write(sequence);
-                chunk.add(Field::CHUNK_TICK).cast::<u64>().write(tick);
-                AtomicU32::from_ptr(chunk.add(Field::CHUNK_STATE).cast())
+                chunk.add(HeaderField::CHUNK_STREAM).cast::<u32>().write(stream);
+                chunk.add(HeaderField::CHUNK_SEQUENCE).cast::<u32>().write(sequence);
+                chunk.add(HeaderField::CHUNK_TICK).cast::<u64>().write(tick);
+                AtomicU32::from_ptr(chunk.add(HeaderField::CHUNK_STATE).cast())
                     .store(1, Ordering::Release);
             }
             Some(chunk)
@@ -473,8 +480,8 @@ pub unsafe fn close_chunk(chunk: *mut u8, length: usize) {
     debug_assert!(length <= CHUNK_SIZE - CHUNK_HEADER_SIZE);
     // SAFETY: as the caller promised. The state is stored last.
     unsafe {
-        chunk.add(Field::CHUNK_LENGTH).cast::<u32>().write(length as u32);
-        AtomicU32::from_ptr(chunk.add(Field::CHUNK_STATE).cast()).store(2, Ordering::Release);
+        chunk.add(HeaderField::CHUNK_LENGTH).cast::<u32>().write(length as u32);
+        AtomicU32::from_ptr(chunk.add(HeaderField::CHUNK_STATE).cast()).store(2, Ordering::Release);
         sys::unmap(chunk, CHUNK_SIZE);
     }
 }

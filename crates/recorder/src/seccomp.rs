@@ -1,8 +1,8 @@
 //! Programs that forbid themselves system calls.
 //!
-//! A program's filter may end the process, or send it a signal, at a call that only the recorder makes.
-//! The filter is therefore run here before the kernel gets it, on each call that recording needs. If
-//! one of these calls would do more than fail, the recording ends first.
+//! A program's filter may end the process, or send it a signal, at a call that only the recorder
+//! makes. The filter is therefore run here before the kernel gets it, on each call that recording
+//! needs. If one of these calls would do more than fail, the recording ends first.
 //!
 //! Invariant: the program's filter is read only where the kernel says that it is readable.
 
@@ -26,8 +26,8 @@ struct FilterInstruction {
     value: u32,
 }
 
-/// A system call as a filter sees it (`struct seccomp_data`): its number, the architecture, the address
-/// of the instruction, the arguments.
+/// A system call as a filter sees it (`struct seccomp_data`): its number, the architecture, the
+/// address of the instruction, the arguments.
 struct FilteredCall {
     words: [u32; 16],
 }
@@ -200,8 +200,8 @@ mod tests {
 
     #[test]
     fn arguments_and_arithmetic_are_those_of_the_kernel() {
-        // Kills if the lower half of the third argument, read through memory and X, has bit 1: PROT_WRITE
-        // of mmap.
+        // Kills if the lower half of the third argument, read through memory and X, has bit 1:
+        // PROT_WRITE of mmap.
         let arguments = [
             instruction(0x20, 0),
             FilterInstruction { code: 0x15, if_true: 0, if_false: 7, value: sys::MMAP as u32 },

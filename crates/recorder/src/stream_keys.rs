@@ -1,7 +1,7 @@
 //! What a stream numbers: the nodes of its tree of stacks, and kinds of allocation.
 
 use crate::number_table::{TableKey, mix};
-use trace_format::raw::Flags;
+use trace_format::raw::AllocationFlags;
 
 /// A node of the tree of stacks: a frame below its caller's frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl TableKey for NodeKey {
 pub struct KindKey {
     pub(crate) size: u64,
     pub(crate) node: u32,
-    pub(crate) flags: Flags,
+    pub(crate) flags: AllocationFlags,
 }
 
 impl TableKey for KindKey {

@@ -1,8 +1,8 @@
-//! System calls, made without the C library: it may not be ready yet, it sets `errno`, and the program
-//! may replace its functions.
+//! System calls, made without the C library: it may not be ready yet, it sets `errno`, and the
+//! program may replace its functions.
 //!
-//! Invariant: no function here accesses memory of anything but the caller. Those that change mappings
-//! are `unsafe`.
+//! Invariant: no function here accesses memory of anything but the caller. Those that change
+//! mappings are `unsafe`.
 
 use core::arch::asm;
 use core::mem::ManuallyDrop;
@@ -40,8 +40,8 @@ numbers! {
     PRLIMIT = 302, 261;
 }
 
-/// The upper half of the fifth argument of every call from here. Tools that count a program's system
-/// calls leave such calls out.
+/// The upper half of the fifth argument of every call from here. Tools that count a program's
+/// system calls leave such calls out.
 ///
 /// Only `mmap` has a fifth argument: a file descriptor, of which the kernel uses the lower half.
 pub const MARK: usize = 0x616c_6c6f;
@@ -75,8 +75,8 @@ unsafe fn call(number: usize, mut a: [usize; 6]) -> isize {
     result
 }
 
-/// Passes the number of each system call that this library makes to `accepts`, with typical arguments.
-/// Returns the number of the first call that is not accepted.
+/// Passes the number of each system call that this library makes to `accepts`, with typical
+/// arguments. Returns the number of the first call that is not accepted.
 pub fn check_each_call(mut accepts: impl FnMut(usize, [usize; 6]) -> bool) -> Result<(), usize> {
     const ANY: usize = 0;
     const LENGTH: usize = 4096;
@@ -165,13 +165,13 @@ const EOPNOTSUPP: SysError = -95;
 
 /// An open file. Closed when it is dropped.
 #[derive(Debug)]
-pub struct File(usize);
+pub struct FileDescriptor(usize);
 
 /// The device and the inode number of a file, which no other file has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileIdentity(u64, u64);
 
-/// OpenMode to open a file.
+/// How to open a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenMode {
     /// For reading.
@@ -184,7 +184,7 @@ pub enum OpenMode {
     Directory,
 }
 
-impl File {
+impl FileDescriptor {
     /// Opens a file by a path that ends with a zero.
     pub fn open(path: &[u8], mode: OpenMode) -> Result<Self, SysError> {
         Self::open_from(AT_FDCWD, path, mode)
@@ -219,8 +219,8 @@ impl File {
         Ok(FileIdentity(answer[0], answer[1]))
     }
 
-    /// Moves the file to a descriptor that programs do not reach by counting up, and returns it. The
-    /// file stays open. Fails if the program may open few files only.
+    /// Moves the file to a descriptor that programs do not reach by counting up, and returns it.
+    /// The file stays open. Fails if the program may open few files only.
     pub fn keep_open(self) -> Result<u32, SysError> {
         const PREFERRED: u64 = 1000;
         const MIN_LIMIT: u64 = 256;
@@ -234,11 +234,11 @@ impl File {
         checked(descriptor).map(|descriptor| descriptor as u32)
     }
 
-    /// The file that was kept open at a descriptor, if it still is. The program may have closed it, and
-    /// may have opened a file of its own at that descriptor.
-    pub fn kept_open(descriptor: u32, identity: FileIdentity) -> Option<KeptFile> {
+    /// The file that was kept open at a descriptor, if it still is. The program may have closed it,
+    /// and may have opened a file of its own at that descriptor.
+    pub fn kept_open(descriptor: u32, identity: FileIdentity) -> Option<KeptDescriptor> {
         let file = ManuallyDrop::new(Self(descriptor as usize));
-        (file.identity() == Ok(identity)).then_some(KeptFile(file))
+        (file.identity() == Ok(identity)).then_some(KeptDescriptor(file))
     }
 
     /// Reads from the current position.
@@ -247,7 +247,8 @@ impl File {
         checked(unsafe { call(READ, [self.0, into.as_mut_ptr() as usize, into.len(), 0, 0, 0]) })
     }
 
-    /// Allocates disk blocks for a range after the end of the file, so that writing there cannot fail.
+    /// Allocates disk blocks for a range after the end of the file, so that writing there cannot
+    /// fail.
     pub fn allocate(&self, offset: usize, length: usize) -> Result<(), SysError> {
         if max_file_size() < (offset + length) as u64 {
             // The kernel would send a signal, which ends most programs.
@@ -290,24 +291,24 @@ impl File {
 
 /// A file that is kept open. It stays open when this is dropped.
 #[derive(Debug)]
-pub struct KeptFile(ManuallyDrop<File>);
+pub struct KeptDescriptor(ManuallyDrop<FileDescriptor>);
 
-impl KeptFile {
+impl KeptDescriptor {
     /// Closes the file.
     pub fn close(self) {
         drop(ManuallyDrop::into_inner(self.0));
     }
 }
 
-impl Deref for KeptFile {
-    type Target = File;
+impl Deref for KeptDescriptor {
+    type Target = FileDescriptor;
 
-    fn deref(&self) -> &File {
+    fn deref(&self) -> &FileDescriptor {
         &self.0
     }
 }
 
-impl Drop for File {
+impl Drop for FileDescriptor {
     fn drop(&mut self) {
         // SAFETY: the descriptor is this file's.
         unsafe { call(CLOSE, [self.0, 0, 0, 0, 0, 0]) };
@@ -347,8 +348,8 @@ pub unsafe fn map_over(start: *mut u8, length: usize) {
     unsafe { call(MMAP, [start as usize, length, PROT_READ_WRITE, flags, usize::MAX, 0]) };
 }
 
-/// Provides the pages of a mapping, so that no page fault follows. If the kernel does not support that,
-/// it provides each page when it is accessed.
+/// Provides the pages of a mapping, so that no page fault follows. If the kernel does not support
+/// that, it provides each page when it is accessed.
 pub fn populate(start: *mut u8, length: usize) {
     // SAFETY: the call does not change the contents.
     unsafe { call(MADVISE, [start as usize, length, MADV_POPULATE_WRITE, 0, 0, 0]) };
@@ -367,8 +368,9 @@ pub unsafe fn wipe_on_fork(start: *const u8, length: usize) -> Result<(), SysErr
 /// Whether the eight bytes at an address are readable.
 pub fn is_readable(address: u64) -> bool {
     const EINVAL: SysError = -22;
-    // The kernel copies the new mask before it checks `how`. Any other error proves nothing: a seccomp
-    // filter may have returned it. A null address means no mask to the kernel, and is no error.
+    // The kernel copies the new mask before it checks `how`. Any other error proves nothing: a
+    // seccomp filter may have returned it. A null address means no mask to the kernel, and is no
+    // error.
     // SAFETY: the call changes nothing, whatever the address is.
     address != 0
         && unsafe { call(SIGPROCMASK, [INVALID_HOW, address as usize, 0, 8, 0, 0]) == EINVAL }
@@ -453,27 +455,30 @@ mod tests {
     #[test]
     fn a_kept_file_is_recognised_and_another_at_its_descriptor_is_not() {
         let path = c"/proc/self/exe".to_bytes_with_nul();
-        let file = File::open(path, OpenMode::Read).unwrap();
+        let file = FileDescriptor::open(path, OpenMode::Read).unwrap();
         let identity = file.identity().unwrap();
         let number = file.keep_open().unwrap();
         assert!(number >= 100, "programs reach {number} by counting up");
-        assert_eq!(File::kept_open(number, identity).unwrap().identity(), Ok(identity));
-        File::kept_open(number, identity).unwrap().close();
-        assert!(File::kept_open(number, identity).is_none(), "it is closed");
-        let other = File::open(c"/dev/null".to_bytes_with_nul(), OpenMode::Read).unwrap();
+        assert_eq!(FileDescriptor::kept_open(number, identity).unwrap().identity(), Ok(identity));
+        FileDescriptor::kept_open(number, identity).unwrap().close();
+        assert!(FileDescriptor::kept_open(number, identity).is_none(), "it is closed");
+        let other = FileDescriptor::open(c"/dev/null".to_bytes_with_nul(), OpenMode::Read).unwrap();
         let taken = other.keep_open().unwrap();
-        assert!(File::kept_open(taken, identity).is_none(), "it is another file");
-        let identity =
-            File::open(c"/dev/null".to_bytes_with_nul(), OpenMode::Read).unwrap().identity();
-        File::kept_open(taken, identity.unwrap()).unwrap().close();
+        assert!(FileDescriptor::kept_open(taken, identity).is_none(), "it is another file");
+        let identity = FileDescriptor::open(c"/dev/null".to_bytes_with_nul(), OpenMode::Read)
+            .unwrap()
+            .identity();
+        FileDescriptor::kept_open(taken, identity.unwrap()).unwrap().close();
     }
 
     #[test]
     fn a_file_is_opened_in_an_open_directory() {
-        let directory = File::open(c"/proc/self".to_bytes_with_nul(), OpenMode::Directory).unwrap();
+        let directory =
+            FileDescriptor::open(c"/proc/self".to_bytes_with_nul(), OpenMode::Directory).unwrap();
         assert!(directory.open_in(c"maps".to_bytes_with_nul(), OpenMode::Read).is_ok());
         assert!(directory.open_in(c"no such".to_bytes_with_nul(), OpenMode::Read).is_err());
-        let file = File::open(c"/proc/self/maps".to_bytes_with_nul(), OpenMode::Directory);
+        let file =
+            FileDescriptor::open(c"/proc/self/maps".to_bytes_with_nul(), OpenMode::Directory);
         assert!(file.is_err(), "it is not a directory");
     }
 }

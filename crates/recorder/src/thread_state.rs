@@ -59,8 +59,8 @@ pub struct ThreadState {
 }
 
 impl ThreadState {
-    /// Makes space for an event of `size` bytes, or for a small one if `size` is 0. Returns false if
-    /// the recording has ended.
+    /// Makes space for an event of `size` bytes, or for a small one if `size` is 0. Returns false
+    /// if the recording has ended.
     #[inline(always)]
     pub fn make_space(&mut self, tick: u64, size: usize) -> bool {
         self.encoder.bytes_left() >= size.max(MAX_EVENT_SIZE) || self.next_chunk(tick)
@@ -95,8 +95,8 @@ impl ThreadState {
         };
         self.sequence += 1;
         self.chunk = chunk;
-        // The child of a fork after this fence finds the chunk in the state. A fork before the fence
-        // is noticed here.
+        // The child of a fork after this fence finds the chunk in the state. A fork before the
+        // fence is noticed here.
         compiler_fence(Ordering::SeqCst);
         if !generation::has_begun() {
             // SAFETY: it was just mapped, and holds nothing that this process needs.

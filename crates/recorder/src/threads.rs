@@ -1,13 +1,14 @@
 //! How a thread enters and leaves a hook, and which state it has.
 //!
 //! A thread finds its state through its word (see [`tls`]). While it is in a hook, it has a
-//! [`HookEntry`]. When a thread ends, its state is marked as free, and another thread takes it later,
-//! with its stream, its tables and its current chunk. A hook that runs after that, in a destructor of
-//! the ended thread, takes a free state for one call.
+//! [`HookEntry`]. When a thread ends, its state is marked as free, and another thread takes it
+//! later, with its stream, its tables and its current chunk. A hook that runs after that, in a
+//! destructor of the ended thread, takes a free state for one call.
 //!
-//! Invariant: a thread's word is 0 at first. It is `NO_STATE` while the thread gets a state, and when
-//! it cannot record any more. Otherwise it is the address of the thread's state. Once the thread has
-//! ended, the word is its number with `ENDED`, and `NO_STATE` while it has a state for one call.
+//! Invariant: a thread's word is 0 at first. It is `NO_STATE` while the thread gets a state, and
+//! when it cannot record any more. Otherwise it is the address of the thread's state. Once the
+//! thread has ended, the word is its number with `ENDED`, and `NO_STATE` while it has a state for
+//! one call.
 
 use crate::clock;
 use crate::generation;
@@ -102,7 +103,8 @@ impl Drop for HookEntry {
     }
 }
 
-/// Enters a hook. Returns `None` if the process is not recorded, or the thread is in a hook already.
+/// Enters a hook. Returns `None` if the process is not recorded, or the thread is in a hook
+/// already.
 #[inline(always)]
 pub fn enter() -> Option<HookEntry> {
     let word = tls::get();
@@ -146,8 +148,8 @@ fn enter_without_state(word: usize) -> Option<HookEntry> {
         (*state).for_one_call = ended;
         (*state).number = if ended { (word >> 2) as u32 } else { raw_file::new_thread() };
         (*state).in_hook = true;
-        // The word of a thread that has ended stays `NO_STATE`: otherwise a call that this call makes
-        // would claim another state.
+        // The word of a thread that has ended stays `NO_STATE`: otherwise a call that this call
+        // makes would claim another state.
         if !ended {
             tls::set(state as usize);
             // Another destructor of the thread may run before ours, or after it.
@@ -203,8 +205,8 @@ extern "C" fn forked() {
     // SAFETY: the word is the address of this thread's state. Only this thread uses the chunk's
     // mapping in this process.
     unsafe {
-        // A signal handler has forked in the middle of an event. The rest of the event must not go to
-        // the parent's chunk, whose mapping is shared.
+        // A signal handler has forked in the middle of an event. The rest of the event must not go
+        // to the parent's chunk, whose mapping is shared.
         if (*state).in_hook && !(*state).chunk.is_null() {
             sys::map_over((*state).chunk, CHUNK_SIZE);
         }
@@ -340,7 +342,8 @@ extern "C" fn thread_ends(state: *mut c_void) {
     }
     let Some(entry) = enter() else { return };
     let state = entry.state();
-    // SAFETY: the state is this thread's. `for_one_call` has it given back when the entry is dropped.
+    // SAFETY: the state is this thread's. `for_one_call` has it given back when the entry is
+    // dropped.
     unsafe {
         let now = clock::ticks();
         if (*state).make_space(now, 0) {

@@ -2,7 +2,8 @@
 //!
 //! `thread_local!` in a library calls `__tls_get_addr`, which may allocate when a thread uses it
 //! first. A word in the initial part of a thread's storage exists from the thread's beginning until
-//! after its destructors, and is read in two instructions. A preloaded library always gets that part.
+//! after its destructors, and is read in two instructions. A preloaded library always gets that
+//! part.
 
 use core::arch::{asm, global_asm};
 
@@ -47,14 +48,14 @@ fn word() -> *mut usize {
     word
 }
 
-/// The address of the word. It is among the thread's own data, which lie above its stack if both are
-/// in one mapping.
+/// The address of the word. It is among the thread's own data, which lie above its stack if both
+/// are in one mapping.
 pub fn address() -> u64 {
     word() as u64
 }
 
-/// The thread's word: 0 at first, [`NO_STATE`], the address of the thread's state, which is even, or
-/// the thread's number and [`ENDED`].
+/// The thread's word: 0 at first, [`NO_STATE`], the address of the thread's state, which is even,
+/// or the thread's number and [`ENDED`].
 #[inline(always)]
 pub fn get() -> usize {
     // SAFETY: only this thread accesses its word.

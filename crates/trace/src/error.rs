@@ -8,8 +8,8 @@ use std::io;
 pub enum TraceError {
     /// The file could not be read or written.
     Io(io::Error),
-    /// The path is a pipe, a directory or a device. A recording must be a file, because it is read at
-    /// many positions at once.
+    /// The path is a pipe, a directory or a device. A recording must be a file, because it is read
+    /// at many positions at once.
     NotAFile,
     /// The file is not a recording.
     NotARecording,

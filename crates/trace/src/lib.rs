@@ -1,9 +1,9 @@
 //! The format of recordings.
 //!
-//! A recorder that is loaded into a program writes [raw files](raw), one for each process image. They are
-//! shared mappings, so nothing is lost however the program ends. `allot record` packs them into one
-//! [container file](container), while the program runs and after its end. A [`Reader`] returns the events of
-//! a process in the order of their times.
+//! A recorder that is loaded into a program writes [raw files](raw), one for each process image.
+//! They are shared mappings, so nothing is lost however the program ends. `allot record` packs them
+//! into one [container file](container), while the program runs and after its end. A
+//! [`RecordingReader`] returns the events of a process in the order of their times.
 //!
 //! | limit of a recorder | value |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | frames of a stack | [`raw::MAX_STACK_FRAMES`]; of a deeper stack the innermost frames are recorded, below [`raw::CUT_OFF`] |
 //! | bytes of a module's path | [`raw::MAX_PATH_LENGTH`] |
 //!
-//! A reader trusts nothing. It needs about ten times the size of the file in memory. However small the file,
-//! its memory is limited:
+//! A reader trusts nothing. It needs about ten times the size of the file in memory. However small
+//! the file, its memory is limited:
 //!
 //! | of a process | limit | beyond the limit |
 //! |---|---|---|
@@ -62,12 +62,12 @@ mod version;
 #[cfg(feature = "container")]
 pub use error::TraceError;
 #[cfg(feature = "container")]
-pub use merge::{Event, Events, What};
+pub use merge::{Event, EventAction, Events};
 #[cfg(feature = "container")]
 pub use modules::{Module, ModuleId, Modules};
 #[cfg(feature = "container")]
 pub use process::Process;
 #[cfg(feature = "container")]
-pub use reader::Reader;
+pub use reader::RecordingReader;
 #[cfg(feature = "container")]
 pub use stacks::{NodeId, Stacks};

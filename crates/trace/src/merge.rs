@@ -3,7 +3,7 @@
 use crate::error::TraceError;
 use crate::modules::{ModuleId, Modules};
 use crate::process::Process;
-use crate::raw::{Flags, Lock};
+use crate::raw::{AllocationFlags, LockKind};
 use crate::stacks::{NodeId, Stacks};
 use crate::stream::{MAX_STREAM_MEMORY, PendingEvent, Stream, StreamMemory};
 use std::cmp::Reverse;
@@ -18,12 +18,12 @@ pub struct Event {
     /// The number of the thread. Threads are numbered from 0 in the order of their first events.
     pub thread: u32,
     /// What happened.
-    pub what: What,
+    pub action: EventAction,
 }
 
 /// What happened in an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum EventAction {
     /// The thread allocated a block. The time is that after the call.
     Alloc {
         /// The address of the block.
@@ -33,10 +33,10 @@ pub enum What {
         /// The stack of the call.
         site: NodeId,
         /// How it was allocated.
-        flags: Flags,
+        flags: AllocationFlags,
     },
-    /// The thread freed a block. The time is that before the call. A block that is not live was allocated
-    /// before the recording began, or before a fork.
+    /// The thread freed a block. The time is that before the call. A block that is not live was
+    /// allocated before the recording began, or before a fork.
     Free {
         /// The address of the block.
         address: u64,
@@ -53,7 +53,7 @@ pub enum What {
         /// The lock's address.
         address: u64,
         /// The kind of lock.
-        lock: Lock,
+        lock: LockKind,
         /// The duration of the wait in nanoseconds.
         duration_ns: u64,
         /// The stack of the call.
@@ -72,14 +72,15 @@ pub enum What {
     ModuleUnloaded(ModuleId),
 }
 
-/// The position of an event in the order of all: its time, whether it is an allocation, its stream. Frees are
-/// stamped before the call and allocations after it, so of two at the same time, the free was first.
+/// The position of an event in the order of all: its time, whether it is an allocation, its stream.
+/// Frees are stamped before the call and allocations after it, so of two at the same time, the free
+/// was first.
 type EventKey = Reverse<(u64, bool, u32)>;
 
 /// The events of a process in the order of their times.
 ///
-/// An iterator, which ends after an error. It keeps the current chunk of each stream in memory, and the stacks
-/// and kinds.
+/// An iterator, which ends after an error. It keeps the current chunk of each stream in memory, and
+/// the stacks and kinds.
 #[derive(Debug)]
 pub struct Events<'r> {
     streams: Vec<Stream<'r>>,
@@ -202,43 +203,53 @@ impl<'r> Events<'r> {
                 stream.apply_announcements(&mut self.stacks, &self.modules)?;
             }
             let stream = &mut self.streams[number];
-            let what = match stream.pending.clone() {
+            let action = match stream.pending.clone() {
                 Some(PendingEvent::Alloc { address, kind }) => {
                     let kind = stream.kind(kind)?;
-                    What::Alloc { address, size: kind.size, site: kind.site, flags: kind.flags }
+                    EventAction::Alloc {
+                        address,
+                        size: kind.size,
+                        site: kind.site,
+                        flags: kind.flags,
+                    }
                 }
                 Some(PendingEvent::Free { address, by_realloc }) => {
-                    What::Free { address, by_realloc }
+                    EventAction::Free { address, by_realloc }
                 }
-                Some(PendingEvent::Usable { address }) => What::Usable { address },
+                Some(PendingEvent::Usable { address }) => EventAction::Usable { address },
                 Some(PendingEvent::Thread { thread, system_id }) => {
                     let threads = self.threads.len();
                     stream.thread = *self.threads.entry(thread).or_insert(threads as u32);
                     if threads > MAX_THREADS {
                         return Err(stream.error("more threads than a recording can have"));
                     }
-                    What::ThreadStart { system_id }
+                    EventAction::ThreadStart { system_id }
                 }
-                Some(PendingEvent::ThreadEnd) => What::ThreadEnd,
+                Some(PendingEvent::ThreadEnd) => EventAction::ThreadEnd,
                 Some(PendingEvent::Wait(wait)) => {
                     let site = stream.node(wait.node)?;
                     let duration_ns = self.ns(wait.ticks);
-                    What::LockWait { address: wait.address, lock: wait.lock, duration_ns, site }
+                    EventAction::LockWait {
+                        address: wait.address,
+                        lock: wait.lock,
+                        duration_ns,
+                        site,
+                    }
                 }
                 Some(PendingEvent::Module(decoder)) => {
                     let loaded = self.modules.load(&stream.module(&decoder)?, time_ns);
-                    What::ModuleLoaded(loaded.map_err(|what| stream.error(what))?)
+                    EventAction::ModuleLoaded(loaded.map_err(|what| stream.error(what))?)
                 }
                 Some(PendingEvent::ModuleUnloaded { start }) => {
                     match self.modules.unload(start, time_ns) {
-                        Some(id) => What::ModuleUnloaded(id),
+                        Some(id) => EventAction::ModuleUnloaded(id),
                         // Another thread has reported that already.
                         None => continue,
                     }
                 }
                 None => continue,
             };
-            return Ok(Some(Event { time_ns, thread: self.streams[number].thread, what }));
+            return Ok(Some(Event { time_ns, thread: self.streams[number].thread, action }));
         }
     }
 }
@@ -281,13 +292,13 @@ impl Iterator for Events<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Reader;
-    use crate::container::{Chunk, ProcessEnd, ProcessHeader, Writer};
+    use crate::RecordingReader;
+    use crate::container::{ChunkEvents, ProcessEnd, ProcessHeader, RecordingWriter};
     use std::io::Write;
 
     /// A recording with one chunk for each stream.
-    fn recording(streams: u32, events: &[u8]) -> Reader {
-        let mut writer = Writer::new(Vec::new()).unwrap();
+    fn recording(streams: u32, events: &[u8]) -> RecordingReader {
+        let mut writer = RecordingWriter::new(Vec::new()).unwrap();
         let header = ProcessHeader {
             pid: 1,
             parent: 0,
@@ -301,14 +312,14 @@ mod tests {
         };
         let process = writer.process(&header).unwrap();
         for stream in 0..streams {
-            writer.chunk(Chunk { process, stream, sequence: 0, tick: 0, events }).unwrap();
+            writer.chunk(ChunkEvents { process, stream, sequence: 0, tick: 0, events }).unwrap();
         }
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&writer.finish(&Default::default()).unwrap()).unwrap();
-        Reader::from_file(file).unwrap()
+        RecordingReader::from_file(file).unwrap()
     }
 
-    fn read(reader: &Reader, limit: usize) -> Result<usize, String> {
+    fn read(reader: &RecordingReader, limit: usize) -> Result<usize, String> {
         let process = &reader.processes()[0];
         let memory = StreamMemory::new(limit);
         let mut events = Events::with_memory(&reader.file, process, Stacks::new(), memory.clone());
@@ -347,10 +358,10 @@ mod tests {
         let whole = recording(2, &events);
         assert_eq!(read(&whole, 1_000_000), Ok(6));
         let header = &whole.processes()[0].header;
-        let mut writer = Writer::new(Vec::new()).unwrap();
+        let mut writer = RecordingWriter::new(Vec::new()).unwrap();
         let process = writer.process(header).unwrap();
         for stream in 0..2 {
-            let chunk = Chunk { process, stream, sequence: 0, tick: 0, events: &events };
+            let chunk = ChunkEvents { process, stream, sequence: 0, tick: 0, events: &events };
             writer.chunk(chunk).unwrap();
         }
         let ns_of_tick = header.ns_of_tick;
@@ -359,7 +370,7 @@ mod tests {
         writer.end_process(process, &end).unwrap();
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&writer.finish(&Default::default()).unwrap()).unwrap();
-        assert_eq!(read(&Reader::from_file(file).unwrap(), 1_000_000), Ok(2));
+        assert_eq!(read(&RecordingReader::from_file(file).unwrap(), 1_000_000), Ok(2));
     }
 
     #[test]
@@ -367,15 +378,17 @@ mod tests {
         // The streams follow each other, by the times of their frees.
         let mut events = vec![0; 200_000];
         events[..3].copy_from_slice(&[0b1000_0000, 1, 2]);
-        let mut writer = Writer::new(Vec::new()).unwrap();
+        let mut writer = RecordingWriter::new(Vec::new()).unwrap();
         let reader = recording(0, &events);
         let process = writer.process(&reader.processes()[0].header).unwrap();
         for stream in 0..100 {
             let tick = u64::from(stream) * 10;
-            writer.chunk(Chunk { process, stream, sequence: 0, tick, events: &events }).unwrap();
+            writer
+                .chunk(ChunkEvents { process, stream, sequence: 0, tick, events: &events })
+                .unwrap();
         }
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&writer.finish(&Default::default()).unwrap()).unwrap();
-        assert_eq!(read(&Reader::from_file(file).unwrap(), 1_000_000), Ok(100));
+        assert_eq!(read(&RecordingReader::from_file(file).unwrap(), 1_000_000), Ok(100));
     }
 }

@@ -1,7 +1,7 @@
 //! Opening a recording.
 
 use crate::container::{
-    FILE_HEADER_SIZE, FRAME_HEADER_SIZE, FrameHeader, FrameKind, MAGIC, RecordingEnd, checksum,
+    FILE_HEADER_SIZE, MAGIC, PACKET_HEADER_SIZE, PacketHeader, PacketKind, RecordingEnd, checksum,
 };
 use crate::error::TraceError;
 use crate::merge::Events;
@@ -17,7 +17,7 @@ use std::path::Path;
 
 /// A recording.
 #[derive(Debug)]
-pub struct Reader {
+pub struct RecordingReader {
     pub(crate) file: File,
     processes: Vec<Process>,
     end: Option<RecordingEnd>,
@@ -36,7 +36,7 @@ fn has_summable_numbers(value: &Value) -> bool {
     }
 }
 
-impl Reader {
+impl RecordingReader {
     /// Opens a recording, and finds its processes. A file that was cut off is read up to the cut.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         let path = path.as_ref();
@@ -69,7 +69,7 @@ impl Reader {
         let mut reader = Self { file, processes: Vec::new(), end: None, cut_off_at: None };
         let mut offset = FILE_HEADER_SIZE;
         while reader.end.is_none() {
-            match reader.read_frame(offset, size)? {
+            match reader.read_packet(offset, size)? {
                 Some(next) => offset = next,
                 None => {
                     reader.cut_off_at = Some(offset);
@@ -80,35 +80,35 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Reads the frame at an offset, and returns the offset of the next. `Ok(None)` if the file ends before
-    /// the frame does.
-    fn read_frame(&mut self, offset: u64, size: u64) -> Result<Option<u64>, TraceError> {
-        let body = offset + FRAME_HEADER_SIZE as u64;
+    /// Reads the packet at an offset, and returns the offset of the next. `Ok(None)` if the file
+    /// ends before the packet does.
+    fn read_packet(&mut self, offset: u64, size: u64) -> Result<Option<u64>, TraceError> {
+        let body = offset + PACKET_HEADER_SIZE as u64;
         if body > size {
             return Ok(None);
         }
-        let mut bytes = [0; FRAME_HEADER_SIZE];
+        let mut bytes = [0; PACKET_HEADER_SIZE];
         self.file.read_exact_at(&mut bytes, offset)?;
-        let header = FrameHeader::read(&bytes, offset)?;
+        let header = PacketHeader::read(&bytes, offset)?;
         let next = body + u64::from(header.length);
         if next > size {
             return Ok(None);
         }
         let number = header.process as usize;
         match header.kind {
-            FrameKind::ProcessHeader => {
+            PacketKind::ProcessHeader => {
                 if number != self.processes.len() {
                     return Err(TraceError::damaged(offset, "a process out of order"));
                 }
                 let header = self.json(&header, body)?;
                 self.processes.push(Process { header, end: None, streams: BTreeMap::new() });
             }
-            FrameKind::ProcessEnd => {
+            PacketKind::ProcessEnd => {
                 let end = self.json(&header, body)?;
                 self.known_process(number, offset)?.end = Some(end);
             }
-            FrameKind::RecordingEnd => self.end = Some(self.json(&header, body)?),
-            FrameKind::Chunk => {
+            PacketKind::RecordingEnd => self.end = Some(self.json(&header, body)?),
+            PacketKind::Chunk => {
                 let chunks =
                     self.known_process(number, offset)?.streams.entry(header.stream).or_default();
                 if chunks.len() != header.sequence as usize {
@@ -128,13 +128,13 @@ impl Reader {
 
     fn known_process(&mut self, number: usize, offset: u64) -> Result<&mut Process, TraceError> {
         self.processes.get_mut(number).ok_or_else(|| {
-            TraceError::damaged(offset, "a frame of a process that was not announced")
+            TraceError::damaged(offset, "a packet of a process that was not announced")
         })
     }
 
     fn json<T: DeserializeOwned>(
         &self,
-        header: &FrameHeader,
+        header: &PacketHeader,
         offset: u64,
     ) -> Result<T, TraceError> {
         let mut text = vec![0; header.length as usize];
@@ -150,8 +150,8 @@ impl Reader {
         serde_json::from_value(value).map_err(damaged)
     }
 
-    /// The process images in the order in which the recorder noticed them. The first is the recorded
-    /// program.
+    /// The process images in the order in which the recorder noticed them. The first is the
+    /// recorded program.
     pub fn processes(&self) -> &[Process] {
         &self.processes
     }
@@ -172,8 +172,8 @@ impl Reader {
         Ok(Events::new(&self.file, process, Stacks::new()))
     }
 
-    /// [`events`](Self::events) for a second reading, with the stacks that remained after the first. All stacks
-    /// are known, and each event has the same stack number as before.
+    /// [`events`](Self::events) for a second reading, with the stacks that remained after the
+    /// first. All stacks are known, and each event has the same stack number as before.
     pub fn events_again(
         &self,
         process: usize,

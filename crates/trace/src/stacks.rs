@@ -36,8 +36,8 @@ pub(crate) const MAX_DEPTH: usize = 4 * MAX_STACK_FRAMES;
 pub(crate) const MAX_NODES: usize = 1 << 24;
 
 impl StackNode {
-    /// The hash for the index. Two multiplications are enough: a recording that makes nodes collide is slow
-    /// to read, but does no other harm.
+    /// The hash for the index. Two multiplications are enough: a recording that makes nodes collide
+    /// is slow to read, but does no other harm.
     #[inline]
     fn hash(&self) -> u32 {
         let module = self.module.map_or(u32::MAX, |module| module.0);
@@ -49,14 +49,15 @@ impl StackNode {
     }
 }
 
-/// A node in the index: its number, and its hash, so that growing the index does not read all nodes.
+/// A node in the index: its number, and its hash, so that growing the index does not read all
+/// nodes.
 #[derive(Debug, Clone, Copy)]
-struct IndexEntry {
+struct NodeIndexEntry {
     number: u32,
     hash: u32,
 }
 
-impl IndexEntry {
+impl NodeIndexEntry {
     /// The hash for the table, which uses its lowest and its highest bits.
     #[inline]
     fn spread(hash: u32) -> u64 {
@@ -66,16 +67,17 @@ impl IndexEntry {
 
 /// All call stacks of a process so far. Common outer frames are stored once.
 ///
-/// Parents have smaller numbers than their children, and numbers do not change: a table by [`NodeId`] can grow
-/// with [`len`](Self::len).
+/// Parents have smaller numbers than their children, and numbers do not change: a table by
+/// [`NodeId`] can grow with [`len`](Self::len).
 #[derive(Debug, Clone)]
 pub struct Stacks {
     nodes: Vec<StackNode>,
     /// The numbers of the nodes, by their contents.
-    index: HashTable<IndexEntry>,
+    index: HashTable<NodeIndexEntry>,
     /// The node of each addition, up to [`MAX_REMEMBERED`].
     added: Vec<u32>,
-    /// The number of additions since the last [`rewind`](Self::rewind) that were the same as in `added`.
+    /// The number of additions since the last [`rewind`](Self::rewind) that were the same as in
+    /// `added`.
     repeated: usize,
     /// The limit on the number of nodes.
     max_nodes: usize,
@@ -115,7 +117,8 @@ impl Stacks {
             return Some(NodeId(number));
         }
         let found = self.find_or_insert(node);
-        // An addition that differs from the first reading is not remembered, nor are those after it.
+        // An addition that differs from the first reading is not remembered, nor are those after
+        // it.
         if self.repeated == self.added.len() && self.repeated < MAX_REMEMBERED {
             self.added.push(found.0);
             self.repeated += 1;
@@ -131,15 +134,16 @@ impl Stacks {
     fn find_or_insert(&mut self, node: StackNode) -> NodeId {
         let nodes = &mut self.nodes;
         let hash = node.hash();
-        let same =
-            |indexed: &IndexEntry| indexed.hash == hash && nodes[indexed.number as usize] == node;
-        let rehash = |indexed: &IndexEntry| IndexEntry::spread(indexed.hash);
-        match self.index.entry(IndexEntry::spread(hash), same, rehash) {
+        let same = |indexed: &NodeIndexEntry| {
+            indexed.hash == hash && nodes[indexed.number as usize] == node
+        };
+        let rehash = |indexed: &NodeIndexEntry| NodeIndexEntry::spread(indexed.hash);
+        match self.index.entry(NodeIndexEntry::spread(hash), same, rehash) {
             Entry::Occupied(entry) => NodeId(entry.get().number),
             Entry::Vacant(_) if nodes.len() >= self.max_nodes => NodeId::CUT_OFF,
             Entry::Vacant(entry) => {
                 let number = nodes.len() as u32;
-                entry.insert(IndexEntry { number, hash });
+                entry.insert(NodeIndexEntry { number, hash });
                 nodes.push(node);
                 NodeId(number)
             }

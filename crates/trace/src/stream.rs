@@ -4,7 +4,7 @@ use crate::container::{checksum, decompress};
 use crate::error::TraceError;
 use crate::modules::Modules;
 use crate::process::ChunkLocation;
-use crate::raw::{Damage, Decoder, FIRST_NODE, Flags, LockWait, RawEvent, RawModule};
+use crate::raw::{AllocationFlags, Damage, Decoder, FIRST_NODE, LockWait, RawEvent, RawModule};
 use crate::stacks::{NodeId, Stacks};
 use std::fs::File;
 use std::mem::size_of;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) struct AllocationKind {
     pub site: NodeId,
     pub size: u64,
-    pub flags: Flags,
+    pub flags: AllocationFlags,
 }
 
 /// The next event of a stream. Its numbers of kinds and nodes are looked up when it is merged.
@@ -57,7 +57,7 @@ enum Announcement {
     Kind {
         node: u32,
         size: u64,
-        flags: Flags,
+        flags: AllocationFlags,
     },
     Forget,
     /// The counts of what is known.
@@ -67,8 +67,8 @@ enum Announcement {
     },
 }
 
-/// The limit on the memory of all streams of a process together, in bytes: their current chunks, their kinds
-/// and the numbers of their nodes.
+/// The limit on the memory of all streams of a process together, in bytes: their current chunks,
+/// their kinds and the numbers of their nodes.
 pub(crate) const MAX_STREAM_MEMORY: usize = 4 << 30;
 
 /// The memory of the streams of a process, and its limit.
@@ -148,8 +148,8 @@ impl<'r> Stream<'r> {
         TraceError::damaged(self.offset, what)
     }
 
-    /// Accounts for the memory of this stream and `more` bytes. Fails if all streams together exceed the
-    /// limit.
+    /// Accounts for the memory of this stream and `more` bytes. Fails if all streams together
+    /// exceed the limit.
     #[cold]
     fn account(&mut self, more: usize) -> Result<(), TraceError> {
         let bytes = self.events.capacity()
@@ -274,8 +274,8 @@ impl<'r> Stream<'r> {
             match self.announcements[index] {
                 Announcement::Node { parent, return_address } => {
                     let parent = self.node(parent)?;
-                    // The call is before the address that it returns to, which may be after the end of the
-                    // module.
+                    // The call is before the address that it returns to, which may be after the end
+                    // of the module.
                     let module = modules.find(return_address.wrapping_sub(1));
                     let node = stacks.add(parent, return_address, module);
                     let too_deep =

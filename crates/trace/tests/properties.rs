@@ -5,13 +5,15 @@ mod common;
 use common::{Stream, container, file};
 use proptest::prelude::*;
 use std::collections::VecDeque;
-use trace_format::container::{Chunk, Writer};
+use trace_format::container::{ChunkEvents, RecordingWriter};
 use trace_format::raw::{
-    CHUNK_CAPACITY, ChunkHeader, Decoder, FileHeader, Flags, HEADER_SIZE, MAGIC, Origin, VERSION,
+    AllocationFlags, AllocationFunction, CHUNK_CAPACITY, Decoder, HEADER_SIZE, MAGIC,
+    RawChunkHeader, RawFileHeader, VERSION,
 };
-use trace_format::{Reader, What};
+use trace_format::{EventAction, RecordingReader};
 
-/// An allocation or a free: ticks since the previous step, the address, and the kind of an allocation.
+/// An allocation or a free: ticks since the previous step, the address, and the kind of an
+/// allocation.
 type Step = (u64, u64, Option<u32>);
 
 fn ticks() -> impl Strategy<Value = u64> {
@@ -31,7 +33,11 @@ fn record(thread: u32, steps: &[Step]) -> Vec<(u64, Vec<u8>)> {
     unsafe {
         stream.encoder(now).thread(now, thread, thread);
         for kind in 0..40 {
-            stream.encoder(now).kind(kind % 2, u64::from(kind), Flags::new(Origin::Malloc));
+            stream.encoder(now).kind(
+                kind % 2,
+                u64::from(kind),
+                AllocationFlags::new(AllocationFunction::Malloc),
+            );
         }
         for &(ticks, address, kind) in steps {
             now += ticks;
@@ -73,14 +79,14 @@ proptest! {
             let (now, address, kind) = queues[next].pop_front().unwrap();
             expected.push(((now - 1_000) * 5, next as u32, address, kind.map(u64::from)));
         }
-        let reader = Reader::from_file(file(&container(&streams))).unwrap();
+        let reader = RecordingReader::from_file(file(&container(&streams))).unwrap();
         let read: Vec<_> = reader
             .events(0)
             .unwrap()
             .map(Result::unwrap)
-            .filter_map(|event| match event.what {
-                What::Alloc { address, size, .. } => Some((event.time_ns, event.thread, address, Some(size))),
-                What::Free { address, .. } => Some((event.time_ns, event.thread, address, None)),
+            .filter_map(|event| match event.action {
+                EventAction::Alloc { address, size, .. } => Some((event.time_ns, event.thread, address, Some(size))),
+                EventAction::Free { address, .. } => Some((event.time_ns, event.thread, address, None)),
                 _ => None,
             })
             .collect();
@@ -91,13 +97,13 @@ proptest! {
     fn garbage_instead_of_events_ends_in_an_error_or_in_events(
         chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..400), 1..4),
     ) {
-        let mut writer = Writer::new(Vec::new()).unwrap();
+        let mut writer = RecordingWriter::new(Vec::new()).unwrap();
         let process = writer.process(&common::header(1)).unwrap();
         for (sequence, events) in (0..).zip(&chunks) {
-            writer.chunk(Chunk { process, stream: 0, sequence, tick: u64::MAX / 2, events }).unwrap();
+            writer.chunk(ChunkEvents { process, stream: 0, sequence, tick: u64::MAX / 2, events }).unwrap();
         }
         let bytes = writer.finish(&Default::default()).unwrap();
-        let reader = Reader::from_file(file(&bytes)).unwrap();
+        let reader = RecordingReader::from_file(file(&bytes)).unwrap();
         let mut events = reader.events(0).unwrap();
         let failed = events.by_ref().filter(Result::is_err).count();
         prop_assert!(failed <= 1);
@@ -112,7 +118,7 @@ proptest! {
         let at = at % bytes.len();
         let end = bytes.len().min(at + garbage.len());
         bytes[at..end].copy_from_slice(&garbage[..end - at]);
-        if let Ok(reader) = Reader::from_file(file(&bytes)) {
+        if let Ok(reader) = RecordingReader::from_file(file(&bytes)) {
             for process in 0..reader.processes().len() {
                 for event in reader.events(process).unwrap() {
                     let _ = event;
@@ -129,11 +135,11 @@ proptest! {
             page[..8].copy_from_slice(&MAGIC);
             page[8..12].copy_from_slice(&VERSION.to_le_bytes());
         }
-        if let Ok(header) = FileHeader::read(&page) {
+        if let Ok(header) = RawFileHeader::read(&page) {
             prop_assert!(header.executable.len() + header.command.len() <= HEADER_SIZE);
         }
         page[1..4].fill(0);
-        if let Ok(Some(header)) = ChunkHeader::read(&page) {
+        if let Ok(Some(header)) = RawChunkHeader::read(&page) {
             prop_assert!(header.full.is_none_or(|length| length as usize <= CHUNK_CAPACITY));
         }
     }

@@ -4,11 +4,11 @@ mod common;
 
 use common::{Stream, container, file};
 use trace_format::container::ProcessHeader;
-use trace_format::raw::{Flags, Lock, LockWait, Origin, RawModule};
-use trace_format::{Event, NodeId, Reader, TraceError, What};
+use trace_format::raw::{AllocationFlags, AllocationFunction, LockKind, LockWait, RawModule};
+use trace_format::{Event, EventAction, NodeId, RecordingReader, TraceError};
 
 fn events(bytes: &[u8]) -> Vec<Event> {
-    let reader = Reader::from_file(file(bytes)).unwrap();
+    let reader = RecordingReader::from_file(file(bytes)).unwrap();
     reader.events(0).unwrap().map(Result::unwrap).collect()
 }
 
@@ -23,7 +23,7 @@ const LIBRARY: RawModule<'_> = RawModule {
 /// One of each event.
 fn one_of_each() -> Vec<u8> {
     let mut stream = Stream::new(1_000);
-    let flags = Flags::new(Origin::Aligned).aligned(4096);
+    let flags = AllocationFlags::new(AllocationFunction::Aligned).aligned(4096);
     // SAFETY: `encoder` makes space for any event.
     unsafe {
         stream.encoder(0).thread(1_000, 0, 77);
@@ -34,15 +34,15 @@ fn one_of_each() -> Vec<u8> {
         stream.encoder(0).allocated(1_010, 0x7f00_dead_bee0, 0);
         stream.encoder(0).usable_size_queried(1_020, 0x7f00_dead_bee0);
         stream.encoder(0).freed_by_realloc(1_030, 0x7f00_dead_bee0);
-        stream.encoder(0).kind(1, u64::MAX, Flags::new(Origin::Realloc));
+        stream.encoder(0).kind(1, u64::MAX, AllocationFlags::new(AllocationFunction::Realloc));
         stream.encoder(0).allocated(1_040, 0x7, 1);
         stream.encoder(0).freed(1_300, 0x7);
-        let wait = LockWait { node: 2, address: 0xabc0, lock: Lock::Write, ticks: 20 };
+        let wait = LockWait { node: 2, address: 0xabc0, lock: LockKind::Write, ticks: 20 };
         stream.encoder(0).waited(1_400, wait);
         stream.encoder(0).module_unloaded(1_500, 0x1000);
         stream.encoder(0).forget();
         stream.encoder(0).node(0, 0x1234);
-        stream.encoder(0).kind(2, 1, Flags::new(Origin::Malloc));
+        stream.encoder(0).kind(2, 1, AllocationFlags::new(AllocationFunction::Malloc));
         stream.encoder(0).allocated(1_600, u64::MAX, 0);
         stream.encoder(0).thread_end(1_700);
     }
@@ -52,62 +52,66 @@ fn one_of_each() -> Vec<u8> {
 #[test]
 fn every_event_is_read_as_it_was_written() {
     let bytes = one_of_each();
-    let reader = Reader::from_file(file(&bytes)).unwrap();
+    let reader = RecordingReader::from_file(file(&bytes)).unwrap();
     assert_eq!(reader.cut_off_at(), None);
     assert!(reader.end().is_some());
     assert_eq!(reader.processes().len(), 1);
     assert_eq!(reader.processes()[0].header, common::header(42));
     let mut events = reader.events(0).unwrap();
-    let all: Vec<(u64, What)> = events
+    let all: Vec<(u64, EventAction)> = events
         .by_ref()
         .map(|event| event.unwrap())
         .inspect(|event| assert_eq!(event.thread, 0))
-        .map(|event| (event.time_ns, event.what))
+        .map(|event| (event.time_ns, event.action))
         .collect();
     let stacks = events.stacks();
-    let [(_, What::ThreadStart { system_id: 77 }), (5, What::ModuleLoaded(library)), ..] = all[..]
+    let [
+        (_, EventAction::ThreadStart { system_id: 77 }),
+        (5, EventAction::ModuleLoaded(library)),
+        ..,
+    ] = all[..]
     else {
         panic!("{all:?}");
     };
     let (outer, inner, again) = (NodeId(2), NodeId(3), NodeId(4));
-    let flags = Flags::new(Origin::Aligned).aligned(4096);
+    let flags = AllocationFlags::new(AllocationFunction::Aligned).aligned(4096);
     let block = 0x7f00_dead_bee0;
     assert_eq!(
         all[2..],
         [
-            (50, What::Alloc { address: block, size: 100, site: inner, flags }),
-            (100, What::Usable { address: block }),
-            (150, What::Free { address: block, by_realloc: true }),
+            (50, EventAction::Alloc { address: block, size: 100, site: inner, flags }),
+            (100, EventAction::Usable { address: block }),
+            (150, EventAction::Free { address: block, by_realloc: true }),
             (
                 200,
-                What::Alloc {
+                EventAction::Alloc {
                     address: 7,
                     size: u64::MAX,
                     site: NodeId::CUT_OFF,
-                    flags: Flags::new(Origin::Realloc)
+                    flags: AllocationFlags::new(AllocationFunction::Realloc)
                 }
             ),
-            (1500, What::Free { address: 7, by_realloc: false }),
+            (1500, EventAction::Free { address: 7, by_realloc: false }),
             (
                 2000,
-                What::LockWait {
+                EventAction::LockWait {
                     address: 0xabc0,
-                    lock: Lock::Write,
+                    lock: LockKind::Write,
                     duration_ns: 100,
                     site: outer
                 }
             ),
-            (2500, What::ModuleUnloaded(library)),
+            (2500, EventAction::ModuleUnloaded(library)),
             (
                 3000,
-                What::Alloc {
+                EventAction::Alloc {
                     address: u64::MAX,
                     size: 1,
                     site: again,
-                    flags: Flags::new(Origin::Malloc)
+                    flags: AllocationFlags::new(AllocationFunction::Malloc)
                 }
             ),
-            (3500, What::ThreadEnd),
+            (3500, EventAction::ThreadEnd),
         ]
     );
     assert_eq!(flags.alignment(), 4096);
@@ -133,7 +137,11 @@ fn the_same_stack_of_two_threads_is_one() {
                     stream.encoder(0).node(0, 0x9999);
                 }
                 stream.encoder(0).node(0, 0x1234);
-                stream.encoder(0).kind(2 + thread, 8, Flags::new(Origin::Malloc));
+                stream.encoder(0).kind(
+                    2 + thread,
+                    8,
+                    AllocationFlags::new(AllocationFunction::Malloc),
+                );
                 stream.encoder(0).allocated(1_001, 0x10 + 0x10 * u64::from(thread), 0);
             }
             stream.finish()
@@ -141,8 +149,8 @@ fn the_same_stack_of_two_threads_is_one() {
         .collect();
     let sites: Vec<NodeId> = events(&container(&streams))
         .iter()
-        .filter_map(|event| match event.what {
-            What::Alloc { site, .. } => Some(site),
+        .filter_map(|event| match event.action {
+            EventAction::Alloc { site, .. } => Some(site),
             _ => None,
         })
         .collect();
@@ -155,7 +163,7 @@ fn a_file_that_is_cut_off_anywhere_is_readable_up_to_the_cut() {
     let mut stream = Stream::new(1_000);
     // SAFETY: `encoder` makes space for any event.
     unsafe {
-        stream.encoder(0).kind(1, 8, Flags::new(Origin::Malloc));
+        stream.encoder(0).kind(1, 8, AllocationFlags::new(AllocationFunction::Malloc));
         for i in 0..200_000_u64 {
             stream.encoder(1_000 + i).allocated(1_000 + i, i * i * 16, 0);
         }
@@ -165,7 +173,7 @@ fn a_file_that_is_cut_off_anywhere_is_readable_up_to_the_cut() {
     assert_eq!(all.len(), 200_000);
     let mut seen = Vec::new();
     for cut in (16..whole.len()).step_by(whole.len() / 37).chain(whole.len() - 40..whole.len()) {
-        let reader = Reader::from_file(file(&whole[..cut])).unwrap();
+        let reader = RecordingReader::from_file(file(&whole[..cut])).unwrap();
         assert!(reader.cut_off_at().is_some_and(|at| at <= cut as u64), "cut at {cut}");
         let Ok(events) = reader.events(0) else { continue };
         let readable: Vec<Event> = events.map(Result::unwrap).collect();
@@ -180,13 +188,14 @@ fn a_program_killed_in_the_middle_of_an_event_leaves_the_complete_ones() {
     let mut stream = Stream::new(1_000);
     // SAFETY: `encoder` makes space for any event.
     unsafe {
-        stream.encoder(0).kind(1, 8, Flags::new(Origin::Malloc));
+        stream.encoder(0).kind(1, 8, AllocationFlags::new(AllocationFunction::Malloc));
         stream.encoder(0).allocated(1_010, 0x1230, 0);
         stream.encoder(0).freed(1_020, 0x1230);
     }
     let mut chunks = stream.finish();
     let events_of = |chunk: &[u8]| events(&container(&[vec![(1_000, chunk.to_vec())]])).len();
-    // The fields of the next event, whose first byte is not stored yet, and zeros to the end of the chunk.
+    // The fields of the next event, whose first byte is not stored yet, and zeros to the end of the
+    // chunk.
     let (_, chunk) = &mut chunks[0];
     assert_eq!(events_of(chunk), 2);
     chunk.extend([0, 0x99, 0x99, 0x99]);
@@ -198,23 +207,23 @@ fn a_program_killed_in_the_middle_of_an_event_leaves_the_complete_ones() {
 #[test]
 fn other_files_are_reported_as_no_recording() {
     for bytes in [&b""[..], b"ALLOTREC", b"\x7fELF and so on and so on and so on"] {
-        let error = Reader::from_file(file(bytes)).unwrap_err();
+        let error = RecordingReader::from_file(file(bytes)).unwrap_err();
         assert!(matches!(error, TraceError::NotARecording), "{error}");
     }
     for version in [1, 9] {
         let mut other = one_of_each();
         other[8] = version;
-        let error = Reader::from_file(file(&other)).unwrap_err();
+        let error = RecordingReader::from_file(file(&other)).unwrap_err();
         assert!(matches!(error, TraceError::Version(v) if v == u32::from(version)), "{error}");
         assert!(error.to_string().contains("record again"), "{error}");
     }
     for not_a_file in ["/", "/dev/null"] {
-        let error = Reader::open(not_a_file).unwrap_err();
+        let error = RecordingReader::open(not_a_file).unwrap_err();
         assert!(matches!(error, TraceError::NotAFile), "{not_a_file}: {error}");
     }
-    let error = Reader::open("/no/such/file").unwrap_err();
+    let error = RecordingReader::open("/no/such/file").unwrap_err();
     assert!(matches!(error, TraceError::Io(_)), "{error}");
-    let error = Reader::from_file(file(&one_of_each())).unwrap().events(1).unwrap_err();
+    let error = RecordingReader::from_file(file(&one_of_each())).unwrap().events(1).unwrap_err();
     assert!(matches!(error, TraceError::NoSuchProcess(1)), "{error}");
 }
 
@@ -225,7 +234,7 @@ fn a_flipped_bit_is_noticed_wherever_it_is() {
     for at in 12..whole.len() {
         let mut bytes = whole.clone();
         bytes[at] ^= 0x10;
-        let read = Reader::from_file(file(&bytes)).and_then(|reader| {
+        let read = RecordingReader::from_file(file(&bytes)).and_then(|reader| {
             let events = reader.events(0)?.collect::<Result<Vec<_>, _>>()?;
             Ok((reader.end().is_some(), events))
         });
@@ -246,13 +255,14 @@ fn chunks_out_of_order_are_noticed() {
     let chunks = stream.finish();
     let twice = container(&[[&chunks[..], &chunks[..]].concat()]);
     assert_eq!(events(&twice).len(), 2);
-    let mut writer = trace_format::container::Writer::new(Vec::new()).unwrap();
+    let mut writer = trace_format::container::RecordingWriter::new(Vec::new()).unwrap();
     let process = writer.process(&common::header(1)).unwrap();
     let (tick, events) = (chunks[0].0, &chunks[0].1[..]);
-    let chunk = trace_format::container::Chunk { process, stream: 0, sequence: 1, tick, events };
+    let chunk =
+        trace_format::container::ChunkEvents { process, stream: 0, sequence: 1, tick, events };
     writer.chunk(chunk).unwrap();
     let bytes = writer.finish(&Default::default()).unwrap();
-    let error = Reader::from_file(file(&bytes)).unwrap_err();
+    let error = RecordingReader::from_file(file(&bytes)).unwrap_err();
     assert!(matches!(error, TraceError::Damaged { .. }), "{error}");
 }
 
@@ -262,7 +272,7 @@ fn a_pipe_is_refused_and_not_waited_for() {
     let pipe = directory.path().join("pipe");
     let status = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
     assert!(status.success());
-    let error = Reader::open(&pipe).unwrap_err();
+    let error = RecordingReader::open(&pipe).unwrap_err();
     assert!(matches!(error, TraceError::NotAFile), "{error}");
 }
 
@@ -288,10 +298,10 @@ fn an_endless_stack_is_damage() {
         for node in 0..100_000_u32 {
             stream.encoder(1_000).node(if node == 0 { 0 } else { node + 1 }, 0x1000);
         }
-        stream.encoder(1_000).kind(2, 8, Flags::new(Origin::Malloc));
+        stream.encoder(1_000).kind(2, 8, AllocationFlags::new(AllocationFunction::Malloc));
         stream.encoder(1_000).allocated(1_000, 0x10, 0);
     }
-    let reader = Reader::from_file(file(&container(&[stream.finish()]))).unwrap();
+    let reader = RecordingReader::from_file(file(&container(&[stream.finish()]))).unwrap();
     let error = reader.events(0).unwrap().find_map(Result::err).unwrap();
     assert!(error.to_string().contains("deeper"), "{error}");
 }
@@ -303,7 +313,7 @@ fn times_beyond_the_limit_do_not_wrap_around() {
     unsafe {
         for tick in [1_001, 1 << 50, 1 << 62, u64::MAX - 1, u64::MAX] {
             stream.encoder(0).freed(tick, 0x10);
-            let wait = LockWait { node: 0, address: 5, lock: Lock::Read, ticks: u64::MAX };
+            let wait = LockWait { node: 0, address: 5, lock: LockKind::Read, ticks: u64::MAX };
             stream.encoder(0).waited(tick, wait);
         }
     }
@@ -321,7 +331,7 @@ fn events_with_any_byte_changed_are_other_events_or_an_error() {
         stream.encoder(0).module(1_001, &LIBRARY);
         for i in 0..20_u32 {
             stream.encoder(0).node(i % 3, 0x1234 + u64::from(i) * 0x111);
-            stream.encoder(0).kind(2, 1 << i, Flags::new(Origin::Calloc));
+            stream.encoder(0).kind(2, 1 << i, AllocationFlags::new(AllocationFunction::Calloc));
             stream.encoder(0).allocated(1_010 + u64::from(i) * 300, u64::from(i) * 16, i);
             stream.encoder(0).freed(1_020 + u64::from(i) * 300, u64::from(i) * 16);
         }
@@ -334,7 +344,8 @@ fn events_with_any_byte_changed_are_other_events_or_an_error() {
         for other in [0, 1, 9, 0x7f, 0x80, 0xc3, 0xff, !chunk[at], chunk[at] ^ 4] {
             let mut bytes = chunk.clone();
             bytes[at] = other;
-            let reader = Reader::from_file(file(&container(&[vec![(1_000, bytes)]]))).unwrap();
+            let reader =
+                RecordingReader::from_file(file(&container(&[vec![(1_000, bytes)]]))).unwrap();
             let mut events = reader.events(0).unwrap();
             let failed = events.by_ref().any(|event| event.is_err());
             assert!(events.next().is_none(), "events follow an error");
@@ -347,12 +358,12 @@ fn events_with_any_byte_changed_are_other_events_or_an_error() {
 #[test]
 fn a_number_too_large_for_sums_is_damage() {
     let written = |ns_of_tick| {
-        let mut writer = trace_format::container::Writer::new(Vec::new()).unwrap();
+        let mut writer = trace_format::container::RecordingWriter::new(Vec::new()).unwrap();
         let header = ProcessHeader { ns_of_tick, ..common::header(1) };
         writer.process(&header).unwrap();
         writer.finish(&Default::default()).unwrap()
     };
-    assert!(Reader::from_file(file(&written(1 << 56))).is_ok());
-    let error = Reader::from_file(file(&written(u64::MAX))).unwrap_err();
+    assert!(RecordingReader::from_file(file(&written(1 << 56))).is_ok());
+    let error = RecordingReader::from_file(file(&written(u64::MAX))).unwrap_err();
     assert!(error.to_string().contains("counted"), "{error}");
 }

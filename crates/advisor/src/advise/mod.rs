@@ -25,7 +25,7 @@ mod terminal_text;
 #[cfg(test)]
 mod tests;
 
-use crate::analyse::findings::{Category, Findings, Note};
+use crate::analyse::findings::{Findings, Note, ObjectCategory};
 use crate::analyse::{self, Analysis};
 use crate::record::{self, Obstacle};
 use crate::replay;
@@ -40,7 +40,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use summary::SummaryFacts;
-use trace_format::Reader;
+use trace_format::RecordingReader;
 
 /// The arguments of `allot advise`.
 #[derive(Debug, Args)]
@@ -118,7 +118,7 @@ struct AdviceJson<'f> {
     others: &'f OtherProcesses,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
     let target = ReportTarget::from_arguments(arguments)?;
     let recording = match &arguments.recording {
@@ -148,9 +148,7 @@ pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
             report: report.as_ref().and_then(|report| report.as_deref().ok()),
             others: &others,
         };
-        let text =
-            serde_json::to_string(&whole).map_err(|error| Failure::Failed(error.to_string()))?;
-        return print::line(text);
+        return print::json(&whole);
     }
     let facts = SummaryFacts { report, recording: kept, others };
     let text = summary::summary(findings, &facts);
@@ -174,7 +172,7 @@ fn analyse_and_replay(
         ..analyse::AnalyseOptions::default()
     };
     let mut analysis = analyse::analyse(&recording.path, &options)?;
-    let mut others = Reader::open(&recording.path)
+    let mut others = RecordingReader::open(&recording.path)
         .map(|reader| OtherProcesses::of(&reader, analysis.process))
         .map_err(|error| Failure::Failed(format!("{}: {error}", recording.path.display())))?;
     others.went_on = recording.went_on;
@@ -217,7 +215,7 @@ fn unrecorded_part(analysis: &Analysis, recording: &Recording) -> Option<String>
 
 /// Whether the analysis advises anything that the replay has to confirm.
 fn is_advised(findings: &Findings) -> bool {
-    findings.groups.iter().any(|group| group.verdict.category != Category::LeaveIt)
+    findings.groups.iter().any(|group| group.verdict.category != ObjectCategory::LeaveIt)
 }
 
 /// Adds a warning: the replay failed, so all gains stay estimates.

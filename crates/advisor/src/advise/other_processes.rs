@@ -1,7 +1,7 @@
 //! The processes of a recording: the one that the advice is on, the others, and those that still
 //! ran when the program had ended.
 
-use trace_format::Reader;
+use trace_format::RecordingReader;
 
 /// The most other processes that are named.
 const MOST_NAMED: usize = 4;
@@ -35,7 +35,7 @@ pub struct OtherProcess {
 
 impl OtherProcesses {
     /// The processes besides `chosen`.
-    pub fn of(reader: &Reader, chosen: usize) -> Self {
+    pub fn of(reader: &RecordingReader, chosen: usize) -> Self {
         let all: u64 = reader.processes().iter().map(trace_format::Process::raw_bytes).sum();
         let other = |(number, process): (usize, &trace_format::Process)| OtherProcess {
             number,

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// What to do if there is no space for a temporary recording.
+const ANOTHER_PLACE: &str = "choose another place with TMPDIR or -o FILE";
 /// How long the program's child processes may take to end after it.
 const TIME_TO_END: Duration = Duration::from_millis(100);
 
@@ -76,7 +78,12 @@ impl Recording {
         ));
         // Processes that outlive the program become our children, so that they are noticed.
         let _ = prctl::set_child_subreaper(true);
-        let recorded = |path: &Path| record::record(path, &program, &arguments.program, output);
+        let remedy = match &arguments.output {
+            Some(_) => "choose another file with -o",
+            None => ANOTHER_PLACE,
+        };
+        let recorded =
+            |path: &Path| record::record(path, &program, &arguments.program, output, remedy);
         let (path, kept, file, (ended, totals, _)) = match &arguments.output {
             Some(kept) => (kept.clone(), Some(kept.clone()), None, recorded(kept)?),
             None => {
@@ -155,8 +162,9 @@ fn temporary() -> Result<tempfile::TempDir, Failure> {
     tempfile::Builder::new().prefix("allot-").tempdir().map_err(|error| {
         let place = std::env::temp_dir();
         Failure::Failed(format!(
-            "can't make a directory for the recording in {}: {error}; choose another place with TMPDIR or -o FILE",
-            place.display()
+            "can't make a directory for the recording in {}: {}; {ANOTHER_PLACE}",
+            place.display(),
+            error.kind()
         ))
     })
 }

@@ -49,7 +49,9 @@ fn check_writable(path: &Path) -> std::io::Result<()> {
         return OpenOptions::new().append(true).open(path).map(|_| ());
     }
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    tempfile::tempfile_in(directory.unwrap_or(Path::new("."))).map(|_| ())
+    let unnamed = tempfile::tempfile_in(directory.unwrap_or(Path::new(".")));
+    // The error would name the temporary file.
+    unnamed.map(drop).map_err(|error| error.kind().into())
 }
 
 /// The report's name: `allot-jq.html` for `jq`.

@@ -3,9 +3,9 @@
 use super::other_processes::{OtherProcess, OtherProcesses};
 use super::summary::{LINES, SummaryFacts, summary};
 use crate::analyse::findings::{
-    Allocator, Behaviour, BetterMalloc, Category, Change, Findings, Flame, Frame, Gain, Group,
-    LockSite, Note, Outcome, Program, Replay, ReplayRow, Site, System, SystemAdvice, Together,
-    VERSION, Verdict,
+    AdvisedAllocator, Behaviour, BetterMalloc, CodeChange, CombinedPlan, Findings, FlameNode, Gain,
+    LockSite, Note, ObjectCategory, RecordedProgram, ReplayFindings, ReplayOutcome, ReplayRow,
+    Site, SiteGroup, StackFrame, SystemCallAdvice, SystemFindings, VERSION, Verdict,
 };
 
 fn plain(findings: &Findings, facts: &SummaryFacts) -> String {
@@ -18,10 +18,10 @@ fn text_of(findings: &Findings) -> String {
     plain(findings, &SummaryFacts::default()).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn findings(groups: Vec<Group>) -> Findings {
+fn findings(groups: Vec<SiteGroup>) -> Findings {
     Findings {
         version: VERSION,
-        program: Program {
+        program: RecordedProgram {
             command: vec!["/usr/bin/server".to_owned(), "--once".to_owned()],
             exit: Some("0".to_owned()),
             cpu_ns: Some(2_000_000_000),
@@ -33,7 +33,7 @@ fn findings(groups: Vec<Group>) -> Findings {
             bytes: 300 << 20,
             peak_live_bytes: 20 << 20,
             allocator_share: Some(0.21),
-            ..Program::default()
+            ..RecordedProgram::default()
         },
         timeline: Vec::new(),
         sites: vec![Site {
@@ -45,17 +45,17 @@ fn findings(groups: Vec<Group>) -> Findings {
             behaviour: Behaviour::default(),
         }],
         groups,
-        flame: Flame::default(),
+        flame: FlameNode::default(),
         overlaps: None,
         locks: Vec::new(),
-        system: System::default(),
-        replay: Some(Replay { rounds: 9, noise: 0.01, ..Replay::default() }),
+        system: SystemFindings::default(),
+        replay: Some(ReplayFindings { rounds: 9, noise: 0.01, ..ReplayFindings::default() }),
         notes: Vec::new(),
     }
 }
 
-fn frame(function: &str, file: &str) -> Frame {
-    Frame {
+fn frame(function: &str, file: &str) -> StackFrame {
+    StackFrame {
         function: function.to_owned(),
         file: Some(file.to_owned()),
         line: Some(7),
@@ -81,8 +81,14 @@ fn row(name: &str, groups: Vec<u32>, mib: u64) -> ReplayRow {
     }
 }
 
-fn group(id: u32, title: &str, category: Category, allocator: Allocator, gain: f64) -> Group {
-    Group {
+fn group(
+    id: u32,
+    title: &str,
+    category: ObjectCategory,
+    allocator: AdvisedAllocator,
+    gain: f64,
+) -> SiteGroup {
+    SiteGroup {
         id,
         title: title.to_owned(),
         sites: vec![0],
@@ -99,7 +105,7 @@ fn group(id: u32, title: &str, category: Category, allocator: Allocator, gain: f
                 measured: true,
                 ceiling_measured: true,
             }),
-            change: Change {
+            change: CodeChange {
                 rust: "// here\nlet mut arena = allotment::Arena::new();".to_owned(),
                 c: "/* here */\nallot_arena *arena = allot_arena_create(NULL);".to_owned(),
             },
@@ -109,8 +115,8 @@ fn group(id: u32, title: &str, category: Category, allocator: Allocator, gain: f
     }
 }
 
-fn replayed(mut group: Group, confirmed: bool, reason: &str) -> Group {
-    group.verdict.replayed = Some(Outcome {
+fn replayed(mut group: SiteGroup, confirmed: bool, reason: &str) -> SiteGroup {
+    group.verdict.replayed = Some(ReplayOutcome {
         confirmed,
         reason: reason.to_owned(),
         time_ratio: Some(0.44),
@@ -119,8 +125,8 @@ fn replayed(mut group: Group, confirmed: bool, reason: &str) -> Group {
     group
 }
 
-fn arena(id: u32, title: &str, gain: f64) -> Group {
-    let group = group(id, title, Category::Transient, Allocator::Arena, gain);
+fn arena(id: u32, title: &str, gain: f64) -> SiteGroup {
+    let group = group(id, title, ObjectCategory::Transient, AdvisedAllocator::Arena, gain);
     replayed(group, true, "confirmed: in the replay it takes 0.44 × glibc's time")
 }
 
@@ -148,7 +154,7 @@ fn code_is_in_the_language_of_the_place() {
 
 #[test]
 fn what_was_not_confirmed_is_no_advice_but_is_told_with_its_figures() {
-    let list = group(0, "rows", Category::Transient, Allocator::FreeList, 0.0);
+    let list = group(0, "rows", ObjectCategory::Transient, AdvisedAllocator::FreeList, 0.0);
     let why = "not confirmed, it is slower: in the replay it takes 1.21 × glibc's time";
     let text = text_of(&findings(vec![replayed(list, false, why)]));
     assert!(text.contains("No allocator would help: what looked promising was replayed"), "{text}");
@@ -159,7 +165,8 @@ fn what_was_not_confirmed_is_no_advice_but_is_told_with_its_figures() {
 
 #[test]
 fn what_was_not_replayed_is_called_an_estimate() {
-    let mut findings = findings(vec![group(0, "rows", Category::Transient, Allocator::Pool, 0.1)]);
+    let mut findings =
+        findings(vec![group(0, "rows", ObjectCategory::Transient, AdvisedAllocator::Pool, 0.1)]);
     findings.replay = None;
     let text = text_of(&findings);
     assert!(text.contains("Not tested: the advice below is an estimate"), "{text}");
@@ -168,7 +175,8 @@ fn what_was_not_replayed_is_called_an_estimate() {
 
 #[test]
 fn a_sealed_object_stays_a_candidate_whatever_the_replay_says() {
-    let mut sealed = group(0, "load_config", Category::ReadOnlyShared, Allocator::Sealed, 0.0);
+    let mut sealed =
+        group(0, "load_config", ObjectCategory::ReadOnlyShared, AdvisedAllocator::Sealed, 0.0);
     sealed.verdict.candidate = true;
     let text = text_of(&findings(vec![replayed(sealed, true, "it costs no more than malloc")]));
     assert!(text.contains("One candidate for sealing (read-only memory): check that"), "{text}");
@@ -176,7 +184,8 @@ fn a_sealed_object_stays_a_candidate_whatever_the_replay_says() {
     assert!(text.contains("sealed?") && text.contains("no extra cost"), "{text}");
     assert!(!text.contains("(replay-confirmed)"), "{text}");
     let sealed = |id| {
-        let mut sealed = group(id, "load", Category::ReadOnlyShared, Allocator::Sealed, 0.0);
+        let mut sealed =
+            group(id, "load", ObjectCategory::ReadOnlyShared, AdvisedAllocator::Sealed, 0.0);
         sealed.verdict.candidate = true;
         replayed(sealed, true, "it costs no more than malloc")
     };
@@ -187,7 +196,7 @@ fn a_sealed_object_stays_a_candidate_whatever_the_replay_says() {
 #[test]
 fn a_malloc_that_gives_as_much_comes_before_a_change_of_the_code() {
     let mut pool = arena(0, "rows", 0.1);
-    pool.verdict.category = Category::BetterMalloc;
+    pool.verdict.category = ObjectCategory::BetterMalloc;
     let mut findings = findings(vec![pool]);
     findings.replay.as_mut().unwrap().better_malloc = Some(BetterMalloc {
         name: "mimalloc".to_owned(),
@@ -208,7 +217,8 @@ fn a_malloc_that_gives_as_much_comes_before_a_change_of_the_code() {
 
 #[test]
 fn where_nothing_is_worth_a_change_it_says_so_in_one_line() {
-    let mut findings = findings(vec![group(0, "all", Category::LeaveIt, Allocator::None, 0.001)]);
+    let mut findings =
+        findings(vec![group(0, "all", ObjectCategory::LeaveIt, AdvisedAllocator::None, 0.001)]);
     findings.program.allocator_share = Some(0.008);
     let text = text_of(&findings);
     assert!(
@@ -266,7 +276,7 @@ fn everything_at_once_fits_on_one_screen_and_what_matters_is_there() {
     let mut findings = findings((0..40).map(wide).collect());
     findings.program.command =
         vec!["server".to_owned(), "create table\n\x1b[2Jt(a);\n".repeat(300)];
-    let together = Together { gain: Some(0.31), ..Together::default() };
+    let together = CombinedPlan { gain: Some(0.31), ..CombinedPlan::default() };
     let replay = findings.replay.as_mut().unwrap();
     replay.together = Some(together);
     replay.rows =
@@ -277,7 +287,7 @@ fn everything_at_once_fits_on_one_screen_and_what_matters_is_there() {
         time_ratio: Some(0.5),
         ..BetterMalloc::default()
     });
-    let advice = |title: &str| SystemAdvice {
+    let advice = |title: &str| SystemCallAdvice {
         kind: "reads".to_owned(),
         title: title.to_owned(),
         advice: "408,889 reads of 1 byte each took 0.2 s; one of 64 KiB takes the place of 65,536"
@@ -369,7 +379,7 @@ fn a_program_that_went_on_in_the_background_is_told_with_what_to_do() {
 fn advice_on_system_calls_and_locks_is_told_in_whole_sentences() {
     let mut findings = findings(Vec::new());
     let facts = "408,889 reads of 1 byte on average, at least 120 ns each.";
-    findings.system.advice = vec![SystemAdvice {
+    findings.system.advice = vec![SystemCallAdvice {
         kind: "reads".to_owned(),
         title: "buffer the reads".to_owned(),
         advice: format!(

@@ -1,9 +1,11 @@
 //! Runs the passes one after the other, and makes findings of their results.
 
 use super::block_statistics::share;
-use super::cost_model::{self, CallTimes, RunContext};
+use super::cost_model::{self, MeanCallTimes, RunContext};
 use super::event_pass::{self, STEPS, pass};
-use super::findings::{Category, Findings, Frame, Group, Note, Program, Site, VERSION};
+use super::findings::{
+    Findings, Note, ObjectCategory, RecordedProgram, Site, SiteGroup, StackFrame, VERSION,
+};
 use super::group_pass::{GroupPass, GroupPassInput, StackClass};
 use super::groups::{self, FinishedGroup, FinishedSite, GroupName, GroupingInput, MeasuredBlocks};
 use super::kept_events::MOST_KEPT;
@@ -11,12 +13,14 @@ use super::possible_groups::{self, PossibleGroup};
 use super::sites::{SiteDraft, SiteFinder};
 use super::stack_pass::{StackPass, StackPassResult, StackStatistics};
 use super::symbols::{self, Symbols, short};
-use super::{AnalyseOptions, Analysis, NO_SITE, flame, formatting, locks, system_calls, wrappers};
+use super::{
+    AnalyseOptions, Analysis, NO_SITE, flame, formatting, lock_waits, system_calls, wrappers,
+};
 use crate::record::why_unseen;
 use bench::console::progress::Progress;
 use hashbrown::HashMap;
-use trace_format::container::{Costs, Outcome};
-use trace_format::{NodeId, Reader, Stacks, TraceError};
+use trace_format::container::{AllocatorCosts, ProgramExit};
+use trace_format::{NodeId, RecordingReader, Stacks, TraceError};
 
 /// Assumed bytes of an event before compression, for the progress bar.
 const EVENT_BYTES: u64 = 4;
@@ -30,7 +34,7 @@ const START: [&str; 4] =
 
 /// Analyses a process.
 pub fn assemble(
-    reader: &Reader,
+    reader: &RecordingReader,
     process: usize,
     options: &AnalyseOptions,
 ) -> Result<Analysis, TraceError> {
@@ -111,7 +115,7 @@ pub fn assemble(
         })
         .map(|measured| cost_model::glibc(&measured.behaviour()))
         .sum();
-    let measured = CallTimes::new(costs_of(reader, process)).allocator_ns(&end.totals);
+    let measured = MeanCallTimes::new(costs_of(reader, process)).allocator_ns(&end.totals);
     let cost = measured.unwrap_or(expected);
     run_context.pace = if expected > 0.0 { cost / expected } else { 1.0 };
     run_context.allocator_share = run_context.cpu_ns.map(|cpu| (cost / cpu).min(1.0));
@@ -143,7 +147,7 @@ pub fn assemble(
     }
     let name = program.command.first().map_or("program", |name| name);
     let flame = flame::flame(&stacks, &all, &mut symbols, name.rsplit('/').next().unwrap_or(name));
-    let locks = locks::locks(&stacks, &mut symbols, &end);
+    let locks = lock_waits::lock_sites(&stacks, &mut symbols, &end);
     let system = system_calls::system(reader, &program);
     let notes = notes(reader, process, &program, &end, &stacks, &all, &symbols);
     let findings = Findings {
@@ -284,14 +288,15 @@ impl TitleFinder<'_, '_> {
     }
 
     /// A site's title and its frames.
-    fn site(&mut self, draft: usize) -> (String, Vec<Frame>) {
+    fn site(&mut self, draft: usize) -> (String, Vec<StackFrame>) {
         let draft = &self.drafts[draft];
-        let mut frames: Vec<Frame> = Vec::new();
+        let mut frames: Vec<StackFrame> = Vec::new();
         for (index, &node) in draft.path.iter().enumerate() {
             let at = self.symbols.at(self.stacks, node);
             let wrapper = index < draft.wrappers;
             frames.extend(
-                at.iter().map(|frame| Frame { wrapper: frame.wrapper || wrapper, ..frame.clone() }),
+                at.iter()
+                    .map(|frame| StackFrame { wrapper: frame.wrapper || wrapper, ..frame.clone() }),
             );
         }
         if frames.is_empty() {
@@ -318,8 +323,8 @@ fn named(
     titles: &mut TitleFinder<'_, '_>,
     done: &[FinishedSite],
     groups: Vec<FinishedGroup>,
-) -> (Vec<Site>, Vec<Group>) {
-    let advice = |group: &FinishedGroup| group.verdict.category != Category::LeaveIt;
+) -> (Vec<Site>, Vec<SiteGroup>) {
+    let advice = |group: &FinishedGroup| group.verdict.category != ObjectCategory::LeaveIt;
     let gain = |group: &FinishedGroup| group.verdict.gain.map_or(0.0, |gain| gain.share);
     let mut order: Vec<usize> = (0..groups.len()).collect();
     order.sort_by(|&a, &b| {
@@ -345,10 +350,10 @@ fn named(
             behaviour: site.measured.behaviour(),
         });
     }
-    let mut groups: Vec<Group> = groups
+    let mut groups: Vec<SiteGroup> = groups
         .into_iter()
         .enumerate()
-        .map(|(old, group)| Group {
+        .map(|(old, group)| SiteGroup {
             id: number[old],
             title: titles.of(&group.name),
             sites: std::mem::take(&mut sites_of[old]),
@@ -361,14 +366,14 @@ fn named(
 }
 
 /// What calls took in a process, if the recorder measured enough of them.
-fn costs_of(reader: &Reader, process: usize) -> Option<&Costs> {
+fn costs_of(reader: &RecordingReader, process: usize) -> Option<&AllocatorCosts> {
     reader.processes()[process].end.as_ref()?.costs.as_ref()
 }
 
-fn program(reader: &Reader, number: usize, end: &StackPassResult) -> Program {
+fn program(reader: &RecordingReader, number: usize, end: &StackPassResult) -> RecordedProgram {
     let process = &reader.processes()[number];
     let totals = &end.totals;
-    let costs = CallTimes::new(costs_of(reader, number));
+    let costs = MeanCallTimes::new(costs_of(reader, number));
     let usage = reader.end().map(|end| &end.usage);
     let measured = usage.map(|usage| usage.user_ns + usage.system_ns).filter(|&ns| ns > 0);
     // The kernel's figures are of all processes together.
@@ -377,14 +382,14 @@ fn program(reader: &Reader, number: usize, end: &StackPassResult) -> Program {
     let cpu_ns = measured.map(|ns| (ns as f64 * part) as u64);
     let exit = reader.end().filter(|_| number == 0).and_then(|end| end.outcome);
     let wall = usage.filter(|_| number == 0).map_or(0, |usage| usage.wall_ns);
-    Program {
+    RecordedProgram {
         command: process.header.command.clone(),
         executable: process.header.executable.clone(),
         process: number as u32,
         processes: reader.processes().len() as u32,
         exit: exit.map(|outcome| match outcome {
-            Outcome::Code(code) => code.to_string(),
-            Outcome::Signal(signal) => format!("signal {signal}"),
+            ProgramExit::Code(code) => code.to_string(),
+            ProgramExit::Signal(signal) => format!("signal {signal}"),
         }),
         cpu_ns,
         bare_cpu_ns: cpu_ns.map(|ns| {
@@ -418,9 +423,9 @@ fn program(reader: &Reader, number: usize, end: &StackPassResult) -> Program {
 }
 
 fn notes(
-    reader: &Reader,
+    reader: &RecordingReader,
     number: usize,
-    program: &Program,
+    program: &RecordedProgram,
     end: &StackPassResult,
     stacks: &Stacks,
     all: &[StackStatistics],

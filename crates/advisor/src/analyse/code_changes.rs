@@ -1,12 +1,12 @@
 //! The lines of code that a verdict shows.
 
-use super::findings::{Allocator, Behaviour, Change};
+use super::findings::{AdvisedAllocator, Behaviour, CodeChange};
 
 /// The lines for an allocator, in the function that the group is named after.
-pub fn change(allocator: Allocator, function: &str, b: &Behaviour) -> Change {
+pub fn change(allocator: AdvisedAllocator, function: &str, b: &Behaviour) -> CodeChange {
     let size = b.dominant_size;
     let (rust, c) = match allocator {
-        Allocator::Arena if b.returns_to_zero == 0 => (
+        AdvisedAllocator::Arena if b.returns_to_zero == 0 => (
             "let arena = allotment::Arena::new(); // one for the whole run\n\
              let node = arena.alloc(Node::default()); // instead of Box::new"
                 .to_owned(),
@@ -14,7 +14,7 @@ pub fn change(allocator: Allocator, function: &str, b: &Behaviour) -> Change {
              node = allot_arena_alloc(arena, sizeof *node); /* instead of malloc; no free */"
                 .to_owned(),
         ),
-        Allocator::Arena => (
+        AdvisedAllocator::Arena => (
             "let mut arena = allotment::Arena::new();\n\
              let node = arena.alloc(Node::default()); // instead of Box::new\n\
              arena.reset(); // frees all; instead of dropping them one by one"
@@ -24,7 +24,7 @@ pub fn change(allocator: Allocator, function: &str, b: &Behaviour) -> Change {
              allot_arena_reset(arena); /* frees all; instead of freeing them one by one */"
                 .to_owned(),
         ),
-        Allocator::Reap => (
+        AdvisedAllocator::Reap => (
             "let mut reap = allotment::Reap::new();\n\
              let block = reap.alloc_layout(layout); // instead of the global allocator\n\
              // SAFETY: `block` came from `alloc_layout` with this layout, and is not used again.\n\
@@ -37,7 +37,7 @@ pub fn change(allocator: Allocator, function: &str, b: &Behaviour) -> Change {
              allot_reap_reset(reap); /* frees the rest */"
                 .to_owned(),
         ),
-        Allocator::FreeList => (
+        AdvisedAllocator::FreeList => (
             format!(
                 "let list = allotment::FreeList::<Node>::new(); // a Node has {size} bytes\n\
                  let node = list.alloc(Node::default()); // instead of Box::new"
@@ -48,7 +48,7 @@ pub fn change(allocator: Allocator, function: &str, b: &Behaviour) -> Change {
                  allot_free_list_free(list, node); /* instead of free */"
             ),
         ),
-        Allocator::Pool => (
+        AdvisedAllocator::Pool => (
             "#[global_allocator]\n\
              static GLOBAL: allotment::PoolGlobalAlloc<std::alloc::System> = allotment::PoolGlobalAlloc::new(std::alloc::System);\n\
              let pool = allotment::LocalPool::new(); // one for each thread\n\
@@ -59,7 +59,7 @@ pub fn change(allocator: Allocator, function: &str, b: &Behaviour) -> Change {
              allot_pool_free(pool, block, size, align); /* instead of free */"
                 .to_owned(),
         ),
-        Allocator::Slab => (
+        AdvisedAllocator::Slab => (
             format!(
                 "let slab = allotment::Slab::<Message>::new(); // a Message has {size} bytes\n\
                  let message = slab.alloc(Message::default()); // instead of Box::new; any thread may drop it"
@@ -70,7 +70,7 @@ pub fn change(allocator: Allocator, function: &str, b: &Behaviour) -> Change {
                  allot_slab_free(slab, message); /* instead of free, on any thread */"
             ),
         ),
-        Allocator::Sealed => (
+        AdvisedAllocator::Sealed => (
             "let config = allotment::Sealed::<Config>::new(|sealer| build(sealer));\n\
              let port = config.port; // no lock; memory is read-only"
                 .to_owned(),
@@ -79,15 +79,15 @@ pub fn change(allocator: Allocator, function: &str, b: &Behaviour) -> Change {
              const struct config *config = allot_sealed_get(sealed); /* no lock; memory is read-only */"
                 .to_owned(),
         ),
-        Allocator::None => return Change::default(),
+        AdvisedAllocator::None => return CodeChange::default(),
     };
     let (rust, c) = (format!("// {function}\n{rust}"), format!("/* {function} */\n{c}"));
-    Change { rust, c }
+    CodeChange { rust, c }
 }
 
 /// The change for the verdict "a better malloc".
-pub fn better_malloc() -> Change {
-    Change {
+pub fn better_malloc() -> CodeChange {
+    CodeChange {
         rust: "#[global_allocator]\nstatic GLOBAL: mimalloc::MiMalloc = mimalloc::MiMalloc;".to_owned(),
         c: "LD_PRELOAD=libmimalloc.so.2 program\n/* or link with -lmimalloc; the same for jemalloc and snmalloc */".to_owned(),
     }

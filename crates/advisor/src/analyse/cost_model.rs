@@ -6,9 +6,9 @@
 //! slow for all allocators. In recordings without measured costs, the constants stand for all of
 //! it. The replay replaces both by its own figures.
 
-use super::findings::{Allocator, Behaviour, Gain};
+use super::findings::{AdvisedAllocator, Behaviour, Gain};
 use super::stack_pass::ProcessTotals;
-use trace_format::container::{Cost, Costs};
+use trace_format::container::{AllocatorCosts, SampledCost};
 
 /// The C library's malloc: from its cache of small blocks; with many live blocks, so that it
 /// touches cold memory; freed by another thread; beyond the cached sizes; and mapped from the
@@ -68,7 +68,7 @@ impl RunContext {
 
 /// The mean times of calls in a run; `None` if too few of them were measured.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct CallTimes {
+pub struct MeanCallTimes {
     /// The program's own allocator, for one call.
     pub allocation_ns: Option<f64>,
     pub free_ns: Option<f64>,
@@ -77,10 +77,10 @@ pub struct CallTimes {
     pub recorder_ns: Option<f64>,
 }
 
-impl CallTimes {
-    pub fn new(costs: Option<&Costs>) -> Self {
+impl MeanCallTimes {
+    pub fn new(costs: Option<&AllocatorCosts>) -> Self {
         let Some(costs) = costs else { return Self::default() };
-        let mean = |cost: &Cost| cost.mean_ns().filter(|_| cost.samples >= LEAST_SAMPLES);
+        let mean = |cost: &SampledCost| cost.mean_ns().filter(|_| cost.samples >= LEAST_SAMPLES);
         Self {
             allocation_ns: mean(&costs.allocations),
             free_ns: mean(&costs.frees),
@@ -131,19 +131,21 @@ fn pairs(b: &Behaviour) -> f64 {
     b.count as f64 - b.never_freed as f64 * (1.0 - ALLOCATING)
 }
 
-fn own_allocator(b: &Behaviour, allocator: Allocator) -> f64 {
+fn own_allocator(b: &Behaviour, allocator: AdvisedAllocator) -> f64 {
     match allocator {
-        Allocator::Arena | Allocator::Sealed => b.count as f64 * ARENA,
-        Allocator::FreeList => pairs(b) * FREE_LIST,
-        Allocator::Pool | Allocator::Reap => pairs(b) * POOL,
-        Allocator::Slab => pairs(b) * (SLAB + (1.0 - b.same_thread_share) * (SLAB_REMOTE - SLAB)),
+        AdvisedAllocator::Arena | AdvisedAllocator::Sealed => b.count as f64 * ARENA,
+        AdvisedAllocator::FreeList => pairs(b) * FREE_LIST,
+        AdvisedAllocator::Pool | AdvisedAllocator::Reap => pairs(b) * POOL,
+        AdvisedAllocator::Slab => {
+            pairs(b) * (SLAB + (1.0 - b.same_thread_share) * (SLAB_REMOTE - SLAB))
+        }
         // What the best other mallocs usually take.
-        Allocator::None => glibc(b) * 0.5,
+        AdvisedAllocator::None => glibc(b) * 0.5,
     }
 }
 
 /// What an allocator may save.
-pub fn gain(b: &Behaviour, allocator: Allocator, run_context: &RunContext) -> Option<Gain> {
+pub fn gain(b: &Behaviour, allocator: AdvisedAllocator, run_context: &RunContext) -> Option<Gain> {
     let cpu = run_context.cpu_ns.filter(|&cpu| cpu > 0.0)?;
     let before = glibc(b);
     // Estimates may sum to more than there is.
@@ -167,20 +169,20 @@ mod tests {
         }
     }
 
-    fn cost(samples: u64, mean: f64) -> Cost {
-        Cost { samples, ns: samples as f64 * mean }
+    fn cost(samples: u64, mean: f64) -> SampledCost {
+        SampledCost { samples, ns: samples as f64 * mean }
     }
 
     #[test]
     fn what_was_measured_counts_for_each_kind_of_call() {
-        let costs = Costs {
+        let costs = AllocatorCosts {
             allocations: cost(4_000, 20.0),
             frees: cost(4_000, 5.0),
             reallocations: cost(400, 100.0),
             recorder: cost(8_400, 40.0),
-            ..Costs::default()
+            ..AllocatorCosts::default()
         };
-        let measured = CallTimes::new(Some(&costs));
+        let measured = MeanCallTimes::new(Some(&costs));
         // 900,000 allocations, 800,000 frees and 100,000 moves, each of which is two events.
         assert_eq!(measured.allocator_ns(&totals()), Some(18e6 + 4e6 + 10e6));
         assert_eq!(measured.without_recorder(100_000_000, &totals()), 100_000_000 - 72_000_000);
@@ -189,19 +191,23 @@ mod tests {
 
     #[test]
     fn where_little_was_measured_the_constants_stand() {
-        let few = Costs { allocations: cost(10, 20.0), frees: cost(10, 5.0), ..Costs::default() };
+        let few = AllocatorCosts {
+            allocations: cost(10, 20.0),
+            frees: cost(10, 5.0),
+            ..AllocatorCosts::default()
+        };
         for costs in [None, Some(&few)] {
-            let measured = CallTimes::new(costs);
+            let measured = MeanCallTimes::new(costs);
             assert_eq!(measured.allocator_ns(&totals()), None);
             let recorder = (1_900_000.0 * RECORDING) as u64;
             assert_eq!(measured.without_recorder(1 << 30, &totals()), (1 << 30) - recorder);
         }
         // A program that frees nothing has no free to measure.
-        let costs = Costs { allocations: cost(1_000, 20.0), ..Costs::default() };
+        let costs = AllocatorCosts { allocations: cost(1_000, 20.0), ..AllocatorCosts::default() };
         let keeps =
             ProcessTotals { allocations: 1_000_000, frees: 0, reallocations: 0, ..totals() };
-        assert_eq!(CallTimes::new(Some(&costs)).allocator_ns(&keeps), Some(20e6));
-        assert_eq!(CallTimes::new(Some(&costs)).allocator_ns(&totals()), None);
+        assert_eq!(MeanCallTimes::new(Some(&costs)).allocator_ns(&keeps), Some(20e6));
+        assert_eq!(MeanCallTimes::new(Some(&costs)).allocator_ns(&totals()), None);
     }
 
     #[test]
@@ -216,7 +222,7 @@ mod tests {
                 pace,
                 peak_live_bytes: 0,
             };
-            gain(&blocks, Allocator::FreeList, &run_context).unwrap()
+            gain(&blocks, AdvisedAllocator::FreeList, &run_context).unwrap()
         };
         assert_eq!((share(1.0).ceiling, share(2.0).ceiling), (0.018, 0.036));
         assert!((share(1.0).share - 0.013).abs() < 1e-9);

@@ -5,7 +5,7 @@
 use super::resolver::{ResolvedEvent, Resolver};
 use bench::console::progress::Progress;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use trace_format::{Event, Modules, Reader, Stacks, TraceError};
+use trace_format::{Event, Modules, RecordingReader, Stacks, TraceError};
 
 /// The number of events in a batch, and the most batches that wait in a queue.
 const BATCH: usize = 2048;
@@ -40,7 +40,7 @@ pub struct PassResult {
 /// Calls `visitor` for each event until it needs no further one. `previous` is the result of an
 /// earlier pass over the same events, if there was one; it saves work.
 pub fn pass(
-    reader: &Reader,
+    reader: &RecordingReader,
     process: usize,
     progress: Option<(&Progress, u64)>,
     previous: Option<(Stacks, Resolver)>,
@@ -126,7 +126,7 @@ impl<T> BatchSender<T> {
 }
 
 fn read(
-    reader: &Reader,
+    reader: &RecordingReader,
     process: usize,
     known: Option<Stacks>,
     into: &BatchSender<Event>,

@@ -1,6 +1,6 @@
 //! Allocations by function, from the outermost callers on.
 
-use super::findings::Flame;
+use super::findings::FlameNode;
 use super::stack_pass::StackStatistics;
 use super::symbols::{Symbols, short};
 use hashbrown::HashMap;
@@ -18,7 +18,7 @@ pub fn flame(
     all: &[StackStatistics],
     symbols: &mut Symbols<'_>,
     name: &str,
-) -> Flame {
+) -> FlameNode {
     let mut own: Vec<(u64, u64)> = vec![(0, 0); stacks.len()];
     let mut total = (0_u64, 0_u64);
     for stack in all {
@@ -46,7 +46,7 @@ pub fn flame(
         }
     }
     let mut root =
-        Flame { name: name.to_owned(), count: total.0, bytes: total.1, ..Flame::default() };
+        FlameNode { name: name.to_owned(), count: total.0, bytes: total.1, ..FlameNode::default() };
     let mut builder = FlameBuilder { stacks, symbols, own: &own, children: &children };
     for from in [NodeId::ROOT, NodeId::CUT_OFF] {
         builder.add(from.0, &mut root);
@@ -59,10 +59,10 @@ pub fn flame(
 /// Leaves out the smallest nodes until at most `most` are left. Returns the share of the smallest
 /// one left, or 0 if none was left out. A node has at least the share of each of its children, so
 /// no node loses its parent.
-fn drop_smallest(root: &mut Flame, most: usize) -> f64 {
+fn drop_smallest(root: &mut FlameNode, most: usize) -> f64 {
     let whole = (root.count, root.bytes);
     let mut shares = Vec::new();
-    let mut left: Vec<&Flame> = root.children.iter().collect();
+    let mut left: Vec<&FlameNode> = root.children.iter().collect();
     while let Some(flame) = left.pop() {
         shares.push(share(flame, whole));
         left.extend(&flame.children);
@@ -78,13 +78,13 @@ fn drop_smallest(root: &mut Flame, most: usize) -> f64 {
     least.unwrap_or(1.0)
 }
 
-fn retain_larger(flame: &mut Flame, whole: (u64, u64), too_small: f64) {
+fn retain_larger(flame: &mut FlameNode, whole: (u64, u64), too_small: f64) {
     flame.children.retain(|child| share(child, whole) > too_small);
     flame.children.iter_mut().for_each(|child| retain_larger(child, whole, too_small));
 }
 
 /// The larger of its two shares: of the allocations, and of the bytes.
-fn share(flame: &Flame, (count, bytes): (u64, u64)) -> f64 {
+fn share(flame: &FlameNode, (count, bytes): (u64, u64)) -> f64 {
     let part = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
     part(flame.count, count).max(part(flame.bytes, bytes))
 }
@@ -99,7 +99,7 @@ struct FlameBuilder<'a, 'm> {
 impl FlameBuilder<'_, '_> {
     /// Adds the callees of a node. The recursion is as deep as the longest stack that the recorder
     /// keeps.
-    fn add(&mut self, node: u32, into: &mut Flame) {
+    fn add(&mut self, node: u32, into: &mut FlameNode) {
         for &child in self.children.get(&node).map_or(&[][..], |nodes| nodes) {
             let (count, bytes) = self.own[child as usize];
             let frames = self.symbols.at(self.stacks, NodeId(child));
@@ -109,7 +109,7 @@ impl FlameBuilder<'_, '_> {
                 let name = short(&frame.function);
                 let index = at.children.iter().position(|child| child.name == name);
                 let index = index.unwrap_or_else(|| {
-                    at.children.push(Flame { name, ..Flame::default() });
+                    at.children.push(FlameNode { name, ..FlameNode::default() });
                     at.children.len() - 1
                 });
                 at = &mut at.children[index];
@@ -121,7 +121,7 @@ impl FlameBuilder<'_, '_> {
     }
 }
 
-fn sort(flame: &mut Flame) {
+fn sort(flame: &mut FlameNode) {
     flame.children.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
     flame.children.iter_mut().for_each(sort);
 }
@@ -130,11 +130,11 @@ fn sort(flame: &mut Flame) {
 mod tests {
     use super::*;
 
-    fn node(name: &str, count: u64, children: Vec<Flame>) -> Flame {
-        Flame { name: name.to_owned(), count, bytes: 16 * count, children, least_share: None }
+    fn node(name: &str, count: u64, children: Vec<FlameNode>) -> FlameNode {
+        FlameNode { name: name.to_owned(), count, bytes: 16 * count, children, least_share: None }
     }
 
-    fn size(flame: &Flame) -> usize {
+    fn size(flame: &FlameNode) -> usize {
         flame.children.iter().map(|child| 1 + size(child)).sum()
     }
 

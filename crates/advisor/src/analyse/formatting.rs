@@ -30,7 +30,7 @@ pub fn count(count: u64) -> String {
     bench::console::table::grouped(count)
 }
 
-/// So many of something whose plural has an `s`.
+/// A count with its noun, whose plural ends in `s`.
 pub fn counted(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
 }
@@ -66,7 +66,7 @@ pub fn time(ns: u64) -> String {
     }
 }
 
-/// How many sizes.
+/// The number of a group's sizes, in words.
 pub fn sizes(b: &Behaviour) -> String {
     match b.sizes {
         1 => "one size".to_owned(),
@@ -75,7 +75,7 @@ pub fn sizes(b: &Behaviour) -> String {
     }
 }
 
-/// How often.
+/// A number of times, in words.
 pub fn times(number: u64) -> String {
     if number == 1 { "once".to_owned() } else { format!("{} times", count(number)) }
 }

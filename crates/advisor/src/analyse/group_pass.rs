@@ -7,7 +7,7 @@
 //! all shards.
 
 use super::event_pass::{EventVisitor, FAR_DISTANCE, NEAR_DISTANCE, STEPS};
-use super::kept_events::{EventKind, KeptEvent};
+use super::kept_events::{KeptEvent, KeptEventKind};
 use super::lifetimes::{GroupLifetimes, ThreadLifetimes, YoungestBlocks};
 use super::memory_hints::prefetch;
 use super::resolver::ResolvedEvent;
@@ -205,16 +205,16 @@ impl Shard {
             return false;
         }
         match event.kind() {
-            EventKind::Allocated => {
+            KeptEventKind::Allocated => {
                 self.allocated(event);
                 self.clock += 1;
             }
-            EventKind::Freed => self.freed(event),
-            EventKind::Lost => {
+            KeptEventKind::Freed => self.freed(event),
+            KeptEventKind::Lost => {
                 self.freed(event);
                 return true;
             }
-            EventKind::Other => {}
+            KeptEventKind::Other => {}
         }
         self.events += 1;
         true
@@ -388,7 +388,7 @@ mod tests {
         let (mut live, mut steps, mut births): (Vec<LiveBlock>, Vec<ResolvedEvent>, u32) =
             Default::default();
         for time_ns in 0..60_000 {
-            let what = match chance(100) {
+            let action = match chance(100) {
                 0 => BlockAction::Other,
                 1..50 if !live.is_empty() => {
                     let block = if chance(3) == 0 {
@@ -416,7 +416,7 @@ mod tests {
                     }
                 }
             };
-            steps.push(ResolvedEvent { time_ns, thread: 0, what });
+            steps.push(ResolvedEvent { time_ns, thread: 0, action });
         }
         steps
     }

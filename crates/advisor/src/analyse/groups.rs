@@ -2,12 +2,12 @@
 
 use super::block_statistics::{BlockStatistics, share};
 use super::cost_model::{self, RunContext};
-use super::findings::{Allocator, Behaviour, Category, Verdict};
+use super::findings::{AdvisedAllocator, Behaviour, ObjectCategory, Verdict};
 use super::group_pass::GroupFigures;
-use super::possible_groups::{Members, PossibleGroup};
-use super::rules::{self, LifetimesKnown};
+use super::possible_groups::{GroupMembers, PossibleGroup};
 use super::sites::SiteDraft;
 use super::stack_pass::StackStatistics;
+use super::verdict_rules::{self, LifetimesKnown};
 use hashbrown::HashSet;
 use std::collections::BTreeMap;
 
@@ -215,10 +215,10 @@ impl GroupingInput<'_> {
     /// Groups of blocks that are built once and stay.
     fn seal(&mut self, taken: &mut [Option<usize>], groups: &mut Vec<FinishedGroup>) {
         let mut found: Vec<(usize, Behaviour, u32)> = (0..self.possible_groups.len())
-            .filter(|&possible| self.possible_groups[possible].members == Members::Lasting)
+            .filter(|&possible| self.possible_groups[possible].members == GroupMembers::Lasting)
             .filter_map(|possible| {
                 let behaviour = self.of_possible(possible).behaviour();
-                let others = rules::sealed(&behaviour, self.run_context)?;
+                let others = verdict_rules::sealed(&behaviour, self.run_context)?;
                 Some((possible, behaviour, others))
             })
             .collect();
@@ -234,7 +234,7 @@ impl GroupingInput<'_> {
             }
             let name = GroupName::Work(possible);
             let title = (self.title)(&name);
-            let verdict = rules::seal(&behaviour, &title, others, self.run_context);
+            let verdict = verdict_rules::seal(&behaviour, &title, others, self.run_context);
             groups.push(FinishedGroup { name, measured: behaviour, verdict });
         }
     }
@@ -272,7 +272,7 @@ impl GroupingInput<'_> {
         if self
             .run_context
             .allocator_share
-            .is_some_and(|share| share < rules::LEAST_ALLOCATOR_SHARE)
+            .is_some_and(|share| share < verdict_rules::LEAST_ALLOCATOR_SHARE)
         {
             return;
         }
@@ -280,12 +280,17 @@ impl GroupingInput<'_> {
             .map(|possible| (possible, self.of_possible(possible).behaviour(), ()))
             .filter(|(possible, behaviour, ())| {
                 let moments = self.possible_groups[*possible].moments;
-                rules::arena(behaviour).is_ok_and(|without_reset| !(without_reset && moments))
-                    && rules::worth(cost_model::gain(behaviour, Allocator::Arena, self.run_context))
+                verdict_rules::arena(behaviour)
+                    .is_ok_and(|without_reset| !(without_reset && moments))
+                    && verdict_rules::worth(cost_model::gain(
+                        behaviour,
+                        AdvisedAllocator::Arena,
+                        self.run_context,
+                    ))
             })
             .collect();
         let value = |behaviour: &Behaviour| {
-            cost_model::gain(behaviour, Allocator::Arena, self.run_context)
+            cost_model::gain(behaviour, AdvisedAllocator::Arena, self.run_context)
                 .map_or(0.0, |gain| gain.share)
         };
         found.sort_by(|a, b| value(&b.1).total_cmp(&value(&a.1)).then(a.0.cmp(&b.0)));
@@ -296,8 +301,13 @@ impl GroupingInput<'_> {
             }
             let name = GroupName::Work(possible);
             let title = (self.title)(&name);
-            let verdict =
-                rules::judge(&behaviour, &title, LifetimesKnown::Measured, None, self.run_context);
+            let verdict = verdict_rules::judge(
+                &behaviour,
+                &title,
+                LifetimesKnown::Measured,
+                None,
+                self.run_context,
+            );
             groups.push(FinishedGroup { name, measured: behaviour, verdict });
         }
     }
@@ -355,7 +365,10 @@ impl GroupingInput<'_> {
         };
         let possible = (0..self.possible_groups.len())
             .filter(|&possible| {
-                matches!(self.possible_groups[possible].members, Members::Transient | Members::Kept)
+                matches!(
+                    self.possible_groups[possible].members,
+                    GroupMembers::Transient | GroupMembers::Kept
+                )
             })
             .filter(|&possible| covers(&self.possible_groups[possible]))
             .max_by_key(|&possible| self.count(&self.possible_groups[possible].stacks))?;
@@ -369,18 +382,24 @@ impl GroupingInput<'_> {
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for index in (0..sites.len()).filter(|&index| sites[index].group == usize::MAX) {
             let behaviour = sites[index].measured.behaviour();
-            let allocator = rules::allocator(&behaviour, LifetimesKnown::Measured);
+            let allocator = verdict_rules::allocator(&behaviour, LifetimesKnown::Measured);
             let gain = cost_model::gain(&behaviour, allocator, self.run_context);
             let lasts = sites[index].measured.statistics.permanent_share() > 0.5;
             match allocator {
                 _ if lasts => left.push((vec![index], GroupName::Site(sites[index].draft))),
-                Allocator::FreeList | Allocator::Slab | Allocator::Reap if rules::worth(gain) => {
+                AdvisedAllocator::FreeList | AdvisedAllocator::Slab | AdvisedAllocator::Reap
+                    if verdict_rules::worth(gain) =>
+                {
                     left.push((vec![index], GroupName::Site(sites[index].draft)));
                 }
-                Allocator::FreeList | Allocator::Pool | Allocator::Reap => pooled.push(index),
-                Allocator::Arena if behaviour.returns_to_zero > 0 => pooled.push(index),
-                Allocator::None if rules::is_mostly_large(&behaviour) => large.push(index),
-                Allocator::Slab | Allocator::None => foreign.push(index),
+                AdvisedAllocator::FreeList | AdvisedAllocator::Pool | AdvisedAllocator::Reap => {
+                    pooled.push(index)
+                }
+                AdvisedAllocator::Arena if behaviour.returns_to_zero > 0 => pooled.push(index),
+                AdvisedAllocator::None if verdict_rules::is_mostly_large(&behaviour) => {
+                    large.push(index)
+                }
+                AdvisedAllocator::Slab | AdvisedAllocator::None => foreign.push(index),
                 _ => left.push((vec![index], GroupName::Site(sites[index].draft))),
             }
         }
@@ -392,10 +411,10 @@ impl GroupingInput<'_> {
             let summed = self.summed(sites, &indexes);
             let gain = cost_model::gain(
                 &summed,
-                rules::allocator(&summed, LifetimesKnown::Summed),
+                verdict_rules::allocator(&summed, LifetimesKnown::Summed),
                 self.run_context,
             );
-            if rules::worth(gain) && !indexes.is_empty() {
+            if verdict_rules::worth(gain) && !indexes.is_empty() {
                 left.push((indexes, GroupName::Words(words)));
             } else {
                 let alone = |&index: &usize| (vec![index], GroupName::Site(sites[index].draft));
@@ -431,11 +450,11 @@ impl GroupingInput<'_> {
             let verdict = if notable {
                 let wider = self.surrounding_work(&stacks);
                 let title = (self.title)(&name);
-                rules::judge(&measured, &title, together, wider.as_ref(), self.run_context)
+                verdict_rules::judge(&measured, &title, together, wider.as_ref(), self.run_context)
             } else {
-                rules::judge(&measured, "", together, None, self.run_context)
+                verdict_rules::judge(&measured, "", together, None, self.run_context)
             };
-            if !notable && verdict.category == Category::LeaveIt {
+            if !notable && verdict.category == ObjectCategory::LeaveIt {
                 minor.extend(indexes);
                 continue;
             }
@@ -448,9 +467,9 @@ impl GroupingInput<'_> {
             let measured = self.summed(sites, &minor);
             minor.iter().for_each(|&index| sites[index].group = group);
             let mut verdict =
-                rules::judge(&measured, "", LifetimesKnown::Summed, None, self.run_context);
-            if verdict.category != Category::LeaveIt {
-                verdict = rules::scattered(&measured, minor.len(), self.run_context);
+                verdict_rules::judge(&measured, "", LifetimesKnown::Summed, None, self.run_context);
+            if verdict.category != ObjectCategory::LeaveIt {
+                verdict = verdict_rules::scattered(&measured, minor.len(), self.run_context);
             }
             groups.push(FinishedGroup {
                 name: GroupName::Words("everything else"),

@@ -22,7 +22,7 @@ pub struct KeptEvent {
 
 /// What an event does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EventKind {
+pub enum KeptEventKind {
     /// Allocates a block.
     Allocated,
     /// Frees a block.
@@ -39,36 +39,36 @@ const MOST_SIZE: u64 = u64::MAX >> KIND_BITS;
 
 impl KeptEvent {
     #[inline]
-    pub fn new(kind: EventKind, cell: u32, size: u64, birth: u32) -> Self {
+    pub fn new(kind: KeptEventKind, cell: u32, size: u64, birth: u32) -> Self {
         Self { word: size.min(MOST_SIZE) << KIND_BITS | kind as u64, cell, birth }
     }
 
     /// The part of an event that is kept.
     #[inline]
     pub fn of(event: &ResolvedEvent) -> Self {
-        match event.what {
+        match event.action {
             BlockAction::Allocated { cell, size, .. } => {
-                Self::new(EventKind::Allocated, cell, size, 0)
+                Self::new(KeptEventKind::Allocated, cell, size, 0)
             }
             BlockAction::Freed(block) => {
-                Self::new(EventKind::Freed, block.cell, block.size, block.birth)
+                Self::new(KeptEventKind::Freed, block.cell, block.size, block.birth)
             }
             BlockAction::Lost(block) => {
-                Self::new(EventKind::Lost, block.cell, block.size, block.birth)
+                Self::new(KeptEventKind::Lost, block.cell, block.size, block.birth)
             }
             BlockAction::UnknownFree | BlockAction::Waited { .. } | BlockAction::Other => {
-                Self::new(EventKind::Other, u32::MAX, 0, 0)
+                Self::new(KeptEventKind::Other, u32::MAX, 0, 0)
             }
         }
     }
 
     #[inline]
-    pub fn kind(self) -> EventKind {
+    pub fn kind(self) -> KeptEventKind {
         match self.word & ((1 << KIND_BITS) - 1) {
-            0 => EventKind::Allocated,
-            1 => EventKind::Freed,
-            2 => EventKind::Lost,
-            _ => EventKind::Other,
+            0 => KeptEventKind::Allocated,
+            1 => KeptEventKind::Freed,
+            2 => KeptEventKind::Lost,
+            _ => KeptEventKind::Other,
         }
     }
 
@@ -129,14 +129,19 @@ mod tests {
 
     #[test]
     fn a_kept_event_has_what_it_was_made_of() {
-        for kind in [EventKind::Allocated, EventKind::Freed, EventKind::Lost, EventKind::Other] {
+        for kind in [
+            KeptEventKind::Allocated,
+            KeptEventKind::Freed,
+            KeptEventKind::Lost,
+            KeptEventKind::Other,
+        ] {
             for size in [0, 1, 4096, u64::from(u32::MAX) + 7, 1 << 48] {
                 let found = KeptEvent::new(kind, 7, size, u32::MAX);
                 assert_eq!((found.kind(), found.size()), (kind, size));
                 assert_eq!((found.cell, found.birth), (7, u32::MAX));
             }
         }
-        assert_eq!(KeptEvent::new(EventKind::Freed, 0, u64::MAX, 0).size(), MOST_SIZE);
+        assert_eq!(KeptEvent::new(KeptEventKind::Freed, 0, u64::MAX, 0).size(), MOST_SIZE);
         assert_eq!(size_of::<KeptEvent>(), 16);
     }
 
@@ -145,7 +150,7 @@ mod tests {
         let keep = |count: u32, most: usize| {
             let mut moves = KeptEvents::new(most);
             (0..count)
-                .for_each(|cell| moves.push(KeptEvent::new(EventKind::Allocated, cell, 1, 0)));
+                .for_each(|cell| moves.push(KeptEvent::new(KeptEventKind::Allocated, cell, 1, 0)));
             moves
         };
         let most = PIECE + 1000;

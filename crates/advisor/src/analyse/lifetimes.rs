@@ -159,8 +159,8 @@ impl GroupLifetimes {
         }
     }
 
-    /// The number of blocks that were allocated between the same two returns to zero, for an average
-    /// block.
+    /// The number of blocks that were allocated between the same two returns to zero, for an
+    /// average block.
     pub fn objects(&self) -> f64 {
         if self.allocated > 0 { self.squared_objects / self.allocated as f64 } else { 0.0 }
     }

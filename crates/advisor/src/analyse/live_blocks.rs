@@ -23,7 +23,7 @@ pub struct LiveBlock {
 /// and spends most of its time on getting it.
 #[derive(Debug)]
 pub struct LiveBlocks {
-    index: Vec<IndexEntry>,
+    index: Vec<BlockIndexEntry>,
     blocks: Vec<LiveBlock>,
     /// The first free slot; each free slot has the number of the next one as its cell.
     first_free: u32,
@@ -33,7 +33,7 @@ pub struct LiveBlocks {
 
 /// An entry of the index.
 #[derive(Debug, Clone, Copy)]
-struct IndexEntry {
+struct BlockIndexEntry {
     /// 32 bits of the block's address, which determine its preferred index. Addresses that are 64
     /// GiB apart have the same tag.
     tag: u32,
@@ -42,7 +42,7 @@ struct IndexEntry {
 }
 
 const NONE: u32 = u32::MAX;
-const EMPTY: IndexEntry = IndexEntry { tag: 0, number: NONE };
+const EMPTY: BlockIndexEntry = BlockIndexEntry { tag: 0, number: NONE };
 /// Nearly all blocks are aligned to `1 << ALIGNMENT_BITS` bytes.
 const ALIGNMENT_BITS: u32 = 4;
 const LEAST_LENGTH: usize = 1 << 10;
@@ -51,7 +51,7 @@ const LEAST_LENGTH: usize = 1 << 10;
 const REGION_BITS: u32 = 6;
 
 /// An index of empty entries.
-fn empty(length: usize) -> Vec<IndexEntry> {
+fn empty(length: usize) -> Vec<BlockIndexEntry> {
     let mut index = Vec::with_capacity(length);
     advise_huge_pages(&mut index);
     index.resize(length, EMPTY);
@@ -90,7 +90,7 @@ impl LiveBlocks {
     /// Its memory, in bytes.
     #[cfg(test)]
     pub fn memory(&self) -> usize {
-        self.index.capacity() * size_of::<IndexEntry>()
+        self.index.capacity() * size_of::<BlockIndexEntry>()
             + self.blocks.capacity() * size_of::<LiveBlock>()
     }
 
@@ -148,10 +148,10 @@ impl LiveBlocks {
         self.length += 1;
         let number = self.first_free;
         if number == NONE {
-            self.index[at] = IndexEntry { tag, number: self.blocks.len() as u32 };
+            self.index[at] = BlockIndexEntry { tag, number: self.blocks.len() as u32 };
             self.blocks.push(block);
         } else {
-            self.index[at] = IndexEntry { tag, number };
+            self.index[at] = BlockIndexEntry { tag, number };
             let slot = &mut self.blocks[number as usize];
             self.first_free = slot.cell;
             *slot = block;

@@ -21,12 +21,12 @@
 //! | `possible_groups` | finds pieces of work whose blocks may share an allocator |
 //! | `group_pass` | the second pass: the lifetimes of sites and possible groups |
 //! | `cost_model` | estimates what allocating costs |
-//! | `code_changes`, `rules` | chooses an allocator from a group's figures, with the lines to change |
+//! | `code_changes`, `verdict_rules` | chooses an allocator from a group's figures, with the lines to change |
 //! | `groups` | divides the sites into groups, and judges each group |
-//! | `flame`, `locks` | the flame graph, and waits for locks |
+//! | `flame`, `lock_waits` | the flame graph, and waits for locks |
 //! | `system_call_advice`, `system_calls` | what avoiding system calls would save |
 //! | `assemble` | runs all of this, and makes the findings |
-//! | [`table`] | prints the findings on one screen |
+//! | [`screen`] | prints the findings on one screen |
 
 mod assemble;
 mod block_statistics;
@@ -42,25 +42,25 @@ mod histogram;
 mod kept_events;
 mod lifetimes;
 mod live_blocks;
-mod locks;
+mod lock_waits;
 mod memory_hints;
 mod overlap_check;
 mod possible_groups;
 mod resolver;
-mod rules;
+pub mod screen;
 mod sites;
 mod stack_pass;
 mod symbols;
 mod system_call_advice;
 mod system_calls;
-pub mod table;
+mod verdict_rules;
 mod wrappers;
 
 use bench::console::failure::Failure;
 use bench::console::print;
 use findings::Findings;
 use std::path::{Path, PathBuf};
-use trace_format::{Reader, TraceError};
+use trace_format::{RecordingReader, TraceError};
 
 /// The site of a stack that never allocated.
 pub const NO_SITE: u32 = u32::MAX;
@@ -131,11 +131,9 @@ pub fn run(arguments: &AnalyseArguments) -> Result<(), Failure> {
     };
     let analysis = analyse(&arguments.file, &options)?;
     if arguments.json {
-        let text = serde_json::to_string(&analysis.findings)
-            .map_err(|error| Failure::Failed(error.to_string()))?;
-        print::line(text)?;
+        print::json(&analysis.findings)?;
     } else {
-        print::line(table::table(&analysis.findings, arguments.rows).trim_end())?;
+        print::line(screen::text(&analysis.findings, arguments.rows).trim_end())?;
     }
     match &analysis.findings.overlaps {
         Some(overlaps) if overlaps.found > 0 => Err(Failure::Failed(format!(
@@ -151,7 +149,7 @@ pub fn run(arguments: &AnalyseArguments) -> Result<(), Failure> {
 /// Analyses one process of a recording.
 pub fn analyse(path: &Path, options: &AnalyseOptions) -> Result<Analysis, Failure> {
     let failed = |error: TraceError| Failure::Failed(format!("{}: {error}", path.display()));
-    let reader = Reader::open(path).map_err(failed)?;
+    let reader = RecordingReader::open(path).map_err(failed)?;
     let process = match options.process {
         Some(process) if process < reader.processes().len() => process,
         Some(process) => {
@@ -172,7 +170,7 @@ pub fn analyse(path: &Path, options: &AnalyseOptions) -> Result<Analysis, Failur
 }
 
 /// The process with the most events; the first one of several.
-fn busiest(reader: &Reader) -> Option<usize> {
+fn busiest(reader: &RecordingReader) -> Option<usize> {
     let bytes = |&process: &usize| reader.processes()[process].raw_bytes();
     (0..reader.processes().len()).rev().max_by_key(bytes)
 }

@@ -1,6 +1,6 @@
 //! Checks that no two live blocks overlap. In a sound recording they never do.
 
-use super::findings::Overlaps;
+use super::findings::OverlapFindings;
 use std::collections::BTreeMap;
 
 /// The most examples that are kept.
@@ -11,7 +11,7 @@ const MOST_EXAMPLES: usize = 8;
 #[derive(Debug, Default)]
 pub struct OverlapCheck {
     live: BTreeMap<u64, u64>,
-    found: Overlaps,
+    found: OverlapFindings,
 }
 
 impl OverlapCheck {
@@ -38,7 +38,7 @@ impl OverlapCheck {
         self.live.remove(&address);
     }
 
-    pub fn finish(self) -> Overlaps {
+    pub fn finish(self) -> OverlapFindings {
         self.found
     }
 }

@@ -1,7 +1,7 @@
 //! Finds pieces of work that may have an arena of their own: calls below which much is allocated.
 //!
-//! For each such call there are up to four possible groups ([`Members`]). The second pass follows
-//! all of them.
+//! For each such call there are up to four possible groups ([`GroupMembers`]). The second pass
+//! follows all of them.
 
 use super::stack_pass::StackStatistics;
 use hashbrown::HashMap;
@@ -24,7 +24,7 @@ const LASTS: f64 = 0.5;
 
 /// The blocks of a piece of work that are in the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Members {
+pub enum GroupMembers {
     /// The blocks that are freed before the end.
     Transient,
     /// The same without momentary blocks.
@@ -42,7 +42,7 @@ const NONE: u32 = u32::MAX;
 pub struct PossibleGroup {
     /// The call below which its blocks are allocated.
     pub node: NodeId,
-    pub members: Members,
+    pub members: GroupMembers,
     pub stacks: Vec<u32>,
     /// Some of its blocks are momentary: an arena without reset would hold them all.
     pub moments: bool,
@@ -81,14 +81,14 @@ pub fn possible_groups(stacks: &Stacks, all: &[StackStatistics]) -> Vec<Possible
     let either = |kind| matches!(kind, StackKind::Kept | StackKind::Lasting);
     let mut possible_groups = Vec::new();
     for (members, wanted) in [
-        (Members::Transient, &transient as &dyn Fn(StackKind) -> bool),
-        (Members::Lasting, &lasting),
-        (Members::All, &either),
+        (GroupMembers::Transient, &transient as &dyn Fn(StackKind) -> bool),
+        (GroupMembers::Lasting, &lasting),
+        (GroupMembers::All, &either),
     ] {
         let counts = counts(stacks, all, |index| wanted(kinds[index]));
         let mut nodes = calls_with_work(stacks, &counts, least);
         // A table that is built once counts even if others allocate much more.
-        if members == Members::Lasting {
+        if members == GroupMembers::Lasting {
             nodes.extend(calls_with_work(stacks, &counts, LEAST_COUNT));
         }
         nodes.sort_by_key(|node| (std::cmp::Reverse(counts[node.0 as usize]), node.0));
@@ -96,12 +96,12 @@ pub fn possible_groups(stacks: &Stacks, all: &[StackStatistics]) -> Vec<Possible
         nodes.truncate(MOST);
         for (node, stacks) in members_of(stacks, all, &nodes, |index| wanted(kinds[index])) {
             let mut moments = false;
-            if members == Members::Transient {
+            if members == GroupMembers::Transient {
                 let is_kept = |&stack: &u32| kinds[stack as usize] == StackKind::Kept;
                 let kept: Vec<u32> = stacks.iter().copied().filter(is_kept).collect();
                 moments = kept.len() < stacks.len();
                 if !kept.is_empty() && moments {
-                    let members = Members::Kept;
+                    let members = GroupMembers::Kept;
                     possible_groups.push(PossibleGroup {
                         node,
                         members,

@@ -6,8 +6,8 @@
 
 use super::live_blocks::{LiveBlock, LiveBlocks};
 use hashbrown::HashMap;
-use trace_format::raw::Lock;
-use trace_format::{Event, NodeId, What};
+use trace_format::raw::LockKind;
+use trace_format::{Event, EventAction, NodeId};
 
 /// An event with the block that it is about.
 #[derive(Debug, Clone, Copy)]
@@ -15,14 +15,14 @@ pub struct ResolvedEvent {
     /// Nanoseconds since the process began.
     pub time_ns: u64,
     pub thread: u32,
-    pub what: BlockAction,
+    pub action: BlockAction,
 }
 
 impl ResolvedEvent {
     /// The cell of its block.
     #[inline]
     pub fn cell(&self) -> Option<u32> {
-        match self.what {
+        match self.action {
             BlockAction::Allocated { cell, .. } => Some(cell),
             BlockAction::Freed(block) | BlockAction::Lost(block) => Some(block.cell),
             _ => None,
@@ -46,7 +46,7 @@ pub enum BlockAction {
     /// This is not an event of the recording.
     Lost(LiveBlock),
     /// A thread waited for a lock.
-    Waited { address: u64, lock: Lock, duration_ns: u64, site: NodeId },
+    Waited { address: u64, lock: LockKind, duration_ns: u64, site: NodeId },
     /// Any other event.
     Other,
 }
@@ -86,7 +86,8 @@ impl Resolver {
     /// Prefetches what [`prefetch_near`](Self::prefetch_near) needs for an event.
     #[inline]
     pub fn prefetch_far(&self, event: &Event) {
-        if let What::Alloc { address, .. } | What::Free { address, .. } = event.what {
+        if let EventAction::Alloc { address, .. } | EventAction::Free { address, .. } = event.action
+        {
             self.live.prefetch_far(address);
         }
     }
@@ -94,7 +95,7 @@ impl Resolver {
     /// Prefetches what [`resolve`](Self::resolve) needs for an event.
     #[inline]
     pub fn prefetch_near(&self, event: &Event) {
-        if let What::Free { address, .. } = event.what {
+        if let EventAction::Free { address, .. } = event.action {
             self.live.prefetch_near(address);
         }
     }
@@ -102,9 +103,9 @@ impl Resolver {
     /// Resolves an event; the result has two events if a free was not recorded.
     #[inline]
     pub fn resolve(&mut self, event: &Event, into: &mut Vec<ResolvedEvent>) {
-        let Event { time_ns, thread, what } = *event;
-        let what = match what {
-            What::Alloc { address, size, site, .. } => {
+        let Event { time_ns, thread, action } = *event;
+        let action = match action {
+            EventAction::Alloc { address, size, site, .. } => {
                 let by_realloc = match self.reallocating.get_mut(thread as usize) {
                     Some(pending) => std::mem::take(pending),
                     None => false,
@@ -114,22 +115,22 @@ impl Resolver {
                 self.allocations += 1;
                 let block = LiveBlock { address, born_ns: time_ns, size, birth, cell };
                 if let Some(old) = self.live.insert(block) {
-                    into.push(ResolvedEvent { time_ns, thread, what: BlockAction::Lost(old) });
+                    into.push(ResolvedEvent { time_ns, thread, action: BlockAction::Lost(old) });
                 }
                 BlockAction::Allocated { address, size, site, cell, by_realloc }
             }
-            What::Free { address, by_realloc } => {
+            EventAction::Free { address, by_realloc } => {
                 if by_realloc {
                     self.expect_reallocation(thread);
                 }
                 self.live.remove(address).map_or(BlockAction::UnknownFree, BlockAction::Freed)
             }
-            What::LockWait { address, lock, duration_ns, site } => {
+            EventAction::LockWait { address, lock, duration_ns, site } => {
                 BlockAction::Waited { address, lock, duration_ns, site }
             }
             _ => BlockAction::Other,
         };
-        into.push(ResolvedEvent { time_ns, thread, what });
+        into.push(ResolvedEvent { time_ns, thread, action });
     }
 
     fn expect_reallocation(&mut self, thread: u32) {
@@ -170,22 +171,27 @@ impl Resolver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trace_format::raw::{Flags, Origin};
+    use trace_format::raw::{AllocationFlags, AllocationFunction};
 
-    fn resolved(resolver: &mut Resolver, events: &[(u32, What)]) -> Vec<BlockAction> {
+    fn resolved(resolver: &mut Resolver, events: &[(u32, EventAction)]) -> Vec<BlockAction> {
         let mut resolved = Vec::new();
-        for (time, &(thread, what)) in events.iter().enumerate() {
-            resolver.resolve(&Event { time_ns: time as u64 * 100, thread, what }, &mut resolved);
+        for (time, &(thread, action)) in events.iter().enumerate() {
+            resolver.resolve(&Event { time_ns: time as u64 * 100, thread, action }, &mut resolved);
         }
-        resolved.into_iter().map(|event| event.what).collect()
+        resolved.into_iter().map(|event| event.action).collect()
     }
 
-    fn made(address: u64, site: u32) -> What {
-        What::Alloc { address, size: 64, site: NodeId(site), flags: Flags::new(Origin::Malloc) }
+    fn made(address: u64, site: u32) -> EventAction {
+        EventAction::Alloc {
+            address,
+            size: 64,
+            site: NodeId(site),
+            flags: AllocationFlags::new(AllocationFunction::Malloc),
+        }
     }
 
-    fn freed(address: u64) -> What {
-        What::Free { address, by_realloc: false }
+    fn freed(address: u64) -> EventAction {
+        EventAction::Free { address, by_realloc: false }
     }
 
     #[test]
@@ -242,7 +248,7 @@ mod tests {
     #[test]
     fn a_block_is_by_realloc_if_its_own_thread_freed_for_it() {
         let mut resolver = Resolver::new();
-        let moved = What::Free { address: 0x1000, by_realloc: true };
+        let moved = EventAction::Free { address: 0x1000, by_realloc: true };
         let found = resolved(
             &mut resolver,
             &[

@@ -2,7 +2,7 @@
 
 use super::block_statistics::BlockStatistics;
 use super::event_pass::EventVisitor;
-use super::findings::{MOST_POINTS, Overlaps, Point};
+use super::findings::{MOST_POINTS, OverlapFindings, TimelinePoint};
 use super::kept_events::{KeptEvent, KeptEvents};
 use super::lifetimes::{GroupLifetimes, ThreadLifetimes};
 use super::live_blocks::{LiveBlock, LiveBlocks};
@@ -11,9 +11,10 @@ use super::overlap_check::OverlapCheck;
 use super::resolver::{BlockAction, ResolvedEvent};
 use std::collections::{HashMap, HashSet};
 use trace_format::NodeId;
-use trace_format::raw::Lock;
+use trace_format::raw::LockKind;
 
-/// The exit is the last run of frees. It may have a few allocations: each outweighs this many frees.
+/// The exit is the last run of frees. It may have a few allocations: each outweighs this many
+/// frees.
 const ALLOCATION_AT_EXIT: u32 = 16;
 /// The most frees that count, so that 64 allocations always show that the exit has not begun.
 const MOST_AT_EXIT: u32 = 64 * ALLOCATION_AT_EXIT;
@@ -31,7 +32,7 @@ pub struct StackStatistics {
 
 /// A cell: a stack and a thread that allocates there.
 #[derive(Debug)]
-struct StackThread {
+struct AllocationCell {
     stack: u32,
     thread: u32,
     lifetimes: ThreadLifetimes,
@@ -81,7 +82,7 @@ pub struct StackPass {
     pub locks: HashMap<(NodeId, &'static str), LockWaits>,
     /// For each node: its index in `stacks`.
     stack_of: Vec<u32>,
-    cells: Vec<StackThread>,
+    cells: Vec<AllocationCell>,
     live_objects: u64,
     /// For each thread: the times of its first and last event.
     seen: Vec<(u64, u64)>,
@@ -117,7 +118,7 @@ impl StackPass {
     #[inline]
     fn visit(&mut self, event: &ResolvedEvent) {
         self.kept_events.push(KeptEvent::of(event));
-        if let BlockAction::Lost(block) = &event.what {
+        if let BlockAction::Lost(block) = &event.action {
             return self.lost(block);
         }
         self.totals.events += 1;
@@ -126,7 +127,7 @@ impl StackPass {
             Some(seen) => seen.1 = event.time_ns,
             None => self.seen.resize(event.thread as usize + 1, (event.time_ns, event.time_ns)),
         }
-        match event.what {
+        match event.action {
             BlockAction::Allocated { address, size, site, cell, by_realloc } => {
                 if cell as usize == self.cells.len() {
                     self.new_cell(site, event.thread);
@@ -148,9 +149,9 @@ impl StackPass {
             }
             BlockAction::Waited { address, lock, duration_ns, site } => {
                 let kind = match lock {
-                    Lock::Mutex => "mutex",
-                    Lock::Read => "read",
-                    Lock::Write => "write",
+                    LockKind::Mutex => "mutex",
+                    LockKind::Read => "read",
+                    LockKind::Write => "write",
                 };
                 let waits = self.locks.entry((site, kind)).or_default();
                 waits.waits += 1;
@@ -166,7 +167,7 @@ impl StackPass {
 
     #[inline]
     fn allocated(&mut self, event: &ResolvedEvent, size: u64, cell: u32, by_realloc: bool) {
-        let StackThread { stack, thread, ref mut lifetimes } = self.cells[cell as usize];
+        let AllocationCell { stack, thread, ref mut lifetimes } = self.cells[cell as usize];
         lifetimes.allocate(size, self.totals.allocations);
         let stack = &mut self.stacks[stack as usize];
         stack.statistics.allocated(size, event.time_ns, thread, by_realloc);
@@ -189,7 +190,8 @@ impl StackPass {
     fn freed(&mut self, event: &ResolvedEvent, block: &LiveBlock) {
         let totals = &mut self.totals;
         totals.frees += 1;
-        let StackThread { stack, thread: by, ref mut lifetimes } = self.cells[block.cell as usize];
+        let AllocationCell { stack, thread: by, ref mut lifetimes } =
+            self.cells[block.cell as usize];
         lifetimes.free(block.size, totals.allocations);
         self.live_objects -= 1;
         totals.live_bytes -= block.size.min(totals.live_bytes);
@@ -218,7 +220,7 @@ impl StackPass {
             self.stacks.push(StackStatistics { node: site.0, ..StackStatistics::default() });
             self.stack_of[index] = stack;
         }
-        self.cells.push(StackThread { stack, thread, lifetimes: ThreadLifetimes::default() });
+        self.cells.push(AllocationCell { stack, thread, lifetimes: ThreadLifetimes::default() });
     }
 
     /// Counts the pending frees as frees before the exit.
@@ -236,7 +238,7 @@ impl StackPass {
         self.totals.twice += 1;
         self.live_objects -= 1;
         self.totals.live_bytes = self.totals.live_bytes.saturating_sub(block.size);
-        let StackThread { stack, ref mut lifetimes, .. } = self.cells[block.cell as usize];
+        let AllocationCell { stack, ref mut lifetimes, .. } = self.cells[block.cell as usize];
         lifetimes.free(block.size, self.totals.allocations);
         self.stacks[stack as usize].statistics.never_freed += 1;
     }
@@ -306,8 +308,8 @@ pub struct StackPassResult {
     pub threads: Vec<(u64, u64)>,
     pub live_at_end: u64,
     pub locks: HashMap<(NodeId, &'static str), LockWaits>,
-    pub timeline: Vec<Point>,
-    pub overlaps: Option<Overlaps>,
+    pub timeline: Vec<TimelinePoint>,
+    pub overlaps: Option<OverlapFindings>,
     /// For each cell: its stack and its thread.
     pub cells: Vec<(u32, u32)>,
     /// The kept events; `None` if there were too many.
@@ -317,14 +319,14 @@ pub struct StackPassResult {
 /// Live memory over time. The interval of its points doubles when there are too many.
 #[derive(Debug)]
 struct Timeline {
-    points: Vec<Point>,
+    points: Vec<TimelinePoint>,
     step_ns: u64,
     next_ns: u64,
     most: u64,
-    now: Point,
+    now: TimelinePoint,
 }
 
-const NOTHING: Point = Point { time_ns: 0, bytes: 0, objects: 0, most_bytes: 0 };
+const NOTHING: TimelinePoint = TimelinePoint { time_ns: 0, bytes: 0, objects: 0, most_bytes: 0 };
 
 impl Timeline {
     fn new() -> Self {
@@ -335,7 +337,7 @@ impl Timeline {
     #[inline]
     fn take(&mut self, time_ns: u64, bytes: u64, objects: u64) {
         self.most = self.most.max(bytes);
-        self.now = Point { time_ns, bytes, objects, most_bytes: self.most };
+        self.now = TimelinePoint { time_ns, bytes, objects, most_bytes: self.most };
         if time_ns >= self.next_ns {
             self.point();
         }
@@ -348,7 +350,7 @@ impl Timeline {
             self.step_ns *= 2;
             let halves = self.points.chunks(2).map(|pair| {
                 let most_bytes = pair.iter().map(|point| point.most_bytes).max().unwrap_or(0);
-                Point { most_bytes, ..*pair.last().unwrap_or(&NOTHING) }
+                TimelinePoint { most_bytes, ..*pair.last().unwrap_or(&NOTHING) }
             });
             self.points = halves.collect();
         }
@@ -357,7 +359,7 @@ impl Timeline {
         self.next_ns = self.now.time_ns + self.step_ns;
     }
 
-    fn finish(mut self) -> Vec<Point> {
+    fn finish(mut self) -> Vec<TimelinePoint> {
         if self.points.last().is_some_and(|last| last.time_ns < self.now.time_ns) {
             self.points.push(self.now);
         }
@@ -369,21 +371,22 @@ impl Timeline {
 mod tests {
     use super::super::resolver::Resolver;
     use super::*;
-    use trace_format::raw::{Flags, Origin};
-    use trace_format::{Event, What};
+    use trace_format::raw::{AllocationFlags, AllocationFunction};
+    use trace_format::{Event, EventAction};
 
     fn run(
         stack_pass: &mut StackPass,
         events: impl Iterator<Item = (u64, Option<u32>)>,
     ) -> Resolver {
-        let flags = Flags::new(Origin::Malloc);
+        let flags = AllocationFlags::new(AllocationFunction::Malloc);
         let (mut resolver, mut steps) = (Resolver::new(), Vec::new());
         for (number, (address, site)) in events.enumerate() {
-            let what = match site {
-                Some(site) => What::Alloc { address, size: 64, site: NodeId(site), flags },
-                None => What::Free { address, by_realloc: false },
+            let action = match site {
+                Some(site) => EventAction::Alloc { address, size: 64, site: NodeId(site), flags },
+                None => EventAction::Free { address, by_realloc: false },
             };
-            resolver.resolve(&Event { time_ns: number as u64 * 100, thread: 0, what }, &mut steps);
+            resolver
+                .resolve(&Event { time_ns: number as u64 * 100, thread: 0, action }, &mut steps);
             steps.drain(..).for_each(|event| stack_pass.visit(&event));
         }
         resolver

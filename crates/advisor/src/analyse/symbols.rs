@@ -1,6 +1,6 @@
 //! Names, files and lines of a recording's frames, from what is installed on this machine.
 
-use super::findings::Frame;
+use super::findings::StackFrame;
 use super::stack_pass::StackStatistics;
 use super::wrappers;
 use addr2line::Loader;
@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use trace_format::{Module, ModuleId, Modules, NodeId, Reader, Stacks, What};
+use trace_format::{EventAction, Module, ModuleId, Modules, NodeId, RecordingReader, Stacks};
 
 /// Where distributions put debug information.
 const DEBUG: &str = "/usr/lib/debug";
@@ -37,7 +37,7 @@ pub type OpenedModules = Vec<(ModuleId, Result<ModuleFile, FileChanged>)>;
 pub struct Symbols<'m> {
     modules: &'m Modules,
     files: HashMap<ModuleId, ModuleFile>,
-    known: HashMap<(Option<ModuleId>, u64), Rc<[Frame]>>,
+    known: HashMap<(Option<ModuleId>, u64), Rc<[StackFrame]>>,
     /// Modules whose file is not the one that was recorded.
     changed: BTreeSet<String>,
     /// Modules with neither debug information nor a symbol for some address that was looked up.
@@ -76,12 +76,12 @@ impl<'m> Symbols<'m> {
 
     /// The functions at a node: the innermost inlined one first, the one that contains them last.
     /// Never empty.
-    pub fn at(&mut self, stacks: &Stacks, node: NodeId) -> Rc<[Frame]> {
+    pub fn at(&mut self, stacks: &Stacks, node: NodeId) -> Rc<[StackFrame]> {
         let (module, address) = (stacks.module(node), stacks.return_address(node));
         if let Some(frames) = self.known.get(&(module, address)) {
             return Rc::clone(frames);
         }
-        let frames: Rc<[Frame]> = self.look_up(module, address).into();
+        let frames: Rc<[StackFrame]> = self.look_up(module, address).into();
         self.known.insert((module, address), Rc::clone(&frames));
         frames
     }
@@ -96,7 +96,7 @@ impl<'m> Symbols<'m> {
         self.nameless.iter().map(String::as_str)
     }
 
-    fn look_up(&mut self, id: Option<ModuleId>, return_address: u64) -> Vec<Frame> {
+    fn look_up(&mut self, id: Option<ModuleId>, return_address: u64) -> Vec<StackFrame> {
         let Some(id) = id else {
             let function = format!("{return_address:#x}");
             return vec![frame(function, None, "?", false)];
@@ -130,13 +130,13 @@ impl<'m> Symbols<'m> {
 
 /// Opens the files of the modules that the first allocations of a process come from. This runs
 /// while another thread reads all events.
-pub fn open_in_advance(reader: &Reader, process: usize) -> OpenedModules {
+pub fn open_in_advance(reader: &RecordingReader, process: usize) -> OpenedModules {
     // An error is reported where all of the recording is read.
     let Ok(mut events) = reader.events(process) else { return Vec::new() };
     let mut wanted = BTreeSet::new();
     for _ in 0..FIRST_EVENTS {
         let Some(Ok(event)) = events.next() else { break };
-        if let What::Alloc { site, .. } = event.what {
+        if let EventAction::Alloc { site, .. } = event.action {
             wanted.extend(events.stacks().module(site));
         }
     }
@@ -182,10 +182,10 @@ fn frame(
     at: Option<(String, Option<u32>)>,
     module: &str,
     inlined: bool,
-) -> Frame {
+) -> StackFrame {
     let wrapper = wrappers::by_name(&function);
     let (file, line) = at.map_or((None, None), |(file, line)| (Some(file), line));
-    Frame { function, file, line, module: module.to_owned(), inlined, wrapper }
+    StackFrame { function, file, line, module: module.to_owned(), inlined, wrapper }
 }
 
 fn base_name(path: &str) -> &str {
@@ -278,7 +278,7 @@ impl ModuleFile {
     }
 
     /// The functions at an address, by the debug information.
-    fn frames(&self, address: u64, module: &str) -> Vec<Frame> {
+    fn frames(&self, address: u64, module: &str) -> Vec<StackFrame> {
         let mut frames = Vec::new();
         let Some(Ok(mut found)) = self.debug.as_ref().map(|debug| debug.find_frames(address))
         else {

@@ -4,9 +4,11 @@
 //! cost, and is silent below [`LEAST`] of the program's CPU time. A call that has to wait never
 //! counts as a saving.
 
-use super::findings::SystemAdvice;
+use super::findings::SystemCallAdvice;
 use super::formatting;
-use trace_format::container::{CallCosts, SMALL, SmallTransfers, SystemCall, Usage};
+use trace_format::container::{
+    ResourceUsage, SMALL, SmallTransfers, SystemCallCosts, SystemCallCounts,
+};
 
 /// The least share of the CPU time that is worth advice.
 const LEAST: f64 = 0.01;
@@ -29,7 +31,7 @@ const WRITES: [&str; 7] =
 const POLLS: [&str; 7] =
     ["poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"];
 const CLOCKS: [&str; 3] = ["clock_gettime", "gettimeofday", "time"];
-/// Waits for a futex among the [`SystemCall`]s.
+/// Waits for a futex among the [`SystemCallCounts`]s.
 pub const FUTEX_WAIT: &str = "futex (wait)";
 const ANONYMOUS: &str = "mmap (anonymous)";
 /// Calls that get, return and resize memory, without `munmap`, which also unmaps files.
@@ -37,12 +39,12 @@ const MEMORY: [&str; 4] = [ANONYMOUS, "brk", "madvise", "mremap"];
 
 /// What the kernel counted in a run, for all processes together.
 #[derive(Debug, Clone)]
-pub struct SystemCounts<'k> {
-    pub calls: &'k [SystemCall],
+pub struct KernelCounts<'k> {
+    pub calls: &'k [SystemCallCounts],
     pub small: &'k [SmallTransfers],
-    pub usage: &'k Usage,
+    pub usage: &'k ResourceUsage,
     pub page_faults: Option<u64>,
-    pub costs: Option<CallCosts>,
+    pub costs: Option<SystemCallCosts>,
     /// Without the recorder.
     pub cpu_ns: Option<f64>,
     pub processes: u64,
@@ -58,7 +60,7 @@ struct CallSum {
     small_bytes: u64,
 }
 
-impl SystemCounts<'_> {
+impl KernelCounts<'_> {
     fn sum(&self, names: &[&str]) -> CallSum {
         let calls = self.calls.iter().filter(|call| names.contains(&&*call.name));
         calls.fold(CallSum::default(), |sum, call| CallSum {
@@ -78,7 +80,7 @@ impl SystemCounts<'_> {
 
 /// A lower bound of the mean CPU time of a call, in nanoseconds: the cheapest call of its kind, as
 /// measured, or the time in the kernel if that is less. That time may include waiting.
-pub fn cost(costs: &CallCosts, call: &SystemCall) -> f64 {
+pub fn cost(costs: &SystemCallCosts, call: &SystemCallCounts) -> f64 {
     let inside = call.ns as f64 / call.calls.max(1) as f64;
     let name = &&*call.name;
     let measured = if READS.contains(name) {
@@ -97,17 +99,17 @@ pub fn cost(costs: &CallCosts, call: &SystemCall) -> f64 {
 }
 
 /// The advice, the largest saving first.
-pub fn advice(kernel: &SystemCounts<'_>) -> Vec<SystemAdvice> {
+pub fn advice(kernel: &KernelCounts<'_>) -> Vec<SystemCallAdvice> {
     let (Some(costs), Some(cpu)) = (kernel.costs, kernel.cpu_ns) else { return Vec::new() };
     let rules = [reads, writes, memory, waits, clock, seeks, yields];
-    let mut advice: Vec<SystemAdvice> = rules
+    let mut advice: Vec<SystemCallAdvice> = rules
         .iter()
         .filter_map(|rule| rule(kernel, &costs))
         .filter(|saving| saving.ns >= LEAST * cpu)
         .map(|saving| {
             // Estimates may come to more than there is.
             let gain = (saving.ns / cpu).min(1.0);
-            SystemAdvice {
+            SystemCallAdvice {
                 kind: saving.kind.to_owned(),
                 title: saving.title.to_owned(),
                 advice: format!(
@@ -150,7 +152,7 @@ struct TransferSaving {
 }
 
 fn transfers(
-    kernel: &SystemCounts<'_>,
+    kernel: &KernelCounts<'_>,
     writes: bool,
     account: (Option<u64>, Option<u64>),
     mut each: f64,
@@ -222,7 +224,7 @@ impl TransferSaving {
     }
 }
 
-fn reads(kernel: &SystemCounts<'_>, costs: &CallCosts) -> Option<CallSaving> {
+fn reads(kernel: &KernelCounts<'_>, costs: &SystemCallCosts) -> Option<CallSaving> {
     let account = (kernel.usage.read_calls, kernel.usage.read_bytes);
     let found = transfers(kernel, false, account, costs.read)?;
     Some(CallSaving {
@@ -235,7 +237,7 @@ fn reads(kernel: &SystemCounts<'_>, costs: &CallCosts) -> Option<CallSaving> {
     })
 }
 
-fn writes(kernel: &SystemCounts<'_>, costs: &CallCosts) -> Option<CallSaving> {
+fn writes(kernel: &KernelCounts<'_>, costs: &SystemCallCosts) -> Option<CallSaving> {
     let account = (kernel.usage.write_calls, kernel.usage.written_bytes);
     let found = transfers(kernel, true, account, costs.write)?;
     Some(CallSaving {
@@ -248,7 +250,7 @@ fn writes(kernel: &SystemCounts<'_>, costs: &CallCosts) -> Option<CallSaving> {
     })
 }
 
-fn memory(kernel: &SystemCounts<'_>, costs: &CallCosts) -> Option<CallSaving> {
+fn memory(kernel: &KernelCounts<'_>, costs: &SystemCallCosts) -> Option<CallSaving> {
     let files = kernel.sum(&["mmap"]).calls;
     let (get, unmap) = (kernel.sum(&MEMORY), kernel.sum(&["munmap"]));
     let all = get.calls + unmap.calls.saturating_sub(files);
@@ -286,7 +288,7 @@ fn memory(kernel: &SystemCounts<'_>, costs: &CallCosts) -> Option<CallSaving> {
     })
 }
 
-fn waits(kernel: &SystemCounts<'_>, costs: &CallCosts) -> Option<CallSaving> {
+fn waits(kernel: &KernelCounts<'_>, costs: &SystemCallCosts) -> Option<CallSaving> {
     let waits = kernel.sum(&[FUTEX_WAIT]);
     let each = costs.wait.min(waits.ns as f64 / waits.calls.max(1) as f64 + costs.call);
     let ns = waits.calls as f64 * each;
@@ -307,8 +309,8 @@ fn waits(kernel: &SystemCounts<'_>, costs: &CallCosts) -> Option<CallSaving> {
 
 /// Calls that always cost about the same: their number, their cost in all, and a sentence.
 fn constant_cost(
-    kernel: &SystemCounts<'_>,
-    costs: &CallCosts,
+    kernel: &KernelCounts<'_>,
+    costs: &SystemCallCosts,
     names: &[&str],
     what: &str,
 ) -> Option<(u64, f64, String)> {
@@ -319,7 +321,7 @@ fn constant_cost(
         .then(|| (calls, ns, format!("{} {what}, at least {each} each.", formatting::count(calls))))
 }
 
-fn clock(kernel: &SystemCounts<'_>, costs: &CallCosts) -> Option<CallSaving> {
+fn clock(kernel: &KernelCounts<'_>, costs: &SystemCallCosts) -> Option<CallSaving> {
     let (calls, ns, facts) =
         constant_cost(kernel, costs, &CLOCKS, "calls for the time that enter the kernel")?;
     Some(CallSaving {
@@ -332,7 +334,7 @@ fn clock(kernel: &SystemCounts<'_>, costs: &CallCosts) -> Option<CallSaving> {
     })
 }
 
-fn seeks(kernel: &SystemCounts<'_>, costs: &CallCosts) -> Option<CallSaving> {
+fn seeks(kernel: &KernelCounts<'_>, costs: &SystemCallCosts) -> Option<CallSaving> {
     let (calls, ns, facts) =
         constant_cost(kernel, costs, &["lseek"], "calls that set a file's position")?;
     Some(CallSaving {
@@ -345,7 +347,7 @@ fn seeks(kernel: &SystemCounts<'_>, costs: &CallCosts) -> Option<CallSaving> {
     })
 }
 
-fn yields(kernel: &SystemCounts<'_>, costs: &CallCosts) -> Option<CallSaving> {
+fn yields(kernel: &KernelCounts<'_>, costs: &SystemCallCosts) -> Option<CallSaving> {
     let (calls, ns, facts) =
         constant_cost(kernel, costs, &["sched_yield"], "calls of `sched_yield`")?;
     Some(CallSaving {
@@ -362,7 +364,7 @@ fn yields(kernel: &SystemCounts<'_>, costs: &CallCosts) -> Option<CallSaving> {
 mod tests {
     use super::*;
 
-    const COSTS: CallCosts = CallCosts {
+    const COSTS: SystemCallCosts = SystemCallCosts {
         call: 100.0,
         read: 300.0,
         write: 400.0,
@@ -372,21 +374,21 @@ mod tests {
         counting: 0.0,
     };
 
-    fn call(name: &str, calls: u64, small: Option<u64>) -> SystemCall {
+    fn call(name: &str, calls: u64, small: Option<u64>) -> SystemCallCounts {
         // Long enough in the kernel that what was measured outside is the bound.
-        SystemCall {
+        SystemCallCounts {
             name: name.to_owned(),
             calls,
             ns: calls * 1000,
             small,
             small_bytes: small,
-            ..SystemCall::default()
+            ..SystemCallCounts::default()
         }
     }
 
     /// The advice for these calls in ten milliseconds of CPU time.
-    fn advised(calls: &[SystemCall], usage: &Usage) -> Vec<(String, u64)> {
-        let kernel = SystemCounts {
+    fn advised(calls: &[SystemCallCounts], usage: &ResourceUsage) -> Vec<(String, u64)> {
+        let kernel = KernelCounts {
             calls,
             small: &[],
             usage,
@@ -401,7 +403,7 @@ mod tests {
 
     #[test]
     fn every_kind_is_advised_from_a_hundredth_of_the_time_on() {
-        let usage = Usage::default();
+        let usage = ResourceUsage::default();
         for (name, kind) in
             [("clock_gettime", "clock"), ("lseek", "seeks"), ("sched_yield", "yields")]
         {
@@ -420,12 +422,12 @@ mod tests {
     #[test]
     fn transfers_that_had_to_wait_are_no_savings() {
         let reads = call("read", 2000, Some(2000));
-        let found = advised(std::slice::from_ref(&reads), &Usage::default());
+        let found = advised(std::slice::from_ref(&reads), &ResourceUsage::default());
         assert_eq!(found, [("reads".to_owned(), 2000)]);
         let polls = [reads.clone(), call("epoll_wait", 1500, None)];
-        assert_eq!(advised(&polls, &Usage::default()), [("reads".to_owned(), 500)]);
+        assert_eq!(advised(&polls, &ResourceUsage::default()), [("reads".to_owned(), 500)]);
         // A switch for a futex is not one for a read.
-        let usage = Usage { voluntary_switches: 2000, ..Usage::default() };
+        let usage = ResourceUsage { voluntary_switches: 2000, ..ResourceUsage::default() };
         assert_eq!(advised(std::slice::from_ref(&reads), &usage), []);
         let waits = [reads, call(FUTEX_WAIT, 1990, None)];
         let kinds: Vec<_> = advised(&waits, &usage).into_iter().map(|found| found.0).collect();
@@ -434,11 +436,14 @@ mod tests {
 
     #[test]
     fn without_counts_the_kernel_s_account_speaks_by_its_mean() {
-        let usage =
-            |bytes| Usage { read_calls: Some(10_000), read_bytes: Some(bytes), ..Usage::default() };
+        let usage = |bytes| ResourceUsage {
+            read_calls: Some(10_000),
+            read_bytes: Some(bytes),
+            ..ResourceUsage::default()
+        };
         assert_eq!(advised(&[], &usage(20_000)), [("reads".to_owned(), 10_000)]);
         assert_eq!(advised(&[], &usage(10_000 * SMALL)), []);
         assert_eq!(advised(&[], &usage(0)), []);
-        assert_eq!(advised(&[], &Usage::default()), []);
+        assert_eq!(advised(&[], &ResourceUsage::default()), []);
     }
 }

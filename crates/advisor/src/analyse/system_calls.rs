@@ -1,13 +1,13 @@
 //! Makes findings of what the kernel counted.
 
 use super::block_statistics::share;
-use super::findings::{Program, System, SystemCalls};
-use super::system_call_advice::{self, FUTEX_WAIT, SystemCounts};
-use trace_format::Reader;
-use trace_format::container::{RecordingEnd, SystemCall};
+use super::findings::{RecordedProgram, SystemCallFigures, SystemFindings};
+use super::system_call_advice::{self, FUTEX_WAIT, KernelCounts};
+use trace_format::RecordingReader;
+use trace_format::container::{RecordingEnd, SystemCallCounts};
 
 /// Nanoseconds of CPU time that counting the program's system calls took in the kernel.
-pub fn counting_ns(reader: &Reader) -> u64 {
+pub fn counting_ns(reader: &RecordingReader) -> u64 {
     reader.end().map_or(0, |end| {
         let each = end.costs.map_or(0.0, |costs| costs.counting);
         (calls(end) as f64 * each) as u64
@@ -19,10 +19,10 @@ fn calls(end: &RecordingEnd) -> u64 {
 }
 
 /// The findings on system calls, page faults and context switches.
-pub fn system(reader: &Reader, program: &Program) -> System {
-    let Some(end) = reader.end() else { return System::default() };
+pub fn system(reader: &RecordingReader, program: &RecordedProgram) -> SystemFindings {
+    let Some(end) = reader.end() else { return SystemFindings::default() };
     let usage = &end.usage;
-    let row = |call: &SystemCall| SystemCalls {
+    let row = |call: &SystemCallCounts| SystemCallFigures {
         name: call.name.clone(),
         calls: call.calls,
         failed: call.failed,
@@ -35,14 +35,14 @@ pub fn system(reader: &Reader, program: &Program) -> System {
             .as_ref()
             .map(|costs| (system_call_advice::cost(costs, call) * call.calls as f64) as u64),
     };
-    let mut rows: Vec<SystemCalls> = end.system_calls.iter().map(row).collect();
+    let mut rows: Vec<SystemCallFigures> = end.system_calls.iter().map(row).collect();
     rows.sort_by(|a, b| b.calls.cmp(&a.calls).then_with(|| a.name.cmp(&b.name)));
     let waits = end.system_calls.iter().find(|call| call.name == FUTEX_WAIT);
     let counted = end.not_counted.is_none() && !rows.is_empty();
     let all_cpu = usage.user_ns + usage.system_ns;
     // Assumes that the program's own share of the CPU time is the same in all processes.
     let own = program.cpu_ns.zip(program.bare_cpu_ns).and_then(|(cpu, bare)| share(bare, cpu));
-    let kernel = SystemCounts {
+    let kernel = KernelCounts {
         calls: &end.system_calls,
         small: &end.small_transfers,
         usage,
@@ -56,7 +56,7 @@ pub fn system(reader: &Reader, program: &Program) -> System {
             .filter_map(|process| process.end.as_ref())
             .fold(0, |threads, end| threads + u64::from(end.threads)),
     };
-    System {
+    SystemFindings {
         total_calls: counted.then(|| calls(end)),
         calls: rows,
         not_counted: end.not_counted.clone(),

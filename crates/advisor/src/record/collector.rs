@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 use trace_format::TraceError;
-use trace_format::container::{Chunk, Cost, Costs, ProcessEnd, ProcessHeader, Writer};
+use trace_format::container::{
+    AllocatorCosts, ChunkEvents, ProcessEnd, ProcessHeader, RecordingWriter, SampledCost,
+};
 use trace_format::raw::{
-    CHUNK_CAPACITY, CHUNK_HEADER_SIZE, CHUNK_SIZE, ChunkHeader, Clock, Decoder, FileHeader,
-    HEADER_SIZE, RawCosts, RawEvent, TICK_SHIFT, state,
+    CHUNK_CAPACITY, CHUNK_HEADER_SIZE, CHUNK_SIZE, ClockPair, Decoder, HEADER_SIZE,
+    RawAllocatorCosts, RawChunkHeader, RawEvent, RawFileHeader, TICK_SHIFT, state,
 };
 
 /// The totals over all recorded processes.
@@ -32,7 +34,7 @@ pub struct RecordingTotals {
     /// The process whose recording ended early, and why; the rest of that process is lost.
     pub full: Option<EarlyEnd>,
     /// C++'s `operator new` was not recorded.
-    pub new_unseen: Option<NewUnseen>,
+    pub new_unseen: Option<BypassingOperatorNew>,
     /// Processes that still ran when the program had ended.
     pub still_running: u64,
     /// Parts of raw files that could not be read.
@@ -52,7 +54,7 @@ pub struct EarlyEnd {
 
 /// An `operator new` that isn't made of `malloc`.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct NewUnseen {
+pub struct BypassingOperatorNew {
     /// The first process that needed it.
     pub pid: u32,
     /// How many did.
@@ -63,7 +65,7 @@ pub struct NewUnseen {
     pub why: String,
 }
 
-impl NewUnseen {
+impl BypassingOperatorNew {
     /// The reason, with the processes that it applies to.
     pub fn in_one_line(&self) -> String {
         let others = match self.processes {
@@ -81,7 +83,7 @@ struct RawFile {
     pid: u32,
     /// Its number in the recording.
     process: u32,
-    start: Clock,
+    start: ClockPair,
     /// The chunks that are still to be packed, and the number of the next chunk to be found.
     waiting: Vec<u32>,
     next: u32,
@@ -99,27 +101,27 @@ const NO_LIMIT: u64 = u64::MAX;
 const WRITE_DELAY: Duration = Duration::from_millis(100);
 
 /// Packs raw files into a recording.
-pub struct Collector {
+pub struct RawFileCollector {
     directory: PathBuf,
-    writer: Option<Writer<BufWriter<File>>>,
+    writer: Option<RecordingWriter<BufWriter<File>>>,
     first: Option<u32>,
     raw_files: Vec<RawFile>,
     totals: RecordingTotals,
 }
 
 /// Nanoseconds of a tick, as a multiple of 2^-32.
-fn ns_of_tick(start: Clock, now: Clock) -> u64 {
+fn ns_of_tick(start: ClockPair, now: ClockPair) -> u64 {
     let ticks = now.ticks.saturating_sub(start.ticks).max(1);
     let ns = now.ns.saturating_sub(start.ns).max(1);
     ((u128::from(ns) << 32) / u128::from(ticks)) as u64
 }
 
-impl Collector {
+impl RawFileCollector {
     /// A collector of the raw files in a directory into a recording that begins in `file`.
     pub fn new(directory: &Path, file: File) -> Result<Self, TraceError> {
         Ok(Self {
             directory: directory.to_owned(),
-            writer: Some(Writer::new(BufWriter::with_capacity(1 << 20, file))?),
+            writer: Some(RecordingWriter::new(BufWriter::with_capacity(1 << 20, file))?),
             first: None,
             raw_files: Vec::new(),
             totals: RecordingTotals::default(),
@@ -178,7 +180,7 @@ impl Collector {
         }
     }
 
-    fn writer(&mut self) -> Result<&mut Writer<BufWriter<File>>, TraceError> {
+    fn writer(&mut self) -> Result<&mut RecordingWriter<BufWriter<File>>, TraceError> {
         self.writer
             .as_mut()
             .ok_or_else(|| io::Error::other("the recording has ended already").into())
@@ -218,7 +220,7 @@ impl Collector {
             // The file is still being created.
             return Ok(());
         }
-        let Ok(header) = FileHeader::read(&page) else { return Ok(()) };
+        let Ok(header) = RawFileHeader::read(&page) else { return Ok(()) };
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let command = header.command.strip_suffix(b"\0").unwrap_or(header.command);
         let begun = ProcessHeader {
@@ -260,7 +262,7 @@ impl Collector {
             .ok_or_else(|| TraceError::Io(io::Error::other("the recording has ended already")))?;
         let mut page = [0; HEADER_SIZE];
         raw.file.read_exact_at(&mut page, 0)?;
-        if let Ok(header) = FileHeader::read(&page) {
+        if let Ok(header) = RawFileHeader::read(&page) {
             let length = raw.file.metadata()?.len().saturating_sub(HEADER_SIZE as u64);
             let there = header.chunks.min((length / CHUNK_SIZE as u64) as u32);
             raw.waiting.extend(raw.next..there.max(raw.next));
@@ -273,7 +275,7 @@ impl Collector {
             let offset = HEADER_SIZE as u64 + u64::from(chunk) * CHUNK_SIZE as u64;
             let mut bytes = [0; CHUNK_HEADER_SIZE];
             raw.file.read_exact_at(&mut bytes, offset)?;
-            let header = match ChunkHeader::read(&bytes) {
+            let header = match RawChunkHeader::read(&bytes) {
                 Ok(Some(header)) if header.full.is_some() || all => header,
                 Ok(_) if !all => {
                     kept.push(chunk);
@@ -289,7 +291,7 @@ impl Collector {
             let length = header.full.map_or(CHUNK_CAPACITY, |length| length as usize);
             let events = &mut events[..length];
             raw.file.read_exact_at(events, offset + CHUNK_HEADER_SIZE as u64)?;
-            let CountedChunk { whole, told, count } = count(events, header.tick, raw.until);
+            let ChunkSummary { whole, told, count } = count(events, header.tick, raw.until);
             let next = raw.streams.entry(header.stream).or_default();
             if *next != header.sequence || header.full.is_some() && whole != length {
                 let what = format!("process {}: a chunk differs from what was written", raw.pid);
@@ -297,7 +299,7 @@ impl Collector {
                 continue;
             }
             *next += 1;
-            writer.chunk(Chunk {
+            writer.chunk(ChunkEvents {
                 process: raw.process,
                 stream: header.stream,
                 sequence: header.sequence,
@@ -319,7 +321,7 @@ impl Collector {
         let raw = &self.raw_files[number];
         let mut page = [0; HEADER_SIZE];
         raw.file.read_exact_at(&mut page, 0)?;
-        let header = FileHeader::read(&page).map_err(|damage| TraceError::Damaged {
+        let header = RawFileHeader::read(&page).map_err(|damage| TraceError::Damaged {
             at: damage.at as u64,
             what: damage.what.to_owned(),
         })?;
@@ -354,7 +356,7 @@ impl Collector {
         if let Some(library) = &end.new_unseen {
             let (pid, why) = (raw.pid, why_unseen(library));
             let library = library.clone();
-            let known = NewUnseen { pid, processes: 0, library, why };
+            let known = BypassingOperatorNew { pid, processes: 0, library, why };
             self.totals.new_unseen.get_or_insert(known).processes += 1;
         }
         if let Some(at) = full_at_ns
@@ -372,19 +374,19 @@ impl Collector {
 }
 
 /// The measured costs without those of reading the clock; `None` if nothing was measured.
-fn costs(raw: &RawCosts, ns_of_tick: u64) -> Option<Costs> {
+fn costs(raw: &RawAllocatorCosts, ns_of_tick: u64) -> Option<AllocatorCosts> {
     let samples = raw.calls.iter().map(|call| call.0).sum::<u64>();
     if samples == 0 && raw.too_long == 0 {
         return None;
     }
     let ns_of_stamp = ns_of_tick as f64 / 2_f64.powi(32) / f64::from(1 << TICK_SHIFT);
     let stamp = raw.stamps as f64 / samples.max(1) as f64;
-    let cost = |samples: u64, sum: u64| Cost {
+    let cost = |samples: u64, sum: u64| SampledCost {
         samples,
         ns: (sum as f64 - stamp * samples as f64).max(0.0) * ns_of_stamp,
     };
     let [allocations, frees, reallocations] = raw.calls.map(|(samples, sum)| cost(samples, sum));
-    Some(Costs {
+    Some(AllocatorCosts {
         allocations,
         frees,
         reallocations,
@@ -422,7 +424,7 @@ fn still_runs(pid: u32, path: &Path) -> bool {
 }
 
 /// What a chunk contains.
-struct CountedChunk {
+struct ChunkSummary {
     /// Bytes of whole events.
     whole: usize,
     /// Bytes of the events up to the time limit.
@@ -431,7 +433,7 @@ struct CountedChunk {
     count: u64,
 }
 
-fn count(events: &[u8], tick: u64, until: u64) -> CountedChunk {
+fn count(events: &[u8], tick: u64, until: u64) -> ChunkSummary {
     let mut decoder = Decoder::new(tick);
     let (mut told, mut count) = (0, 0);
     while let Ok(Some(event)) = decoder.next(events) {
@@ -447,7 +449,7 @@ fn count(events: &[u8], tick: u64, until: u64) -> CountedChunk {
                 | RawEvent::Wait(_)
         ));
     }
-    CountedChunk { whole: decoder.position(), told, count }
+    ChunkSummary { whole: decoder.position(), told, count }
 }
 
 /// Returns the disk space of a packed chunk.

@@ -89,7 +89,7 @@ struct RecordSummary<'s> {
     not_seen: Option<&'s str>,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(arguments: &RecordArguments) -> Result<(), Failure> {
     if let Some(file) = &arguments.show {
         return show::show(file, arguments.json);
@@ -110,7 +110,13 @@ pub fn run(arguments: &RecordArguments) -> Result<(), Failure> {
     if let Some(Obstacle::Unseen(why) | Obstacle::Partly(why)) = &obstacle {
         print::to_errors(format!("allot: {why}"));
     }
-    let (ended, totals, bytes) = record(output, &path, &arguments.program, ProgramOutput::Shared)?;
+    let (ended, totals, bytes) = record(
+        output,
+        &path,
+        &arguments.program,
+        ProgramOutput::Shared,
+        "choose another file with -o",
+    )?;
     if let Some(why) = &ended.not_counted {
         print::to_errors(format!("allot: system calls were not counted: {why}"));
     }
@@ -130,9 +136,7 @@ pub fn run(arguments: &RecordArguments) -> Result<(), Failure> {
         not_seen: why,
     };
     if arguments.json {
-        let text =
-            serde_json::to_string(&summary).map_err(|error| Failure::Failed(error.to_string()))?;
-        print::line(text)?;
+        print::json(&summary)?;
     } else {
         print::to_errors(format!("allot: {}", in_one_line(&summary)));
     }

@@ -2,8 +2,8 @@
 //!
 //! Invariant: [`CHILD`] is 0 or the number of a child that has not been waited for.
 
-use super::collector::{Collector, RecordingTotals};
-use super::count::{CallCounts, Counter, call_costs};
+use super::collector::{RawFileCollector, RecordingTotals};
+use super::count::{CounterResult, SystemCallCounter, call_costs};
 use super::inherited_state::InheritedState;
 use bench::console::failure::Failure;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use trace_format::TraceError;
-use trace_format::container::{Outcome, RecordingEnd, Usage};
+use trace_format::container::{ProgramExit, RecordingEnd, ResourceUsage};
 
 /// The recorder's library, which is loaded into the program.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/recorder.so"));
@@ -36,8 +36,8 @@ const IDLE_TIME: Duration = Duration::from_millis(20);
 /// How the program ended, and what it used.
 #[derive(Debug, serde::Serialize)]
 pub struct ProgramEnd {
-    pub outcome: Outcome,
-    pub usage: Usage,
+    pub outcome: ProgramExit,
+    pub usage: ResourceUsage,
     /// Why its system calls were not counted, and where the remaining figures come from.
     pub not_counted: Option<String>,
 }
@@ -46,8 +46,8 @@ impl ProgramEnd {
     /// The exit code to pass on.
     pub fn exit_code(&self) -> u8 {
         match self.outcome {
-            Outcome::Code(code) => code as u8,
-            Outcome::Signal(signal) => 128_u8.wrapping_add(signal as u8),
+            ProgramExit::Code(code) => code as u8,
+            ProgramExit::Signal(signal) => 128_u8.wrapping_add(signal as u8),
         }
     }
 }
@@ -165,29 +165,33 @@ impl ProgramOutput {
 }
 
 /// Records a program into a file. Returns how it ended, what was recorded, and the file's size.
+/// `remedy` says what to do if there is no space for the file.
 pub fn record(
     output: &Path,
     program: &Path,
     command: &[OsString],
     standard_output: ProgramOutput,
+    remedy: &str,
 ) -> Result<(ProgramEnd, RecordingTotals, u64), Failure> {
     let cannot = |what: &str, error: &dyn std::fmt::Display| {
-        Failure::Failed(format!("can't {what} {}: {error}", output.display()))
+        Failure::Failed(format!("can't {what} {}: {error}; {remedy}", output.display()))
     };
     if LIBRARY.is_empty() {
         return Err(Failure::Failed(
             "this allot has no recorder: programs can be recorded only on Linux on x86-64 and aarch64".to_owned(),
         ));
     }
-    let file = File::create(output).map_err(|error| cannot("write", &error))?;
+    // The file comes last: if nothing can be recorded, an earlier recording of that name stays.
     let directory =
         RawDirectory::beside(output).map_err(|error| cannot("make a directory beside", &error))?;
     let library_directory = LibraryDirectory::beside(&directory.0)
         .ok_or_else(|| cannot("load the recorder from beside", &UNLOADABLE))?;
     let library = library_directory.path().join(LIBRARY_NAME);
     fs::write(&library, LIBRARY).map_err(|error| cannot("write beside", &error))?;
-    let mut collector =
-        Collector::new(&directory.0, file).map_err(|error| cannot("write", &error))?;
+    let mut collector = File::create(output)
+        .map_err(TraceError::from)
+        .and_then(|file| RawFileCollector::new(&directory.0, file))
+        .map_err(|error| cannot("write", &error))?;
     let inherited = match standard_output {
         ProgramOutput::Shared => InheritedState::get(),
         ProgramOutput::ToErrors => InheritedState::get().with_standard_output(),
@@ -204,7 +208,7 @@ pub fn record(
         }
     }
     let mut costs = call_costs::measure().ok();
-    let mut counter = Counter::begin();
+    let mut counter = SystemCallCounter::begin();
     if let (Ok(counter), Some(costs)) = (&mut counter, &mut costs) {
         costs.counting = call_costs::counting(counter, costs.call).unwrap_or_default();
     }
@@ -215,7 +219,7 @@ pub fn record(
         .env("LD_PRELOAD", preload)
         .env("ALLOT_RECORD_DIR", &directory.0)
         .stdout(standard_output.of_child()?);
-    let entry = counter.as_ref().ok().map(Counter::entry);
+    let entry = counter.as_ref().ok().map(SystemCallCounter::entry);
     // SAFETY: both do nothing but calls of the kernel.
     unsafe {
         prepared.pre_exec(move || {
@@ -243,7 +247,7 @@ pub fn record(
         counter.and_then(|mut counter| counter.counts().map_err(|error| error.to_string()));
     let why = counted.as_ref().err();
     ended.not_counted = why.map(|why| format!("{why}; {}", other_sources(&ended.usage)));
-    let CallCounts { calls, small_transfers, page_faults } = counted.unwrap_or_default();
+    let CounterResult { calls, small_transfers, page_faults } = counted.unwrap_or_default();
     let end = RecordingEnd {
         outcome: Some(ended.outcome),
         usage: ended.usage.clone(),
@@ -260,7 +264,7 @@ pub fn record(
 }
 
 /// Where the figures come from if system calls aren't counted.
-fn other_sources(usage: &Usage) -> &'static str {
+fn other_sources(usage: &ResourceUsage) -> &'static str {
     if usage.read_calls.is_some() {
         "reads and writes are from /proc, page faults and context switches from getrusage"
     } else {
@@ -271,10 +275,10 @@ fn other_sources(usage: &Usage) -> &'static str {
 /// Runs `other`; meanwhile packs events with a low priority, and looks up the names of counted
 /// files.
 fn while_packing<T>(
-    mut collector: Collector,
-    mut counter: Option<&mut Counter>,
+    mut collector: RawFileCollector,
+    mut counter: Option<&mut SystemCallCounter>,
     other: impl FnOnce() -> T,
-) -> (T, Result<Collector, TraceError>) {
+) -> (T, Result<RawFileCollector, TraceError>) {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let packer = scope.spawn(|| {
@@ -328,11 +332,11 @@ fn wait(pid: i32, begun: Instant, io: Option<File>) -> io::Result<ProgramEnd> {
     };
     let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
     let outcome = if libc::WIFSIGNALED(status) {
-        Outcome::Signal(libc::WTERMSIG(status))
+        ProgramExit::Signal(libc::WTERMSIG(status))
     } else {
-        Outcome::Code(libc::WEXITSTATUS(status))
+        ProgramExit::Code(libc::WEXITSTATUS(status))
     };
-    let usage = Usage {
+    let usage = ResourceUsage {
         user_ns: ns(usage.ru_utime),
         system_ns: ns(usage.ru_stime),
         wall_ns,

@@ -5,14 +5,14 @@ use bench::console::print;
 use serde_json::{Value, json};
 use std::path::Path;
 use trace_format::container::{ProcessEnd, ProcessHeader, RecordingEnd};
-use trace_format::raw::Lock;
-use trace_format::{Event, Events, NodeId, Reader, What};
+use trace_format::raw::LockKind;
+use trace_format::{Event, EventAction, Events, NodeId, RecordingReader};
 
 /// Prints all events of a recording.
 pub fn show(file: &Path, json: bool) -> Result<(), Failure> {
     let failed =
         |error: trace_format::TraceError| Failure::Failed(format!("{}: {error}", file.display()));
-    let reader = Reader::open(file).map_err(failed)?;
+    let reader = RecordingReader::open(file).map_err(failed)?;
     for (number, process) in reader.processes().iter().enumerate() {
         print_process(number, &process.header, process.end.as_ref(), json)?;
         let mut events = reader.events(number).map_err(failed)?;
@@ -63,11 +63,11 @@ fn print_end(end: &RecordingEnd, json: bool) -> Result<(), Failure> {
     }
 }
 
-fn lock_name(lock: Lock) -> &'static str {
+fn lock_name(lock: LockKind) -> &'static str {
     match lock {
-        Lock::Mutex => "mutex",
-        Lock::Read => "rwlock for reading",
-        Lock::Write => "rwlock for writing",
+        LockKind::Mutex => "mutex",
+        LockKind::Read => "rwlock for reading",
+        LockKind::Write => "rwlock for writing",
     }
 }
 
@@ -94,32 +94,39 @@ fn stack(site: NodeId, events: &Events<'_>) -> Vec<String> {
 }
 
 fn as_text(event: &Event, events: &Events<'_>) -> String {
-    let what = match event.what {
-        What::Alloc { address, size, site, flags } => {
-            let origin = format!("{:?}", flags.origin()).to_lowercase();
+    let action = match event.action {
+        EventAction::Alloc { address, size, site, flags } => {
+            let function = format!("{:?}", flags.function()).to_lowercase();
             let alignment = match flags.alignment() {
                 1 => String::new(),
                 alignment => format!(" aligned to {alignment}"),
             };
-            format!("{origin} {address:#x} {size}{alignment} by {}", stack(site, events).join(" "))
+            format!(
+                "{function} {address:#x} {size}{alignment} by {}",
+                stack(site, events).join(" ")
+            )
         }
-        What::Free { address, by_realloc: false } => format!("free {address:#x}"),
-        What::Free { address, by_realloc: true } => format!("free {address:#x} to reallocate"),
-        What::Usable { address } => format!("usable size of {address:#x}"),
-        What::LockWait { address, lock, duration_ns, site } => format!(
+        EventAction::Free { address, by_realloc: false } => format!("free {address:#x}"),
+        EventAction::Free { address, by_realloc: true } => {
+            format!("free {address:#x} to reallocate")
+        }
+        EventAction::Usable { address } => format!("usable size of {address:#x}"),
+        EventAction::LockWait { address, lock, duration_ns, site } => format!(
             "waited {duration_ns} ns for the {} {address:#x} by {}",
             lock_name(lock),
             stack(site, events).join(" ")
         ),
-        What::ThreadStart { system_id } => format!("begins; its thread id is {system_id}"),
-        What::ThreadEnd => "ends".to_owned(),
-        What::ModuleLoaded(id) => {
+        EventAction::ThreadStart { system_id } => format!("begins; its thread id is {system_id}"),
+        EventAction::ThreadEnd => "ends".to_owned(),
+        EventAction::ModuleLoaded(id) => {
             let module = events.modules().get(id);
             format!("module {} is loaded at {:#x}", module.path, module.start)
         }
-        What::ModuleUnloaded(id) => format!("module {} is unloaded", events.modules().get(id).path),
+        EventAction::ModuleUnloaded(id) => {
+            format!("module {} is unloaded", events.modules().get(id).path)
+        }
     };
-    format!("{:.9} thread {}: {what}", event.time_ns as f64 / 1e9, event.thread)
+    format!("{:.9} thread {}: {action}", event.time_ns as f64 / 1e9, event.thread)
 }
 
 fn as_json(process: usize, event: &Event, events: &Events<'_>) -> Value {
@@ -128,31 +135,31 @@ fn as_json(process: usize, event: &Event, events: &Events<'_>) -> Value {
         "time_ns": event.time_ns,
         "thread": event.thread,
     });
-    let what = match event.what {
-        What::Alloc { address, size, site, flags } => json!({
+    let action = match event.action {
+        EventAction::Alloc { address, size, site, flags } => json!({
             "event": "alloc",
-            "origin": format!("{:?}", flags.origin()).to_lowercase(),
+            "origin": format!("{:?}", flags.function()).to_lowercase(),
             "address": address,
             "size": size,
             "alignment": flags.alignment(),
             "stack": stack(site, events),
         }),
-        What::Free { address, by_realloc } => {
+        EventAction::Free { address, by_realloc } => {
             json!({ "event": "free", "address": address, "by_realloc": by_realloc })
         }
-        What::Usable { address } => json!({ "event": "usable_size", "address": address }),
-        What::LockWait { address, lock, duration_ns, site } => json!({
+        EventAction::Usable { address } => json!({ "event": "usable_size", "address": address }),
+        EventAction::LockWait { address, lock, duration_ns, site } => json!({
             "event": "lock_wait",
             "lock": lock_name(lock),
             "address": address,
             "duration_ns": duration_ns,
             "stack": stack(site, events),
         }),
-        What::ThreadStart { system_id } => {
+        EventAction::ThreadStart { system_id } => {
             json!({ "event": "thread_start", "system_id": system_id })
         }
-        What::ThreadEnd => json!({ "event": "thread_end" }),
-        What::ModuleLoaded(id) => {
+        EventAction::ThreadEnd => json!({ "event": "thread_end" }),
+        EventAction::ModuleLoaded(id) => {
             let module = events.modules().get(id);
             let build_id: String =
                 module.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -165,12 +172,12 @@ fn as_json(process: usize, event: &Event, events: &Events<'_>) -> Value {
                 "build_id": build_id,
             })
         }
-        What::ModuleUnloaded(id) => {
+        EventAction::ModuleUnloaded(id) => {
             json!({ "event": "module_unloaded", "path": events.modules().get(id).path })
         }
     };
-    if let (Value::Object(whole), Value::Object(what)) = (&mut value, what) {
-        whole.extend(what);
+    if let (Value::Object(whole), Value::Object(action)) = (&mut value, action) {
+        whole.extend(action);
     }
     value
 }

@@ -2,10 +2,10 @@
 //! and free, as many bytes are live as in the program, and no blocks overlap.
 
 use super::live_bytes::LiveBytesCurve;
-use super::memory::{Form, Memory, Row};
-use super::round::{AbortIfPanicking, PreparedReplay};
+use super::round_job::{AbortIfPanicking, PreparedReplay};
 use super::sequence::{Step, StepBuffer, StepKind};
 use super::step_loop::{SharedState, perform_step};
+use super::thread_memory::{MemoryFactory, RoutedShape, ThreadMemory};
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Performs all steps in the order of the recording, each thread's on a thread of its own. Returns
 /// the curve of live bytes, with the number of overlapping blocks.
-pub fn in_order<R: Row>(prepared: &PreparedReplay, row: &R) -> LiveBytesCurve {
+pub fn in_order<R: MemoryFactory>(prepared: &PreparedReplay, row: &R) -> LiveBytesCurve {
     let shared = prepared.shared();
     let order = TurnOrder::new(prepared);
     let ledger = Mutex::default();
@@ -32,7 +32,7 @@ pub fn in_order<R: Row>(prepared: &PreparedReplay, row: &R) -> LiveBytesCurve {
     ledger.into_inner().unwrap_or_else(PoisonError::into_inner).curve
 }
 
-fn one_thread<R: Row>(
+fn one_thread<R: MemoryFactory>(
     prepared: &PreparedReplay,
     row: &R,
     thread: usize,
@@ -53,7 +53,7 @@ fn one_thread<R: Row>(
             order.wait(thread, *turn);
             for step in steps.by_ref().take(prepared.turns[*turn] as u32 as usize) {
                 let step = Step::of(step);
-                if step.what() == StepKind::Epoch {
+                if step.kind() == StepKind::Epoch {
                     continue;
                 }
                 let waited = &mut Duration::default();
@@ -62,7 +62,7 @@ fn one_thread<R: Row>(
                 unsafe {
                     perform_step(
                         step,
-                        &prepared.forms,
+                        &prepared.shapes,
                         &mut own,
                         shared,
                         &mut memory,
@@ -154,26 +154,26 @@ impl<M> CheckedMemory<'_, M> {
     }
 }
 
-impl<M: Memory> Memory for CheckedMemory<'_, M> {
-    fn alloc(&mut self, form: &Form) -> *mut u8 {
-        let block = self.memory.alloc(form);
+impl<M: ThreadMemory> ThreadMemory for CheckedMemory<'_, M> {
+    fn alloc(&mut self, shape: &RoutedShape) -> *mut u8 {
+        let block = self.memory.alloc(shape);
         let mut ledger = self.ledger();
-        ledger.add(block, form.layout.size());
+        ledger.add(block, shape.layout.size());
         ledger.point();
         drop(ledger);
         block
     }
 
-    unsafe fn free(&mut self, block: *mut u8, form: &Form) {
+    unsafe fn free(&mut self, block: *mut u8, shape: &RoutedShape) {
         let mut ledger = self.ledger();
         ledger.remove_block(block);
         ledger.point();
         drop(ledger);
         // SAFETY: the caller's promise.
-        unsafe { self.memory.free(block, form) };
+        unsafe { self.memory.free(block, shape) };
     }
 
-    unsafe fn resize(&mut self, block: *mut u8, old: &Form, new: &Form) -> *mut u8 {
+    unsafe fn resize(&mut self, block: *mut u8, old: &RoutedShape, new: &RoutedShape) -> *mut u8 {
         self.ledger().remove_block(block);
         // SAFETY: the caller's promise.
         let block = unsafe { self.memory.resize(block, old, new) };

@@ -7,7 +7,8 @@
 
 use super::number_map::{BitSet, NumberMap};
 use super::sequence::{
-    MOST_SLOTS, MOST_TOUCHED, NO_GROUP, Piece, Sequence, Shape, Step, StepKind, ThreadSteps,
+    FilePart, MOST_SLOTS, MOST_TOUCHED, NO_GROUP, RecordedShape, Step, StepKind, StepSequence,
+    ThreadSteps,
 };
 use super::thread_chains;
 use super::thread_scan::ThreadScan;
@@ -15,8 +16,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
-use trace_format::raw::{Flags, Origin};
-use trace_format::{Event, NodeId, TraceError, What};
+use trace_format::raw::{AllocationFlags, AllocationFunction};
+use trace_format::{Event, EventAction, NodeId, TraceError};
 
 /// Steps of a thread that are written together.
 const PIECE_STEPS: usize = 8192;
@@ -84,7 +85,7 @@ struct ReplayBlock {
 
 /// The state of a thread.
 #[derive(Debug, Default)]
-struct ThreadState {
+struct CompiledThread {
     steps: Vec<u64>,
     free: Vec<u32>,
     live: u64,
@@ -98,7 +99,7 @@ pub fn compile(
     scan: &ThreadScan,
     options: &CompileOptions,
     file: &mut File,
-) -> Result<Sequence, CompileError> {
+) -> Result<StepSequence, CompileError> {
     let mut compiler = Compiler::new(scan, options, file);
     for event in events {
         compiler.event(&event?)?;
@@ -110,15 +111,15 @@ struct Compiler<'c> {
     options: &'c CompileOptions,
     crossing: &'c BitSet,
     out: StepWriter<'c>,
-    sequence: Sequence,
-    thread_states: Vec<ThreadState>,
+    sequence: StepSequence,
+    thread_states: Vec<CompiledThread>,
     /// For each thread: the number of its last event.
     last: Vec<u64>,
     /// For each chain: the index of its current thread, or of the next one.
     current: Vec<usize>,
     live: NumberMap<u64, ReplayBlock>,
     shapes: NumberMap<(u64, u64), u32>,
-    list: Vec<Shape>,
+    list: Vec<RecordedShape>,
     /// Freed shared slots, each with the epoch of its free.
     freed: VecDeque<(u32, u32)>,
     /// For each group and thread: the number of the thread's own live blocks.
@@ -143,10 +144,10 @@ impl<'c> Compiler<'c> {
             options,
             crossing: &scan.crossing,
             out: StepWriter { file, at: 0 },
-            thread_states: scan.spans.iter().map(|_| ThreadState::default()).collect(),
+            thread_states: scan.spans.iter().map(|_| CompiledThread::default()).collect(),
             last: scan.spans.iter().map(|span| span.map_or(0, |span| span.last)).collect(),
             current: vec![0; chains.len()],
-            sequence: Sequence { threads, chains, ..Sequence::default() },
+            sequence: StepSequence { threads, chains, ..StepSequence::default() },
             live: NumberMap::default(),
             shapes: NumberMap::default(),
             list: Vec::new(),
@@ -161,11 +162,11 @@ impl<'c> Compiler<'c> {
 
     fn event(&mut self, event: &Event) -> Result<(), CompileError> {
         let thread = event.thread;
-        match event.what {
-            What::Alloc { address, size, site, flags } => {
+        match event.action {
+            EventAction::Alloc { address, size, site, flags } => {
                 self.allocated(thread, address, size, site, flags)?;
             }
-            What::Free { address, by_realloc } => self.freed(thread, address, by_realloc)?,
+            EventAction::Free { address, by_realloc } => self.freed(thread, address, by_realloc)?,
             _ => return Ok(()),
         }
         self.events += 1;
@@ -185,14 +186,14 @@ impl<'c> Compiler<'c> {
         address: u64,
         size: u64,
         site: NodeId,
-        flags: Flags,
+        flags: AllocationFlags,
     ) -> Result<(), CompileError> {
         let crosses = self.crossing.get(self.sequence.allocations);
         self.sequence.allocations += 1;
         let group = self.options.group_of.get(site.0 as usize).copied().unwrap_or(NO_GROUP);
         let shape = self.shape(size, group, flags, crosses)?;
-        let resized = match flags.origin() {
-            Origin::Realloc => self.thread_states[thread as usize].resizing.take(),
+        let resized = match flags.function() {
+            AllocationFunction::Realloc => self.thread_states[thread as usize].resizing.take(),
             _ => None,
         };
         self.free_unresized(thread)?;
@@ -205,8 +206,8 @@ impl<'c> Compiler<'c> {
             self.release_slot(thread, old);
         }
         let slot = self.take_slot(thread, crosses)?;
-        let what = if resized.is_some() { StepKind::ResizeTo } else { StepKind::Allocate };
-        self.push(thread, Step::new(what, slot, crosses, shape))?;
+        let kind = if resized.is_some() { StepKind::ResizeTo } else { StepKind::Allocate };
+        self.push(thread, Step::new(kind, slot, crosses, shape))?;
         let block = ReplayBlock { thread, slot, shape, group, crosses };
         if !crosses {
             self.thread_states[thread as usize].live += 1;
@@ -310,15 +311,15 @@ impl<'c> Compiler<'c> {
         &mut self,
         size: u64,
         group: u32,
-        flags: Flags,
+        flags: AllocationFlags,
         crosses: bool,
     ) -> Result<u32, CompileError> {
         let size = size.max(1);
-        let shape = Shape {
+        let shape = RecordedShape {
             size,
             group,
             align_log2: alignment(size, flags),
-            zeroed: flags.origin() == Origin::Calloc,
+            zeroed: flags.function() == AllocationFunction::Calloc,
             crosses,
         };
         let [key, group] = shape.to_words();
@@ -383,13 +384,13 @@ impl<'c> Compiler<'c> {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Sequence, CompileError> {
+    fn finish(mut self) -> Result<StepSequence, CompileError> {
         let mut words: Vec<u64> = Vec::with_capacity(2 * self.list.len().min(PIECE_STEPS));
         for shapes in self.list.chunks(PIECE_STEPS) {
             words.extend(shapes.iter().flat_map(|shape| shape.to_words()));
             let offset = self.out.at;
             self.out.words(&mut words, &mut Vec::new())?;
-            self.sequence.shapes.push(Piece { offset, count: shapes.len() as u32 });
+            self.sequence.shapes.push(FilePart { offset, count: shapes.len() as u32 });
         }
         self.out.words(&mut self.turns, &mut self.sequence.turns)?;
         debug_assert!(self.thread_states.iter().all(|state| state.steps.is_empty()));
@@ -400,9 +401,9 @@ impl<'c> Compiler<'c> {
 /// A block's alignment as a power of two. Without a request, that is the one that a type of `size`
 /// bytes may need, up to 8. Malloc aligns to 16, but hardly any type needs that, and asking for it
 /// would cost the allocators that can do with less.
-fn alignment(size: u64, flags: Flags) -> u8 {
+fn alignment(size: u64, flags: AllocationFlags) -> u8 {
     let asked = flags.alignment().trailing_zeros();
-    let pages = if flags.origin() == Origin::Pages { 12 } else { 0 };
+    let pages = if flags.function() == AllocationFunction::Pages { 12 } else { 0 };
     let natural = size.ilog2().min(3);
     asked.max(natural).max(pages) as u8
 }
@@ -417,18 +418,18 @@ struct StepWriter<'o> {
 }
 
 impl StepWriter<'_> {
-    fn steps(&mut self, state: &mut ThreadState, thread: &mut ThreadSteps) -> io::Result<()> {
+    fn steps(&mut self, state: &mut CompiledThread, thread: &mut ThreadSteps) -> io::Result<()> {
         self.words(&mut state.steps, &mut thread.steps)
     }
 
     /// Writes the words, and clears them.
-    fn words(&mut self, words: &mut Vec<u64>, pieces: &mut Vec<Piece>) -> io::Result<()> {
+    fn words(&mut self, words: &mut Vec<u64>, pieces: &mut Vec<FilePart>) -> io::Result<()> {
         if words.is_empty() {
             return Ok(());
         }
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         self.file.write_all(&bytes)?;
-        pieces.push(Piece { offset: self.at, count: words.len() as u32 });
+        pieces.push(FilePart { offset: self.at, count: words.len() as u32 });
         self.at += bytes.len() as u64;
         words.clear();
         Ok(())

@@ -1,13 +1,13 @@
 //! Prepares a replay: compiles a recording into a file of steps.
 
+use super::allocator_plan::Route;
 use super::compile::{self, CompileOptions};
 use super::event_stream::{self, ObservedEvents};
 use super::live_bytes::{self, LiveBytesCurve};
 use super::options::{ReplayOptions, interrupted};
-use super::plan::Route;
-use super::round::{self, REST, Round, RoundJob, RowAllocator};
+use super::round_job::{self, REST, Round, RoundJob, RowAllocator};
 use super::rounds::{self, RowSpec};
-use super::sequence::{NO_GROUP, Sequence};
+use super::sequence::{NO_GROUP, StepSequence};
 use super::thread_scan;
 use crate::analyse::findings::Note;
 use crate::analyse::{Analysis, NO_SITE};
@@ -17,14 +17,14 @@ use bench::console::table::grouped;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use trace_format::Reader;
+use trace_format::RecordingReader;
 
 /// Steps of the progress bar for a pass over the events.
 const STEPS: usize = 50;
 
 /// A compiled recording, and the file of its steps.
 pub struct CompiledRecording {
-    pub sequence: Sequence,
+    pub sequence: StepSequence,
     steps: File,
     /// The curve of the recording's live bytes, with `--check`.
     curve: Option<LiveBytesCurve>,
@@ -44,7 +44,7 @@ impl CompiledRecording {
         let progress = Progress::shown_if(options.progress, (2 + usize::from(check)) * STEPS);
         let told =
             |error: &dyn std::fmt::Display| Failure::Failed(format!("{}: {error}", path.display()));
-        let reader = Reader::open(path).map_err(|error| told(&error))?;
+        let reader = RecordingReader::open(path).map_err(|error| told(&error))?;
         let events = || {
             interrupted(options)?;
             reader.events(analysis.process).map_err(|error| told(&error))
@@ -180,11 +180,11 @@ impl CompiledRecording {
             ));
         }
         let threads: usize = self.sequence.chains.iter().map(Vec::len).sum();
-        if threads > round::MOST_THREADS {
+        if threads > round_job::MOST_THREADS {
             note(format!(
                 "Of {} threads, those that ran after each other share one in the replay, which starts no more than {}.",
                 grouped(threads as u64),
-                grouped(round::MOST_THREADS as u64)
+                grouped(round_job::MOST_THREADS as u64)
             ));
         }
         notes

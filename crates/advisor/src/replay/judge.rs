@@ -1,15 +1,18 @@
 //! Judges the advice by the rounds of the replay.
 
 use super::rounds::Comparison;
-use crate::analyse::findings::{BetterMalloc, Category, Group, Outcome, Program, Together};
+use crate::analyse::findings::{
+    BetterMalloc, CombinedPlan, ObjectCategory, RecordedProgram, ReplayOutcome, SiteGroup,
+};
 use crate::analyse::formatting;
 
 /// Where the program's CPU time is unknown: a malloc saves as much as all plans if it takes longer
 /// than they do by at most this share of glibc's time.
 const AS_MUCH: f64 = 0.01;
-/// The most peak memory, over glibc's ...
+/// The most peak memory that a plan may take, as a multiple of glibc's.
 pub const MOST_MEMORY: f64 = 1.5;
-/// ... or this many bytes more: an allocator's first chunk is no reason to refuse it.
+/// Bytes that a plan may take besides glibc's peak, whatever the multiple: an allocator's first
+/// chunk is no reason to refuse it.
 const FREE_MEMORY: u64 = 1 << 20;
 /// The least saving, as a share of the program's CPU time.
 const LEAST_GAIN: f64 = 0.01;
@@ -29,15 +32,16 @@ fn is_small(comparison: &Comparison) -> bool {
 
 /// What a row saves against glibc, as a share of the program's CPU time, at most 1. `None` if that
 /// time is unknown.
-pub fn gain(comparison: &Comparison, program: &Program) -> Option<f64> {
+pub fn gain(comparison: &Comparison, program: &RecordedProgram) -> Option<f64> {
     let cpu = program.bare_cpu_ns.or(program.cpu_ns).filter(|cpu| *cpu > 0)?;
     Some((comparison.saved_ns / cpu as f64).min(1.0))
 }
 
 fn figures(comparison: &Comparison) -> String {
-    let memory = match comparison.memory {
-        Some(memory) => format!("{memory:.2} × its peak memory"),
-        None => "an unknown amount of memory".to_owned(),
+    let memory = match (comparison.memory, comparison.peaks) {
+        (Some(memory), _) => format!("{memory:.2} × its peak memory"),
+        (None, Some((own, _))) => format!("{} more peak memory", formatting::bytes(own)),
+        (None, None) => "an unknown amount of memory".to_owned(),
     };
     format!("{:.2} × glibc's time ({}) and {memory}", comparison.time, rounds(comparison))
 }
@@ -58,7 +62,7 @@ fn rounds(comparison: &Comparison) -> String {
 }
 
 /// Judges the plan of one group.
-pub fn plan(comparison: &Comparison, program: &Program) -> Outcome {
+pub fn plan(comparison: &Comparison, program: &RecordedProgram) -> ReplayOutcome {
     let gain = gain(comparison, program);
     let figures = figures(comparison);
     let (confirmed, reason) = if !comparison.is_quicker() {
@@ -89,7 +93,7 @@ pub fn plan(comparison: &Comparison, program: &Program) -> Outcome {
         });
         (true, format!("confirmed: in the replay it takes {figures}{saves}"))
     };
-    Outcome {
+    ReplayOutcome {
         confirmed,
         reason,
         time_ratio: Some(comparison.time),
@@ -98,7 +102,7 @@ pub fn plan(comparison: &Comparison, program: &Program) -> Outcome {
 }
 
 /// Judges the plan of a candidate for sealing, which need not be faster, but must not be slower.
-pub fn candidate(comparison: &Comparison) -> Outcome {
+pub fn candidate(comparison: &Comparison) -> ReplayOutcome {
     let figures = figures(comparison);
     let is_slower = comparison.is_slower() || comparison.time > 1.0 + comparison.noise();
     let (confirmed, reason) = if is_slower {
@@ -111,7 +115,7 @@ pub fn candidate(comparison: &Comparison) -> Outcome {
     } else {
         (true, format!("it costs no more than malloc: in the replay it takes {figures}"))
     };
-    Outcome {
+    ReplayOutcome {
         confirmed,
         reason,
         time_ratio: Some(comparison.time),
@@ -122,10 +126,10 @@ pub fn candidate(comparison: &Comparison) -> Outcome {
 /// Stores the outcome in a group's verdict, and the measured gain. `ceiling` is what glibc's calls
 /// cost in all.
 pub fn store_outcome(
-    group: &mut Group,
-    outcome: Outcome,
+    group: &mut SiteGroup,
+    outcome: ReplayOutcome,
     comparison: &Comparison,
-    program: &Program,
+    program: &RecordedProgram,
     ceiling: Option<f64>,
 ) {
     if let Some(share) = gain(comparison, program)
@@ -141,7 +145,7 @@ pub fn store_outcome(
 }
 
 /// Stores the most that a group can save: what was saved with its blocks at no cost.
-pub fn store_ceiling(group: &mut Group, ceiling: f64) {
+pub fn store_ceiling(group: &mut SiteGroup, ceiling: f64) {
     if let Some(gain) = &mut group.verdict.gain {
         gain.ceiling = ceiling.max(gain.share);
         gain.ceiling_measured = true;
@@ -150,7 +154,7 @@ pub fn store_ceiling(group: &mut Group, ceiling: f64) {
 
 /// Scales the estimated ceilings down so that they and the measured ones sum to at most `all`.
 /// Measured figures stay.
-pub fn balance(groups: &mut [Group], all: f64) {
+pub fn balance(groups: &mut [SiteGroup], all: f64) {
     let gains = |measured: bool| {
         let gains = groups.iter().filter_map(|group| group.verdict.gain);
         gains.filter(move |gain| gain.ceiling_measured == measured)
@@ -181,8 +185,8 @@ pub fn together(
     groups: &[u32],
     sum: Option<f64>,
     ceiling: Option<f64>,
-    program: &Program,
-) -> Together {
+    program: &RecordedProgram,
+) -> CombinedPlan {
     let gain = gain(comparison, program);
     let ceiling = ceiling.map(|ceiling| ceiling.max(gain.unwrap_or_default()));
     let mut reason = format!("together they take {} in the replay", figures(comparison));
@@ -192,7 +196,7 @@ pub fn together(
             reason += &format!(", of {} that these blocks cost", formatting::percent(ceiling));
         }
     }
-    Together {
+    CombinedPlan {
         groups: groups.to_vec(),
         gain,
         sum,
@@ -209,7 +213,7 @@ fn percent(share: f64) -> String {
 }
 
 /// The fastest malloc that is faster than glibc, doesn't need too much memory, and saves enough.
-pub fn best(mallocs: Vec<ComparedMalloc>, program: &Program) -> Option<ComparedMalloc> {
+pub fn best(mallocs: Vec<ComparedMalloc>, program: &RecordedProgram) -> Option<ComparedMalloc> {
     mallocs
         .into_iter()
         .filter(|malloc| malloc.comparison.is_quicker() && is_small(&malloc.comparison))
@@ -219,7 +223,11 @@ pub fn best(mallocs: Vec<ComparedMalloc>, program: &Program) -> Option<ComparedM
 
 /// Whether a malloc saves as much as all confirmed plans together, or so nearly that changing the
 /// code is not worth it: the plans would have to save [`LEAST_GAIN`] more.
-pub fn gives_as_much(malloc: &ComparedMalloc, together: &Together, program: &Program) -> bool {
+pub fn gives_as_much(
+    malloc: &ComparedMalloc,
+    together: &CombinedPlan,
+    program: &RecordedProgram,
+) -> bool {
     match (gain(&malloc.comparison, program), together.gain) {
         (Some(malloc), Some(plans)) => plans - malloc < LEAST_GAIN,
         _ => together.time_ratio.is_some_and(|time| malloc.comparison.time <= time + AS_MUCH),
@@ -230,7 +238,7 @@ pub fn gives_as_much(malloc: &ComparedMalloc, together: &Together, program: &Pro
 pub fn better_malloc(
     best: &ComparedMalloc,
     gives_as_much: bool,
-    program: &Program,
+    program: &RecordedProgram,
 ) -> BetterMalloc {
     let ComparedMalloc { name, comparison } = best;
     let gain = gain(comparison, program);
@@ -249,8 +257,8 @@ pub fn better_malloc(
 }
 
 /// Marks a group of the confirmed plans as not needing a change, because a malloc saves as much.
-pub fn mark_as_unnecessary(group: &mut Group, better: &BetterMalloc) {
-    group.verdict.category = Category::BetterMalloc;
+pub fn mark_as_unnecessary(group: &mut SiteGroup, better: &BetterMalloc) {
+    group.verdict.category = ObjectCategory::BetterMalloc;
     let Some(outcome) = &mut group.verdict.replayed else { return };
     outcome.reason += &format!(
         "; but without changing the code, another malloc saves as much as all confirmed changes together: {}",
@@ -260,20 +268,20 @@ pub fn mark_as_unnecessary(group: &mut Group, better: &BetterMalloc) {
 
 /// Judges the advice to use a better malloc. `ceilings` is the sum of the groups' ceilings; the
 /// group gets its part of what the malloc saves.
-pub fn malloc(group: &mut Group, better: Option<&BetterMalloc>, ceilings: f64) {
+pub fn malloc(group: &mut SiteGroup, better: Option<&BetterMalloc>, ceilings: f64) {
     let saved = better.map_or(Some(0.0), |better| better.gain);
     if let (Some(saved), Some(gain)) = (saved, &mut group.verdict.gain) {
         gain.share = (saved * gain.ceiling / ceilings.max(f64::MIN_POSITIVE)).min(gain.ceiling);
         gain.measured = true;
     }
     group.verdict.replayed = Some(match better {
-        Some(better) => Outcome {
+        Some(better) => ReplayOutcome {
             confirmed: true,
             reason: format!("confirmed: for all groups together, {}", better.reason),
             time_ratio: better.time_ratio,
             memory_ratio: better.memory_ratio,
         },
-        None => Outcome {
+        None => ReplayOutcome {
             confirmed: false,
             reason: "not confirmed: in the replay no other malloc saves 1 % of the program's CPU time with at most 1.5 times glibc's memory"
                 .to_owned(),
@@ -284,10 +292,10 @@ pub fn malloc(group: &mut Group, better: Option<&BetterMalloc>, ceilings: f64) {
 }
 
 /// Stores that a group's advice was not replayed.
-pub fn not_replayed(group: &mut Group, why: &str) {
+pub fn not_replayed(group: &mut SiteGroup, why: &str) {
     let reason = format!("not confirmed, because it was not replayed: {why}");
     group.verdict.replayed =
-        Some(Outcome { confirmed: false, reason, time_ratio: None, memory_ratio: None });
+        Some(ReplayOutcome { confirmed: false, reason, time_ratio: None, memory_ratio: None });
 }
 
 #[cfg(test)]
@@ -317,8 +325,8 @@ mod tests {
         }
     }
 
-    fn program(cpu_ns: u64) -> Program {
-        Program { cpu_ns: Some(cpu_ns), ..Program::default() }
+    fn program(cpu_ns: u64) -> RecordedProgram {
+        RecordedProgram { cpu_ns: Some(cpu_ns), ..RecordedProgram::default() }
     }
 
     const MIB: u64 = 1 << 20;
@@ -356,12 +364,22 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_told_in_bytes_where_glibc_needs_none() {
+        let program = program(2_000_000_000);
+        let none = Comparison { memory: None, ..comparison(0.5, 0.01, (36 << 10, 0)) };
+        let verdict = plan(&none, &program);
+        assert!(verdict.confirmed, "{}", verdict.reason);
+        assert!(verdict.reason.contains("and 36.0 KiB more peak memory"), "{}", verdict.reason);
+        assert_eq!(verdict.memory_ratio, None);
+    }
+
+    #[test]
     fn a_plan_that_saves_next_to_nothing_of_the_program_is_not_confirmed() {
         let little = plan(&comparison(0.5, 0.01, (MIB, MIB)), &program(500_000_000_000));
         assert!(!little.confirmed && little.reason.contains("it saves 0.1 %"), "{}", little.reason);
         // The replay took longer than the program did, perhaps because the machine was busy.
         assert_eq!(gain(&comparison(0.5, 0.01, (MIB, MIB)), &program(1)), Some(1.0));
-        let unknown = Program::default();
+        let unknown = RecordedProgram::default();
         assert!(plan(&comparison(0.5, 0.01, (MIB, MIB)), &unknown).confirmed);
     }
 
@@ -385,7 +403,7 @@ mod tests {
         let program = program(2_000_000_000);
         assert_eq!(best(mallocs.clone(), &program).unwrap().name, "good");
         // 0.4 s of a hundred are too little for a change, even for so small a one.
-        let long = Program { cpu_ns: Some(100_000_000_000), ..Program::default() };
+        let long = RecordedProgram { cpu_ns: Some(100_000_000_000), ..RecordedProgram::default() };
         assert_eq!(best(mallocs, &long), None);
         assert_eq!(best(vec![malloc("slow", 0.99, MIB)], &program), None);
     }
@@ -398,10 +416,10 @@ mod tests {
         };
         let all = |time| {
             let comparison = comparison(time, 0.01, (MIB, MIB));
-            together(&comparison, &[0], None, None, &Program::default())
+            together(&comparison, &[0], None, None, &RecordedProgram::default())
         };
-        assert!(gives_as_much(&malloc, &all(0.595), &Program::default()));
-        assert!(!gives_as_much(&malloc, &all(0.4), &Program::default()));
+        assert!(gives_as_much(&malloc, &all(0.595), &RecordedProgram::default()));
+        assert!(!gives_as_much(&malloc, &all(0.4), &RecordedProgram::default()));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use super::number_map::NumberMap;
 use serde::{Deserialize, Serialize};
-use trace_format::raw::Origin;
-use trace_format::{Event, TraceError, What};
+use trace_format::raw::AllocationFunction;
+use trace_format::{Event, EventAction, TraceError};
 
 /// Live bytes after each allocation, free and resize, in the order of the recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,13 +57,13 @@ pub fn recorded(
     let mut resizing: NumberMap<u32, u64> = NumberMap::default();
     for event in events {
         let event = event?;
-        match event.what {
-            What::Alloc { address, size, flags, .. } => {
+        match event.action {
+            EventAction::Alloc { address, size, flags, .. } => {
                 // A block of no bytes counts as one byte.
                 let size = size.max(1);
                 if let Some(old) = resizing.remove(&event.thread) {
                     bytes = bytes.wrapping_sub(old);
-                    if flags.origin() != Origin::Realloc {
+                    if flags.function() != AllocationFunction::Realloc {
                         curve.point(bytes);
                     }
                 }
@@ -74,7 +74,7 @@ pub fn recorded(
                 bytes = bytes.wrapping_add(size);
                 curve.point(bytes);
             }
-            What::Free { address, by_realloc } => {
+            EventAction::Free { address, by_realloc } => {
                 if let Some(old) = resizing.remove(&event.thread) {
                     bytes = bytes.wrapping_sub(old);
                     curve.point(bytes);

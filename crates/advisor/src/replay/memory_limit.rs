@@ -1,8 +1,8 @@
 //! Whether there is enough memory for a replay.
 
-use super::plan::Route;
+use super::allocator_plan::Route;
 use super::sequence::MOST_TOUCHED;
-use crate::analyse::findings::{Allocator, Findings};
+use crate::analyse::findings::{AdvisedAllocator, Findings};
 use bench::console::table::mebibytes;
 use nix::sys::resource::{Resource, getrlimit};
 use procfs::Current;
@@ -31,10 +31,10 @@ pub fn extra_bytes(route: &Route, findings: &Findings) -> u64 {
     let behaviour = &findings.groups[route.group as usize].behaviour;
     match route.allocator {
         // No more than this is written of each block.
-        Allocator::Arena if route.without_reset => {
+        AdvisedAllocator::Arena if route.without_reset => {
             behaviour.bytes.min(behaviour.count.saturating_mul(MOST_TOUCHED as u64))
         }
-        Allocator::Arena => behaviour.peak_held_bytes,
+        AdvisedAllocator::Arena => behaviour.peak_held_bytes,
         _ => behaviour.peak_live_bytes,
     }
 }

@@ -14,11 +14,11 @@
 //! | `thread_chains` | which threads ran one after another, and can share a thread |
 //! | `sequence` | a compiled recording: steps, and the shapes of blocks |
 //! | `compile` | the second pass: writes the steps |
-//! | `memory` | a replayed thread's source of blocks: a malloc, or none |
-//! | `without_groups`, `plan` | malloc without the cost of some groups; this project's allocators for some groups |
+//! | `thread_memory` | a replayed thread's source of blocks: a malloc, or none |
+//! | `without_groups`, `allocator_plan` | malloc without the cost of some groups; this project's allocators for some groups |
 //! | `step_loop` | performs a thread's steps; the state that all threads share |
 //! | `live_bytes` | the curve of live bytes, from a recording |
-//! | `round` | a round of a row: its job, its result, and what its process prepares |
+//! | `round_job` | a round of a row: its job, its result, and what its process prepares |
 //! | `check` | performs the steps in the recorded order, and checks every block |
 //! | `worker` | runs a round in a child process |
 //! | `rounds` | runs all rows in interleaved rounds, and compares each row with glibc |
@@ -27,43 +27,43 @@
 //! | `compiled_recording` | compiles a recording, and replays it |
 //! | `memory_limit` | whether there is enough memory for a plan |
 //! | `try_options` | `--try` |
-//! | `table` | prints the results |
+//! | `results` | prints the results |
 
+mod allocator_plan;
 mod check;
 mod compile;
 mod compiled_recording;
 mod event_stream;
 mod judge;
 mod live_bytes;
-mod memory;
 mod memory_limit;
 mod number_map;
 mod options;
-mod plan;
-mod round;
+mod results;
+mod round_job;
 mod rounds;
 mod rows;
 mod sequence;
 mod step_loop;
-mod table;
 #[cfg(test)]
 mod tests;
 mod thread_chains;
+mod thread_memory;
 mod thread_scan;
 mod try_options;
 mod without_groups;
 mod worker;
 
-use crate::analyse::findings::{Category, Note, Program, Replay, Verdict};
+use crate::analyse::findings::{Note, ObjectCategory, RecordedProgram, ReplayFindings, Verdict};
 use crate::analyse::{self, Analysis};
+use allocator_plan::Route;
 use bench::console::failure::Failure;
 use bench::console::print;
 use bench::console::progress::Progress;
 use compiled_recording::CompiledRecording;
-use plan::Route;
-use round::{NULL, REST, RowAllocator};
+use round_job::{NULL, REST, RowAllocator};
 use rounds::{RoundLimits, RowSpec};
-use rows::Rows;
+use rows::FinishedRows;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use try_options::TryOption;
@@ -181,9 +181,9 @@ pub fn run(arguments: &ReplayArguments) -> Result<(), Failure> {
     replay(&arguments.file, &mut analysis, &options)?;
     let findings = &analysis.findings;
     if arguments.json {
-        print::line(table::json(findings)?)?;
+        print::json(&results::json(findings))?;
     } else {
-        print::line(table::table(findings).trim_end())?;
+        print::line(results::table(findings).trim_end())?;
     }
     match findings.replay.as_ref().and_then(|replay| replay.faithful) {
         Some(false) => Err(Failure::Failed(
@@ -308,15 +308,15 @@ fn rounds_of(
     specs: Vec<RowSpec>,
     limits: RoundLimits,
     options: &ReplayOptions,
-) -> Rows {
+) -> FinishedRows {
     let progress = Progress::shown_if(options.progress, limits.most * specs.len());
     let stopped = || options.is_stopped();
     let found = rounds::run(&specs, limits, &progress, &stopped, |spec| recording.round(spec));
-    Rows::new(specs, found)
+    FinishedRows::new(specs, found)
 }
 
 /// Warnings about the figures.
-fn doubts(program: &Program, replay: &Replay) -> Vec<Note> {
+fn doubts(program: &RecordedProgram, replay: &ReplayFindings) -> Vec<Note> {
     let mut notes = Vec::new();
     if cfg!(debug_assertions) {
         notes.push(
@@ -344,7 +344,10 @@ fn doubts(program: &Program, replay: &Replay) -> Vec<Note> {
 
 /// Whether the verdict advises an allocator that the replay has to try.
 fn wants_plan(verdict: &Verdict) -> bool {
-    matches!(verdict.category, Category::Transient | Category::Shared | Category::ReadOnlyShared)
+    matches!(
+        verdict.category,
+        ObjectCategory::Transient | ObjectCategory::Shared | ObjectCategory::ReadOnlyShared
+    )
 }
 
 fn malloc(name: &str) -> RowSpec {

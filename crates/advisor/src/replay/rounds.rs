@@ -1,7 +1,7 @@
 //! Runs the rounds: every row once, each in a fresh process, then every row again, so that a drift
 //! of the machine affects all rows alike.
 
-use super::round::{REST, Round, RoundJob, RowAllocator};
+use super::round_job::{REST, Round, RoundJob, RowAllocator};
 use bench::console::progress::Progress;
 use bench::console::statistics::{median, ratio};
 use bench::runner::child_process::{self, ChildFailure};
@@ -158,7 +158,7 @@ pub struct Comparison {
     /// The probabilities that chance alone makes it look this much quicker, and this much slower,
     /// by more than 1 % each.
     pub chance: (f64, f64),
-    /// Peak memory divided by glibc's.
+    /// Peak memory divided by glibc's; `None` if glibc's is 0 or either is unknown.
     pub memory: Option<f64>,
     /// Its peak, and glibc's.
     pub peaks: Option<(u64, u64)>,
@@ -195,7 +195,7 @@ impl Comparison {
                 chance_of(ratios().map(|ratio| ratio / (1.0 - LEAST_DIFFERENCE))),
                 chance_of(ratios().map(|ratio| (1.0 + LEAST_DIFFERENCE) / ratio)),
             ),
-            memory: peaks.map(|(own, base)| own as f64 / base.max(1) as f64),
+            memory: peaks.filter(|peaks| peaks.1 > 0).map(|(own, base)| own as f64 / base as f64),
             peaks,
             saved_ns: median(pairs().map(|(own, base)| base - own))?,
         })

@@ -5,27 +5,29 @@
 //! of their own, beside the rows that measure the ceilings of their groups.
 
 use super::judge::{self, ComparedMalloc};
-use super::round::{NULL, REST, Round, RowAllocator};
+use super::round_job::{NULL, REST, Round, RowAllocator};
 use super::rounds::{self, Comparison, RowRounds, RowSpec};
 use crate::analyse::findings::{
-    BetterMalloc, Category, Findings, Program, Replay, ReplayFailure, ReplayRow, Together,
+    BetterMalloc, CombinedPlan, Findings, ObjectCategory, RecordedProgram, ReplayFailure,
+    ReplayFindings, ReplayRow,
 };
 use bench::console::failure::Failure;
 use bench::console::statistics::{median, median_whole};
 
 /// Rows of the same rounds.
 #[derive(Debug)]
-pub struct Rows(Vec<(RowSpec, RowRounds)>);
+pub struct FinishedRows(Vec<(RowSpec, RowRounds)>);
 
-impl Rows {
+impl FinishedRows {
     pub fn new(specs: Vec<RowSpec>, found: Vec<RowRounds>) -> Self {
         Self(specs.into_iter().zip(found).collect())
     }
 
     /// Scales the times to the pace of other rounds, because the machine's speed may have changed.
     /// Ratios stay the same.
-    pub fn at_the_pace_of(mut self, others: &Rows) -> Self {
-        let time = |rows: &Rows| median(rows.glibc().iter().map(|round| round.time_ns as f64));
+    pub fn at_the_pace_of(mut self, others: &FinishedRows) -> Self {
+        let time =
+            |rows: &FinishedRows| median(rows.glibc().iter().map(|round| round.time_ns as f64));
         if let Some((theirs, own)) = time(others).zip(time(&self).filter(|own| *own > 0.0)) {
             let pace = |ns: u64| (ns as f64 * theirs / own) as u64;
             for round in self.0.iter_mut().filter_map(|(_, found)| found.as_mut().ok()).flatten() {
@@ -52,7 +54,7 @@ impl Rows {
 
     /// What glibc's calls take in all, as a share of the program's CPU time: the saving of the row
     /// `null`, or of the best row if noise makes that more.
-    fn ceiling(&self, program: &Program) -> Option<f64> {
+    fn ceiling(&self, program: &RecordedProgram) -> Option<f64> {
         self.comparison_of(|spec| spec.name == NULL)?;
         let gains =
             self.0.iter().filter_map(|(_, found)| judge::gain(&self.comparison(found)?, program));
@@ -100,10 +102,10 @@ impl Rows {
     /// for that.
     pub fn together(
         &self,
-        confirmed_rows: &Rows,
+        confirmed_rows: &FinishedRows,
         confirmed: &[u32],
         findings: &mut Findings,
-    ) -> Option<Together> {
+    ) -> Option<CombinedPlan> {
         let program = findings.program.clone();
         let all = self.ceiling(&program);
         let without = |groups: &[u32]| {
@@ -152,7 +154,7 @@ impl Rows {
     /// Looks for a malloc that is better than glibc, and for advice that it makes unnecessary.
     pub fn judge_mallocs(
         &self,
-        together: Option<&Together>,
+        together: Option<&CombinedPlan>,
         findings: &mut Findings,
     ) -> Option<BetterMalloc> {
         let best = judge::best(self.mallocs(), &findings.program);
@@ -171,7 +173,8 @@ impl Rows {
         let ceilings = findings.groups.iter().filter_map(|group| group.verdict.gain);
         let all: f64 = ceilings.map(|gain| gain.ceiling).sum();
         for group in &mut findings.groups {
-            if group.verdict.category == Category::BetterMalloc && group.verdict.replayed.is_none()
+            if group.verdict.category == ObjectCategory::BetterMalloc
+                && group.verdict.replayed.is_none()
             {
                 judge::malloc(group, better.as_ref(), all);
             }
@@ -180,13 +183,17 @@ impl Rows {
     }
 
     /// The rows of figures; those of all confirmed plans together come last.
-    pub fn summary(&self, confirmed_rows: Option<&Rows>, program: &Program) -> Replay {
+    pub fn summary(
+        &self,
+        confirmed_rows: Option<&FinishedRows>,
+        program: &RecordedProgram,
+    ) -> ReplayFindings {
         let spreads = self.0.iter().filter_map(|(_, found)| rounds::spread(found.as_deref().ok()?));
-        let mut replay = Replay {
+        let mut replay = ReplayFindings {
             rounds: self.glibc().len() as u32,
             noise: median(spreads).unwrap_or_default(),
             ceiling: self.ceiling(program),
-            ..Replay::default()
+            ..ReplayFindings::default()
         };
         self.show(&mut replay, program);
         if let Some(confirmed_rows) = confirmed_rows {
@@ -197,13 +204,13 @@ impl Rows {
         replay
     }
 
-    fn show(&self, replay: &mut Replay, program: &Program) {
+    fn show(&self, replay: &mut ReplayFindings, program: &RecordedProgram) {
         for (spec, found) in &self.0 {
             self.show_one(spec, found, replay, program);
         }
     }
 
-    fn show_plans(&self, replay: &mut Replay, program: &Program) {
+    fn show_plans(&self, replay: &mut ReplayFindings, program: &RecordedProgram) {
         for (spec, found) in &self.0 {
             if matches!(spec.allocator, RowAllocator::Plan(_)) {
                 self.show_one(spec, found, replay, program);
@@ -211,7 +218,13 @@ impl Rows {
         }
     }
 
-    fn show_one(&self, spec: &RowSpec, found: &RowRounds, replay: &mut Replay, program: &Program) {
+    fn show_one(
+        &self,
+        spec: &RowSpec,
+        found: &RowRounds,
+        replay: &mut ReplayFindings,
+        program: &RecordedProgram,
+    ) {
         let name = spec.name.clone();
         let rounds = match found {
             // Interrupted before its first round.
@@ -243,8 +256,8 @@ impl Rows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analyse::findings::{Gain, Group};
-    use crate::replay::plan::Route;
+    use crate::analyse::findings::{Gain, SiteGroup};
+    use crate::replay::allocator_plan::Route;
 
     fn rounds(time_ms: u64, peak: u64) -> RowRounds {
         let round = |extra| Round {
@@ -259,9 +272,9 @@ mod tests {
         RowSpec { name: name.to_owned(), groups: groups.to_vec(), allocator }
     }
 
-    fn rows(all: Vec<(RowSpec, RowRounds)>) -> Rows {
+    fn rows(all: Vec<(RowSpec, RowRounds)>) -> FinishedRows {
         let (specs, found) = all.into_iter().unzip();
-        Rows::new(specs, found)
+        FinishedRows::new(specs, found)
     }
 
     fn malloc(name: &str) -> RowSpec {
@@ -278,7 +291,7 @@ mod tests {
 
     /// A program of two seconds with three groups, of which each is estimated to gain 5 of 20 %.
     fn findings() -> Findings {
-        let group = |id: u32| -> Group {
+        let group = |id: u32| -> SiteGroup {
             serde_json::from_value(serde_json::json!({
                 "id": id, "title": "g", "sites": [],
                 "count": 1, "reallocated": 0, "bytes": 1, "dominant_size": 1, "dominant_share": 1.0, "sizes": 1,
@@ -296,9 +309,9 @@ mod tests {
             .unwrap()
         };
         let mut findings: Findings = serde_json::from_value(serde_json::json!({
-            "version": 1, "program": Program::default(), "timeline": [], "sites": [], "groups": [],
+            "version": 1, "program": RecordedProgram::default(), "timeline": [], "sites": [], "groups": [],
             "flame": { "name": "", "count": 0, "bytes": 0 }, "overlaps": null, "locks": [],
-            "system": crate::analyse::findings::System::default(), "replay": null, "notes": []
+            "system": crate::analyse::findings::SystemFindings::default(), "replay": null, "notes": []
         }))
         .unwrap();
         findings.program.bare_cpu_ns = Some(2_000_000_000);
@@ -306,7 +319,7 @@ mod tests {
         findings
     }
 
-    fn first(jemalloc: u64) -> Rows {
+    fn first(jemalloc: u64) -> FinishedRows {
         rows(vec![
             (entry(NULL, &[], RowAllocator::Null), rounds(100, 1)),
             (malloc(REST), rounds(700, 100)),
@@ -317,7 +330,7 @@ mod tests {
         ])
     }
 
-    fn second() -> Rows {
+    fn second() -> FinishedRows {
         rows(vec![
             (malloc(REST), rounds(700, 100)),
             (entry("all", &[0, 1], RowAllocator::Plan(Vec::new())), rounds(320, 100)),
@@ -389,9 +402,9 @@ mod tests {
             assert_eq!((&*better.name, better.gives_as_much), ("jemalloc", as_much));
             assert!(better.gain.unwrap() > 0.17, "{better:?}");
             let category = findings.groups[0].verdict.category;
-            assert_eq!(category == Category::BetterMalloc, as_much);
+            assert_eq!(category == ObjectCategory::BetterMalloc, as_much);
             // What was not confirmed stays so.
-            assert_eq!(findings.groups[2].verdict.category, Category::Transient);
+            assert_eq!(findings.groups[2].verdict.category, ObjectCategory::Transient);
         }
         let mut findings = findings();
         // 10 ms of two seconds are not worth it.

@@ -54,8 +54,8 @@ pub struct Step(pub u64);
 
 impl Step {
     #[inline]
-    pub const fn new(what: StepKind, slot: u32, shared: bool, shape: u32) -> Self {
-        Self(what as u64 | (shared as u64) << 3 | (slot as u64) << 4 | (shape as u64) << 32)
+    pub const fn new(kind: StepKind, slot: u32, shared: bool, shape: u32) -> Self {
+        Self(kind as u64 | (shared as u64) << 3 | (slot as u64) << 4 | (shape as u64) << 32)
     }
 
     /// A step of a [`StepBuffer`].
@@ -65,7 +65,7 @@ impl Step {
     }
 
     #[inline(always)]
-    pub const fn what(self) -> StepKind {
+    pub const fn kind(self) -> StepKind {
         match self.0 & 7 {
             0 => StepKind::Allocate,
             1 => StepKind::Free,
@@ -92,9 +92,9 @@ impl Step {
     }
 }
 
-/// The properties of a block.
+/// The properties of a block that the recording has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Shape {
+pub struct RecordedShape {
     /// The requested bytes, at least 1.
     pub size: u64,
     /// The group of its site if a plan may serve it, otherwise [`NO_GROUP`].
@@ -107,7 +107,7 @@ pub struct Shape {
     pub crosses: bool,
 }
 
-impl Shape {
+impl RecordedShape {
     /// Its form in the file.
     pub fn to_words(self) -> [u64; 2] {
         let flags =
@@ -128,7 +128,7 @@ impl Shape {
 
 /// A part of the file: where it begins, and how many steps or shapes it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Piece {
+pub struct FilePart {
     pub offset: u64,
     pub count: u32,
 }
@@ -143,12 +143,12 @@ pub struct ThreadSteps {
     /// Some of its own blocks are live when it ends.
     pub leaves: bool,
     /// Where its steps are in the file.
-    pub steps: Vec<Piece>,
+    pub steps: Vec<FilePart>,
 }
 
 /// Events that could not be compiled as they were recorded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Skipped {
+pub struct SkippedEvents {
     /// Frees of blocks from before the recording.
     pub unknown_frees: u64,
     /// Blocks whose address was allocated again without a recorded free. The replay frees them
@@ -156,9 +156,9 @@ pub struct Skipped {
     pub lost_frees: u64,
 }
 
-/// A compiled recording.
+/// The steps of a compiled recording.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sequence {
+pub struct StepSequence {
     pub threads: Vec<ThreadSteps>,
     /// The chains, each with its threads in order. The program's first thread is the first one of
     /// chain 0.
@@ -166,16 +166,16 @@ pub struct Sequence {
     pub shared_slots: u32,
     /// For each epoch: the number of chains that enter it.
     pub arrivals: Vec<u32>,
-    pub shapes: Vec<Piece>,
+    pub shapes: Vec<FilePart>,
     /// The recorded order of the steps of all threads: `thread << 32 | steps`. Empty unless
     /// requested.
-    pub turns: Vec<Piece>,
+    pub turns: Vec<FilePart>,
     /// Steps of all threads.
     pub steps: u64,
     pub allocations: u64,
     /// The peak of live bytes, counting only those that the replay writes.
     pub peak_touched: u64,
-    pub skipped: Skipped,
+    pub skipped: SkippedEvents,
 }
 
 /// A buffer for one piece of steps, resident from the beginning.
@@ -184,14 +184,14 @@ pub struct StepBuffer(Vec<u8>);
 
 impl StepBuffer {
     /// A buffer for the largest of these pieces.
-    pub fn of<'p>(pieces: impl Iterator<Item = &'p Piece>) -> Self {
+    pub fn of<'p>(pieces: impl Iterator<Item = &'p FilePart>) -> Self {
         let most = pieces.map(|piece| piece.count as usize).max().unwrap_or_default();
         // Not zero, so that the pages are written to.
         Self(vec![1; most * STEP_BYTES])
     }
 
     /// Reads a piece. Its steps are in the form that [`Step::of`] takes.
-    pub fn read(&mut self, file: &File, piece: &Piece) -> io::Result<&[[u8; STEP_BYTES]]> {
+    pub fn read(&mut self, file: &File, piece: &FilePart) -> io::Result<&[[u8; STEP_BYTES]]> {
         let part = &mut self.0[..piece.count as usize * STEP_BYTES];
         file.read_exact_at(part, piece.offset)?;
         Ok(part.as_chunks().0)
@@ -199,7 +199,7 @@ impl StepBuffer {
 }
 
 /// Reads eight-byte words of a file.
-pub fn read_words(file: &File, pieces: &[Piece]) -> io::Result<Vec<u64>> {
+pub fn read_words(file: &File, pieces: &[FilePart]) -> io::Result<Vec<u64>> {
     let count: usize = pieces.iter().map(|piece| piece.count as usize).sum();
     let mut words = Vec::with_capacity(count);
     let mut buffer = vec![0; 64 << 10];
@@ -220,10 +220,10 @@ pub fn read_words(file: &File, pieces: &[Piece]) -> io::Result<Vec<u64>> {
 }
 
 /// Reads shapes of a file.
-pub fn read_shapes(file: &File, pieces: &[Piece]) -> io::Result<Vec<Shape>> {
-    let halves = pieces.iter().map(|piece| Piece { count: piece.count * 2, ..*piece });
+pub fn read_shapes(file: &File, pieces: &[FilePart]) -> io::Result<Vec<RecordedShape>> {
+    let halves = pieces.iter().map(|piece| FilePart { count: piece.count * 2, ..*piece });
     let words = read_words(file, &halves.collect::<Vec<_>>())?;
-    Ok(words.chunks_exact(2).map(|words| Shape::from_words([words[0], words[1]])).collect())
+    Ok(words.chunks_exact(2).map(|words| RecordedShape::from_words([words[0], words[1]])).collect())
 }
 
 #[cfg(test)]
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_step_has_the_fields_that_it_was_made_of() {
-        for what in [
+        for kind in [
             StepKind::Allocate,
             StepKind::Free,
             StepKind::ResizeFrom,
@@ -241,8 +241,8 @@ mod tests {
             StepKind::Epoch,
         ] {
             for (slot, shared, shape) in [(0, false, u32::MAX), (MOST_SLOTS as u32 - 1, true, 0)] {
-                let step = Step::new(what, slot, shared, shape);
-                assert_eq!(step.what(), what);
+                let step = Step::new(kind, slot, shared, shape);
+                assert_eq!(step.kind(), kind);
                 assert_eq!((step.slot(), step.is_shared()), (slot as usize, shared));
                 assert_eq!(step.shape(), shape as usize);
             }
@@ -252,10 +252,10 @@ mod tests {
     #[test]
     fn a_shape_is_read_as_it_was_written() {
         for shape in [
-            Shape { size: 1, group: NO_GROUP, align_log2: 0, zeroed: false, crosses: true },
-            Shape { size: 1 << 47, group: 3, align_log2: 21, zeroed: true, crosses: false },
+            RecordedShape { size: 1, group: NO_GROUP, align_log2: 0, zeroed: false, crosses: true },
+            RecordedShape { size: 1 << 47, group: 3, align_log2: 21, zeroed: true, crosses: false },
         ] {
-            assert_eq!(Shape::from_words(shape.to_words()), shape);
+            assert_eq!(RecordedShape::from_words(shape.to_words()), shape);
         }
     }
 }

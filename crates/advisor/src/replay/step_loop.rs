@@ -12,8 +12,8 @@
 //!
 //! The file of the steps has no name, so no other process changes it.
 
-use super::memory::{Form, Memory};
 use super::sequence::{MOST_TOUCHED, STEP_BYTES, Step, StepKind};
+use super::thread_memory::{RoutedShape, ThreadMemory};
 use nix::time::{ClockId, clock_gettime};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -130,13 +130,13 @@ pub type PendingResize = Option<(*mut u8, usize)>;
 /// shared slots.
 ///
 /// # Safety
-/// The calls perform all pieces of one thread of a compiled recording, in order. `forms` are those
-/// of its shapes, and `own` has an element for each of the thread's slots. `resizing` is `None`
+/// The calls perform all pieces of one thread of a compiled recording, in order. `shapes` has its
+/// routed shapes, and `own` has an element for each of the thread's slots. `resizing` is `None`
 /// before the first piece, and then as the previous piece left it. The memories of all threads are
 /// of the same row.
-pub unsafe fn perform<M: Memory>(
+pub unsafe fn perform<M: ThreadMemory>(
     steps: &[[u8; STEP_BYTES]],
-    forms: &[Form],
+    shapes: &[RoutedShape],
     own: &mut [*mut u8],
     shared: &SharedState,
     resizing: &mut PendingResize,
@@ -145,7 +145,9 @@ pub unsafe fn perform<M: Memory>(
     let mut waited = Duration::ZERO;
     for step in steps {
         // SAFETY: the caller's promise, step by step.
-        unsafe { perform_step(Step::of(*step), forms, own, shared, memory, resizing, &mut waited) };
+        unsafe {
+            perform_step(Step::of(*step), shapes, own, shared, memory, resizing, &mut waited)
+        };
     }
     waited
 }
@@ -155,36 +157,36 @@ pub unsafe fn perform<M: Memory>(
 /// # Safety
 /// As for [`perform`].
 #[inline(always)]
-pub unsafe fn perform_step<M: Memory>(
+pub unsafe fn perform_step<M: ThreadMemory>(
     step: Step,
-    forms: &[Form],
+    shapes: &[RoutedShape],
     own: &mut [*mut u8],
     shared: &SharedState,
     memory: &mut M,
     resizing: &mut PendingResize,
     waited: &mut Duration,
 ) {
-    match step.what() {
+    match step.kind() {
         StepKind::Allocate => {
-            let form = &forms[step.shape()];
-            let block = memory.alloc(form);
-            // SAFETY: a fresh block of the size of its form.
-            unsafe { memory.touch(block, 0, form.layout.size().min(MOST_TOUCHED)) };
+            let shape = &shapes[step.shape()];
+            let block = memory.alloc(shape);
+            // SAFETY: a fresh block of the size of its shape.
+            unsafe { memory.touch(block, 0, shape.layout.size().min(MOST_TOUCHED)) };
             store_block(step, block, own, shared);
         }
         StepKind::Free => {
             let block = load_block(step, own, shared, waited);
             // SAFETY: the slot has the block that was stored there last, with this shape, and it is
             // freed once (invariants).
-            unsafe { memory.free(block, &forms[step.shape()]) };
+            unsafe { memory.free(block, &shapes[step.shape()]) };
         }
         StepKind::ResizeFrom => {
             *resizing = Some((load_block(step, own, shared, waited), step.shape()))
         }
         StepKind::ResizeTo => {
             let Some((block, old)) = resizing.take() else { return };
-            let (old, new) = (&forms[old], &forms[step.shape()]);
-            // SAFETY: as for a free; the resized block has the size of its form.
+            let (old, new) = (&shapes[old], &shapes[step.shape()]);
+            // SAFETY: as for a free; the resized block has the size of its shape.
             let block = unsafe {
                 let block = memory.resize(block, old, new);
                 let (from, to) = (old.layout.size(), new.layout.size().min(MOST_TOUCHED));

@@ -4,29 +4,29 @@
 #[allow(dead_code, reason = "others use the rest")]
 mod shared;
 
+use super::allocator_plan::{PlanFactory, Route};
 use super::compile::{CompileOptions, compile};
 use super::doubts;
 use super::live_bytes::{self, LiveBytesCurve};
-use super::memory::{MallocRow, NullRow};
-use super::plan::{PlanRow, Route};
-use super::round::{PreparedReplay, REST, Round, RoundJob, RowAllocator};
-use super::sequence::{NO_GROUP, STEP_BYTES, Sequence};
+use super::round_job::{PreparedReplay, REST, Round, RoundJob, RowAllocator};
+use super::sequence::{NO_GROUP, STEP_BYTES, StepSequence};
+use super::thread_memory::{MallocFactory, NullFactory};
 use super::thread_scan::scan;
-use super::without_groups::WithoutGroups;
+use super::without_groups::WithoutGroupsFactory;
 use super::worker;
-use crate::analyse::findings::{Allocator, Program, Replay};
+use crate::analyse::findings::{AdvisedAllocator, RecordedProgram, ReplayFindings};
 use bench::peers::{About, Global, Service, Visitor};
 use shared::{Stream, container, file};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use trace_format::Reader;
-use trace_format::raw::{Flags, Origin};
+use trace_format::RecordingReader;
+use trace_format::raw::{AllocationFlags, AllocationFunction};
 
 /// A recording that is written event by event.
 pub struct InventedRecording {
     streams: Vec<Stream>,
-    kinds: Vec<HashMap<(u32, u64, Flags), u32>>,
+    kinds: Vec<HashMap<(u32, u64, AllocationFlags), u32>>,
     tick: u64,
 }
 
@@ -54,9 +54,16 @@ impl InventedRecording {
         }
     }
 
-    fn allocate(&mut self, thread: usize, site: u32, address: u64, size: u64, origin: Origin) {
+    fn allocate(
+        &mut self,
+        thread: usize,
+        site: u32,
+        address: u64,
+        size: u64,
+        function: AllocationFunction,
+    ) {
         self.tick += 3;
-        let (tick, flags) = (self.tick, Flags::new(origin));
+        let (tick, flags) = (self.tick, AllocationFlags::new(function));
         let kinds = &mut self.kinds[thread];
         let next = kinds.len() as u32;
         let kind = *kinds.entry((site, size, flags)).or_insert(next);
@@ -81,9 +88,9 @@ impl InventedRecording {
         unsafe { self.streams[thread].encoder(self.tick).freed_by_realloc(self.tick, address) };
     }
 
-    fn reader(self) -> Reader {
+    fn reader(self) -> RecordingReader {
         let chunks: Vec<_> = self.streams.into_iter().map(Stream::finish).collect();
-        Reader::from_file(file(&container(&chunks))).unwrap()
+        RecordingReader::from_file(file(&container(&chunks))).unwrap()
     }
 }
 
@@ -132,7 +139,7 @@ fn any_recording(seed: u64, threads: u32, events: usize) -> InventedRecording {
             1 if !live.is_empty() => {
                 // The free of the previous block was not recorded.
                 let address = live[generator.below(live.len() as u64) as usize];
-                recording.allocate(thread, site, address, size, Origin::Malloc);
+                recording.allocate(thread, site, address, size, AllocationFunction::Malloc);
             }
             2 if !live.is_empty() => {
                 // An unfinished resize.
@@ -144,7 +151,7 @@ fn any_recording(seed: u64, threads: u32, events: usize) -> InventedRecording {
                 let old = pick(&mut generator, &mut live);
                 recording.free_to_resize(thread, old);
                 let new = if size % 3 == 0 { old } else { address() };
-                recording.allocate(thread, site, new, size, Origin::Realloc);
+                recording.allocate(thread, site, new, size, AllocationFunction::Realloc);
                 live.push(new);
             }
             6..=12 if !live.is_empty() => {
@@ -153,9 +160,13 @@ fn any_recording(seed: u64, threads: u32, events: usize) -> InventedRecording {
                 gone.push(old);
             }
             below => {
-                let origin = [Origin::Malloc, Origin::Calloc, Origin::Pages][below as usize % 3];
+                let function = [
+                    AllocationFunction::Malloc,
+                    AllocationFunction::Calloc,
+                    AllocationFunction::Pages,
+                ][below as usize % 3];
                 let new = address();
-                recording.allocate(thread, site, new, size, origin);
+                recording.allocate(thread, site, new, size, function);
                 live.push(new);
             }
         }
@@ -172,7 +183,7 @@ fn options(scoped: bool) -> CompileOptions {
     }
 }
 
-fn compiled(reader: &Reader, scoped: bool) -> (Sequence, File) {
+fn compiled(reader: &RecordingReader, scoped: bool) -> (StepSequence, File) {
     let scan = scan(reader.events(0).unwrap()).unwrap();
     let mut steps = tempfile::tempfile().unwrap();
     let events = reader.events(0).unwrap();
@@ -181,7 +192,7 @@ fn compiled(reader: &Reader, scoped: bool) -> (Sequence, File) {
 }
 
 fn prepared(
-    sequence: Sequence,
+    sequence: StepSequence,
     steps: &File,
     allocator: RowAllocator,
     check: bool,
@@ -191,9 +202,9 @@ fn prepared(
 }
 
 /// Runs a round as a child process does, in this process.
-struct Run<'p>(&'p PreparedReplay);
+struct RunRound<'p>(&'p PreparedReplay);
 
-impl Visitor for Run<'_> {
+impl Visitor for RunRound<'_> {
     type Output = Round;
 
     const SERVICE: Service = Service::Global;
@@ -201,16 +212,16 @@ impl Visitor for Run<'_> {
     fn global<G: Global>(self, _: &'static About) -> Round {
         match &self.0.allocator {
             RowAllocator::Plan(routes) => {
-                worker::replay(self.0, &PlanRow::<G>::new(routes.clone()))
+                worker::replay(self.0, &PlanFactory::<G>::new(routes.clone()))
             }
-            RowAllocator::Without(_) => worker::replay(self.0, &WithoutGroups::<G>::new()),
-            _ => worker::replay(self.0, &MallocRow::<G>::new()),
+            RowAllocator::Without(_) => worker::replay(self.0, &WithoutGroupsFactory::<G>::new()),
+            _ => worker::replay(self.0, &MallocFactory::<G>::new()),
         }
     }
 }
 
 fn round(prepared: &PreparedReplay) -> Round {
-    bench::peers::with(REST, Run(prepared)).unwrap()
+    bench::peers::with(REST, RunRound(prepared)).unwrap()
 }
 
 fn plans() -> Vec<RowAllocator> {
@@ -219,12 +230,12 @@ fn plans() -> Vec<RowAllocator> {
     };
     vec![
         RowAllocator::Malloc(REST.to_owned()),
-        route(Allocator::Arena, false),
-        route(Allocator::Arena, true),
-        route(Allocator::Reap, false),
-        route(Allocator::FreeList, false),
-        route(Allocator::Pool, false),
-        route(Allocator::Slab, false),
+        route(AdvisedAllocator::Arena, false),
+        route(AdvisedAllocator::Arena, true),
+        route(AdvisedAllocator::Reap, false),
+        route(AdvisedAllocator::FreeList, false),
+        route(AdvisedAllocator::Pool, false),
+        route(AdvisedAllocator::Slab, false),
     ]
 }
 
@@ -277,7 +288,7 @@ fn blocks_from_nowhere_are_those_of_their_groups_alone() {
 fn no_piece_of_steps_is_longer_than_a_window_however_long_the_recording() {
     let mut recording = InventedRecording::new(1);
     for _ in 0..50_000 {
-        recording.allocate(0, 0, 0x1000, 64, Origin::Malloc);
+        recording.allocate(0, 0, 0x1000, 64, AllocationFunction::Malloc);
         recording.free(0, 0x1000);
     }
     let (sequence, _) = compiled(&recording.reader(), false);
@@ -290,7 +301,7 @@ fn no_piece_of_steps_is_longer_than_a_window_however_long_the_recording() {
 fn five_thousand_threads_are_replayed_by_as_many_as_ran_at_once() {
     let mut recording = InventedRecording::new(5_000);
     for thread in 0..5_000 {
-        recording.allocate(thread, 0, 0x1000, 64, Origin::Malloc);
+        recording.allocate(thread, 0, 0x1000, 64, AllocationFunction::Malloc);
         if thread % 2 == 0 {
             recording.free(thread, 0x1000);
         } else {
@@ -313,7 +324,7 @@ fn a_thousand_threads_run_at_once() {
         for thread in 0..1_000 {
             let address = 0x1000 * (1 + thread as u64);
             if turn % 2 == 0 {
-                recording.allocate(thread, 0, address, 64, Origin::Malloc);
+                recording.allocate(thread, 0, address, 64, AllocationFunction::Malloc);
             } else {
                 recording.free(999 - thread, 0x1000 * (1 + thread as u64));
             }
@@ -333,7 +344,7 @@ fn blocks_that_overlap_and_curves_that_differ_are_noticed() {
     let (sequence, steps) = compiled(&reader, false);
     let prepared = prepared(sequence, &steps, RowAllocator::Null, true);
     // `null` returns the same address for every block.
-    let curve = super::check::in_order(&prepared, &NullRow);
+    let curve = super::check::in_order(&prepared, &NullFactory);
     assert!(curve.overlaps > 50, "{}", curve.overlaps);
     assert_ne!(LiveBytesCurve { overlaps: 0, ..curve }, recorded);
 }
@@ -343,7 +354,13 @@ fn there_are_no_more_slots_than_blocks_live_at_once_and_eight_bytes_an_event() {
     let mut recording = InventedRecording::new(1);
     for turn in 0..5_000 {
         for block in 0..10 {
-            recording.allocate(0, 0, 0x1000 * (1 + block), 8 + turn % 7, Origin::Malloc);
+            recording.allocate(
+                0,
+                0,
+                0x1000 * (1 + block),
+                8 + turn % 7,
+                AllocationFunction::Malloc,
+            );
         }
         for block in 0..10 {
             recording.free(0, 0x1000 * (1 + block));
@@ -360,11 +377,11 @@ fn there_are_no_more_slots_than_blocks_live_at_once_and_eight_bytes_an_event() {
 fn a_group_is_reset_where_nothing_of_it_is_live() {
     let mut recording = InventedRecording::new(1);
     for _ in 0..100 {
-        recording.allocate(0, 0, 0x1000, 100, Origin::Malloc);
+        recording.allocate(0, 0, 0x1000, 100, AllocationFunction::Malloc);
         // During a resize the block stays live.
         recording.free_to_resize(0, 0x1000);
-        recording.allocate(0, 0, 0x2000, 200, Origin::Realloc);
-        recording.allocate(0, 1, 0x3000, 300, Origin::Malloc);
+        recording.allocate(0, 0, 0x2000, 200, AllocationFunction::Realloc);
+        recording.allocate(0, 1, 0x3000, 300, AllocationFunction::Malloc);
         recording.free(0, 0x2000);
         recording.free(0, 0x3000);
     }
@@ -379,7 +396,7 @@ fn threads_that_ran_after_each_other_share_a_lane_and_hand_blocks_on() {
     let mut recording = InventedRecording::new(40);
     for thread in 0..40 {
         for block in 0..100 {
-            recording.allocate(thread, 0, 0x1000 * (1 + block), 64, Origin::Malloc);
+            recording.allocate(thread, 0, 0x1000 * (1 + block), 64, AllocationFunction::Malloc);
         }
         for block in 0..100 {
             // The next thread frees the last block.
@@ -404,23 +421,23 @@ fn null_replays_without_an_allocator() {
     let reader = any_recording(8, 3, 5_000).reader();
     let (sequence, steps) = compiled(&reader, true);
     let prepared = prepared(sequence, &steps, RowAllocator::Null, false);
-    let round = worker::replay(&prepared, &NullRow);
+    let round = worker::replay(&prepared, &NullFactory);
     assert!(round.wall_ns > 0);
 }
 
 #[test]
 fn what_puts_the_figures_in_doubt_is_said() {
-    let told = |program: &Program, replay: &Replay| -> String {
+    let told = |program: &RecordedProgram, replay: &ReplayFindings| -> String {
         doubts(program, replay).into_iter().map(|note| note.text).collect()
     };
-    let (program, replay) = (Program::default(), Replay::default());
+    let (program, replay) = (RecordedProgram::default(), ReplayFindings::default());
     let sound = told(&program, &replay);
     assert_eq!(sound.contains("without optimisation"), cfg!(debug_assertions));
     assert!(!sound.contains("busier") && !sound.contains("interrupted"), "{sound}");
-    let slow = Replay { ceiling: Some(0.95), ..Replay::default() };
+    let slow = ReplayFindings { ceiling: Some(0.95), ..ReplayFindings::default() };
     assert!(told(&program, &slow).contains("busier"));
-    let stopped = Replay { interrupted: true, ..Replay::default() };
+    let stopped = ReplayFindings { interrupted: true, ..ReplayFindings::default() };
     assert!(told(&program, &stopped).contains("interrupted"));
-    let cut = Program { truncated: true, ..Program::default() };
+    let cut = RecordedProgram { truncated: true, ..RecordedProgram::default() };
     assert!(told(&cut, &replay).contains("ends before the program did"));
 }

@@ -4,7 +4,7 @@
 //! Memory: 24 bytes for each live block, one bit for each allocation, 16 bytes for each thread.
 
 use super::number_map::{BitSet, NumberMap};
-use trace_format::{Event, TraceError, What};
+use trace_format::{Event, EventAction, TraceError};
 
 /// The numbers of a thread's first and last event, among the allocations and frees of all threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,13 +33,13 @@ pub fn scan(
     let mut allocations = 0;
     for event in events {
         let event = event?;
-        let former = match event.what {
-            What::Alloc { address, .. } => {
+        let former = match event.action {
+            EventAction::Alloc { address, .. } => {
                 let former = live.insert(address, (event.thread, allocations));
                 allocations += 1;
                 former
             }
-            What::Free { address, .. } => live.remove(&address),
+            EventAction::Free { address, .. } => live.remove(&address),
             _ => continue,
         };
         if let Some((thread, allocation)) = former

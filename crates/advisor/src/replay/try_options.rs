@@ -1,31 +1,31 @@
 //! `--try`: another allocator for a group than the advised one.
 
-use super::plan::Route;
-use crate::analyse::findings::{Allocator, Category, Findings};
+use super::allocator_plan::Route;
+use crate::analyse::findings::{AdvisedAllocator, Findings, ObjectCategory};
 use bench::console::failure::Failure;
 use std::str::FromStr;
 
 /// The names on the command line: the allocator, and whether it is an arena without reset.
-const NAMES: [(&str, Allocator, bool); 6] = [
-    ("arena", Allocator::Arena, false),
-    ("arena-without-reset", Allocator::Arena, true),
-    ("reap", Allocator::Reap, false),
-    ("free-list", Allocator::FreeList, false),
-    ("pool", Allocator::Pool, false),
-    ("slab", Allocator::Slab, false),
+const NAMES: [(&str, AdvisedAllocator, bool); 6] = [
+    ("arena", AdvisedAllocator::Arena, false),
+    ("arena-without-reset", AdvisedAllocator::Arena, true),
+    ("reap", AdvisedAllocator::Reap, false),
+    ("free-list", AdvisedAllocator::FreeList, false),
+    ("pool", AdvisedAllocator::Pool, false),
+    ("slab", AdvisedAllocator::Slab, false),
 ];
 
 /// An allocator for one group, or for all groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TryOption {
     group: Option<u32>,
-    allocator: Allocator,
+    allocator: AdvisedAllocator,
     without_reset: bool,
 }
 
 /// The name of a route's allocator in the table.
 pub fn allocator_name(route: &Route) -> &'static str {
-    let is = |(_, allocator, without_reset): &&(&str, Allocator, bool)| {
+    let is = |(_, allocator, without_reset): &&(&str, AdvisedAllocator, bool)| {
         *allocator == route.allocator && *without_reset == route.without_reset
     };
     NAMES.iter().find(is).map_or("malloc", |(name, ..)| name)
@@ -72,8 +72,8 @@ impl TryOption {
                 verdict.without_reset = self.without_reset;
                 verdict.candidate = false;
                 verdict.category = match self.allocator {
-                    Allocator::Slab => Category::Shared,
-                    _ => Category::Transient,
+                    AdvisedAllocator::Slab => ObjectCategory::Shared,
+                    _ => ObjectCategory::Transient,
                 };
             }
         }
@@ -90,7 +90,7 @@ mod tests {
         let option: TryOption = "3=arena-without-reset".parse().unwrap();
         assert_eq!(
             option,
-            TryOption { group: Some(3), allocator: Allocator::Arena, without_reset: true }
+            TryOption { group: Some(3), allocator: AdvisedAllocator::Arena, without_reset: true }
         );
         assert_eq!("all=pool".parse::<TryOption>().unwrap().group, None);
         for (text, why) in [("arena", "GROUP="), ("x=arena", "'x'"), ("1=heap", "free-list")] {

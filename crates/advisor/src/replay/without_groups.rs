@@ -6,22 +6,24 @@
 //!
 //! A block of these groups is the address of a thread's scratch memory. The address is only
 //! compared, and never written through, because the scratch memory may be another thread's, and no
-//! longer exist. The form of a block (`route != 0`) alone says which blocks these are.
+//! longer exist. The shape of a block (`route != 0`) alone says which blocks these are.
 
-use super::memory::{Form, MallocCalls, MallocRow, Memory, NullMemory, Row};
+use super::thread_memory::{
+    MallocCalls, MallocFactory, MemoryFactory, NullMemory, RoutedShape, ThreadMemory,
+};
 use bench::peers::Global;
 
-/// The row of a malloc that serves all blocks but those of some groups.
+/// Creates a thread's memory from a malloc that serves all blocks but those of some groups.
 #[derive(Debug)]
-pub struct WithoutGroups<G>(MallocRow<G>);
+pub struct WithoutGroupsFactory<G>(MallocFactory<G>);
 
-impl<G> WithoutGroups<G> {
+impl<G> WithoutGroupsFactory<G> {
     pub fn new() -> Self {
-        Self(MallocRow::new())
+        Self(MallocFactory::new())
     }
 }
 
-impl<G: Global> Row for WithoutGroups<G> {
+impl<G: Global> MemoryFactory for WithoutGroupsFactory<G> {
     type Memory<'r> = MallocExceptGroups<G>;
 
     fn within<R>(
@@ -44,22 +46,22 @@ pub struct MallocExceptGroups<G> {
     null: NullMemory,
 }
 
-impl<G: Global> Memory for MallocExceptGroups<G> {
+impl<G: Global> ThreadMemory for MallocExceptGroups<G> {
     #[inline(always)]
-    fn alloc(&mut self, form: &Form) -> *mut u8 {
-        if form.route == 0 { self.malloc.alloc(form) } else { self.null.scratch() }
+    fn alloc(&mut self, shape: &RoutedShape) -> *mut u8 {
+        if shape.route == 0 { self.malloc.alloc(shape) } else { self.null.scratch() }
     }
 
     #[inline(always)]
-    unsafe fn free(&mut self, block: *mut u8, form: &Form) {
-        if form.route == 0 {
+    unsafe fn free(&mut self, block: *mut u8, shape: &RoutedShape) {
+        if shape.route == 0 {
             // SAFETY: a block of malloc's: the caller's promise, and the invariant.
-            unsafe { self.malloc.free(block, form) };
+            unsafe { self.malloc.free(block, shape) };
         }
     }
 
     #[inline(always)]
-    unsafe fn resize(&mut self, block: *mut u8, old: &Form, new: &Form) -> *mut u8 {
+    unsafe fn resize(&mut self, block: *mut u8, old: &RoutedShape, new: &RoutedShape) -> *mut u8 {
         match (old.route, new.route) {
             // SAFETY: a block of malloc's: the caller's promise, and the invariant.
             (0, 0) => unsafe { self.malloc.resize(block, old, new) },
@@ -70,7 +72,7 @@ impl<G: Global> Memory for MallocExceptGroups<G> {
             }
             (_, 0) => {
                 let fresh = self.malloc.alloc(new);
-                // SAFETY: a fresh block, as long as its form says.
+                // SAFETY: a fresh block, as long as its shape says.
                 unsafe { self.touch(fresh, 0, old.layout.size().min(new.layout.size())) };
                 fresh
             }

@@ -1,14 +1,14 @@
 //! Runs one round of one row, in a process of its own.
 
+use super::allocator_plan::{PlanFactory, Route};
 use super::check;
-use super::memory::{MallocRow, NullRow, Row};
-use super::plan::{PlanRow, Route};
-use super::round::{
+use super::round_job::{
     AbortIfPanicking, PreparedReplay, REST, ReplayThread, Round, RoundJob, RowAllocator,
 };
 use super::sequence::StepBuffer;
 use super::step_loop::{SharedState, perform, thread_time};
-use super::without_groups::WithoutGroups;
+use super::thread_memory::{MallocFactory, MemoryFactory, NullFactory};
+use super::without_groups::WithoutGroupsFactory;
 use bench::console::failure::Failure;
 use bench::console::print;
 use bench::peers::{About, Global, Service, Visitor};
@@ -37,7 +37,7 @@ pub fn run() -> Result<(), Failure> {
     std::mem::forget(text);
     let prepared = PreparedReplay::new(job).map_err(|error| failed(&error))?;
     let round = match prepared.allocator.clone() {
-        RowAllocator::Null => replay(&prepared, &NullRow),
+        RowAllocator::Null => replay(&prepared, &NullFactory),
         RowAllocator::Malloc(name) => bench::peers::with(&name, MallocVisitor(&prepared))
             .map_err(|error| Failure::Usage(error.to_string()))?,
         RowAllocator::Plan(routes) => bench::peers::with(REST, PlanVisitor(&prepared, routes))
@@ -57,7 +57,7 @@ impl Visitor for MallocVisitor<'_> {
     const SERVICE: Service = Service::Global;
 
     fn global<G: Global>(self, _: &'static About) -> Round {
-        replay(self.0, &MallocRow::<G>::new())
+        replay(self.0, &MallocFactory::<G>::new())
     }
 }
 
@@ -69,7 +69,7 @@ impl Visitor for PlanVisitor<'_> {
     const SERVICE: Service = Service::Global;
 
     fn global<G: Global>(self, _: &'static About) -> Round {
-        replay(self.0, &PlanRow::<G>::new(self.1))
+        replay(self.0, &PlanFactory::<G>::new(self.1))
     }
 }
 
@@ -81,19 +81,19 @@ impl Visitor for WithoutVisitor<'_> {
     const SERVICE: Service = Service::Global;
 
     fn global<G: Global>(self, _: &'static About) -> Round {
-        replay(self.0, &WithoutGroups::<G>::new())
+        replay(self.0, &WithoutGroupsFactory::<G>::new())
     }
 }
 
 /// Performs one round.
-pub fn replay<R: Row>(prepared: &PreparedReplay, row: &R) -> Round {
+pub fn replay<R: MemoryFactory>(prepared: &PreparedReplay, row: &R) -> Round {
     if prepared.check {
         return Round { curve: Some(check::in_order(prepared, row)), ..Round::default() };
     }
     timed(prepared, row)
 }
 
-fn timed<R: Row>(prepared: &PreparedReplay, row: &R) -> Round {
+fn timed<R: MemoryFactory>(prepared: &PreparedReplay, row: &R) -> Round {
     let shared = prepared.shared();
     let replay_threads = prepared.replay_threads();
     let Some((first, others)) = replay_threads.split_first() else { return Round::default() };
@@ -156,7 +156,7 @@ fn buffers(prepared: &PreparedReplay, replay_thread: &ReplayThread) -> ThreadBuf
 
 /// Performs the steps of a thread, one recorded thread after another. Returns their CPU time
 /// without reading and waiting.
-fn run_thread<R: Row>(
+fn run_thread<R: MemoryFactory>(
     prepared: &PreparedReplay,
     replay_thread: &ReplayThread,
     lasts: bool,
@@ -177,11 +177,11 @@ fn run_thread<R: Row>(
                 let reading = thread_time();
                 let steps = prepared.read(&mut buffers.step_buffer, piece);
                 not_counted += thread_time().saturating_sub(reading);
-                let (forms, slots) = (&prepared.forms, &mut buffers.slots);
+                let (shapes, slots) = (&prepared.shapes, &mut buffers.slots);
                 // SAFETY: all pieces of this thread's steps of this sequence, in order, with its
-                // forms and slots.
+                // shapes and slots.
                 not_counted +=
-                    unsafe { perform(steps, forms, slots, shared, &mut resizing, memory) };
+                    unsafe { perform(steps, shapes, slots, shared, &mut resizing, memory) };
             }
             not_counted
         });

@@ -31,8 +31,9 @@ use core::num::NonZeroUsize;
 use core::ptr::NonNull;
 use std::alloc::{GlobalAlloc, System};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
+use super::fork_guard::{self, ForkGuard};
 use super::misuse::{Misuse, abort_on_misuse};
 use super::mode::CheckMode;
 use crate::error::{AllocError, ErrorKind};
@@ -170,6 +171,7 @@ impl Ledger {
         classes: usize,
     ) -> Option<Box<Self>> {
         let mode = CheckMode::of_process(hardened)?;
+        fork_guard::watch_forks();
         let objects = LedgerState { vacant: vec![Vec::new(); classes], ..LedgerState::default() };
         Some(Box::new(Self { mode, kind, name: name.map(Box::from), objects: Mutex::new(objects) }))
     }
@@ -183,8 +185,10 @@ impl Ledger {
         self.mode == CheckMode::Passthrough
     }
 
-    fn objects(&self) -> MutexGuard<'_, LedgerState> {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    fn objects(&self) -> ForkGuard<'_, LedgerState> {
+        // Of the allocators with a ledger, only these two are used by several threads.
+        let is_shared = matches!(self.kind, AllocatorKind::Slab | AllocatorKind::Pool);
+        fork_guard::lock(&self.objects, is_shared)
     }
 
     /// The number of live objects, and their bytes.
@@ -301,7 +305,7 @@ impl Ledger {
         number
     }
 
-    /// The live object at an address. Ends the process if there is none, or one of another size.
+    /// The live object at an address. Ends the process if there is none, or one of another layout.
     pub(crate) fn live_object(
         &self,
         allocator: &impl CheckedAllocator,
@@ -324,6 +328,9 @@ impl Ledger {
         match objects.by_address.get(&address) {
             Some(found) if found.freed => self.abort_on(Misuse::DoubleFree, address, found.size),
             Some(found) if allocator.is_of_layout(found, layout) => *found,
+            Some(found) if found.size == size => {
+                self.abort_on(Misuse::WrongAlignment(found.layout.align()), address, size)
+            }
             Some(found) => self.abort_on(Misuse::WrongSize(found.size), address, size),
             None if is_vacant() || allocator.is_released_block(address) => {
                 self.abort_on(Misuse::DoubleFree, address, size)

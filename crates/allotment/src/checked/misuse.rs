@@ -12,6 +12,8 @@ pub(crate) enum Misuse {
     ForeignPointer,
     /// The size given to the free differs from the size allocated, which is the value.
     WrongSize(usize),
+    /// The alignment given to the free differs from the alignment allocated, which is the value.
+    WrongAlignment(usize),
     Overrun,
     WriteAfterFree,
     /// The memory was written after the arena was reset or rewound.
@@ -26,6 +28,9 @@ impl fmt::Display for Misuse {
                 f.write_str("foreign pointer, no live object of this allocator")
             }
             Self::WrongSize(asked) => write!(f, "wrong size at free, allocated with {asked} bytes"),
+            Self::WrongAlignment(asked) => {
+                write!(f, "wrong alignment at free, allocated with alignment {asked}")
+            }
             Self::Overrun => f.write_str("overrun, bytes behind the object were written"),
             Self::WriteAfterFree => f.write_str("write after free"),
             Self::WriteAfterReset => f.write_str("write after reset"),

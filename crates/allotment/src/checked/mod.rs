@@ -7,19 +7,22 @@
 //! | mode | when | memory of an object | what is found |
 //! |---|---|---|---|
 //! | tool | AddressSanitizer or Valgrind is present | a block of the allocator, with a red zone behind the object | what the tool finds; double frees and foreign pointers where objects are recorded |
-//! | hardened | the builder's option | the same; red zones and free bytes hold patterns that are checked | double free, foreign pointer, wrong size, overrun, write after free, write after reset |
+//! | hardened | the builder's option | the same; red zones and free bytes hold patterns that are checked | double free, foreign pointer, wrong size or alignment, overrun, write after free, write after reset |
 //! | pass-through | `ALLOTMENT_PASSTHROUGH=1` | a malloc block of its own | what malloc or its tool finds |
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `mode` | why an allocator is checked |
 //! | `misuse` | the kinds of misuse, and their messages |
+//! | `fork_guard` | locks that no other thread holds while the process forks |
 //! | `ledger` | live objects, quarantine, red zones, fill patterns and malloc blocks |
 
+mod fork_guard;
 mod ledger;
 mod misuse;
 mod mode;
 
+pub(crate) use fork_guard::{ForkGuard, lock};
 pub(crate) use ledger::{CheckedAllocator, CheckedObject, Ledger};
 pub(crate) use misuse::{Misuse, abort_on_misuse};
 pub(crate) use mode::{CheckMode, GUARD, guarded};

@@ -21,7 +21,11 @@ use crate::memory::release::Release;
 impl RawFreeList {
     /// All chunks in use, the newest first.
     pub(super) fn each_chunk(&self) -> impl Iterator<Item = ListChunk> + '_ {
-        let mut next = self.chunks.get();
+        self.chunks_from(self.chunks.get())
+    }
+
+    fn chunks_from(&self, first: *mut ListChunkHeader) -> impl Iterator<Item = ListChunk> + '_ {
+        let mut next = first;
         core::iter::from_fn(move || {
             let header = NonNull::new(next)?;
             let chunk = self.chunk_at(header);
@@ -157,7 +161,6 @@ impl RawFreeList {
                     None => self.spare_chunks.set(next),
                 }
             }
-            self.spare_capacity.set(self.spare_capacity.get() - chunk.objects);
             self.link_fresh(self.fresh_objects());
             self.push_chunk(chunk);
             self.make_fresh(chunk);
@@ -172,13 +175,11 @@ impl RawFreeList {
         // SAFETY: a chunk of this list that is on no list.
         unsafe { chunk.header.as_ref() }.next.set(self.chunks.get());
         self.chunks.set(chunk.header.as_ptr());
-        self.chunk_count.set(self.chunk_count.get() + 1);
         self.capacity.set(self.capacity.get() + chunk.objects);
     }
 
     /// Subtracts a chunk that is no longer on the list of chunks in use. The caller has removed it.
     pub(super) fn uncount_chunk(&self, chunk: ListChunk) {
-        self.chunk_count.set(self.chunk_count.get() - 1);
         self.capacity.set(self.capacity.get() - chunk.objects);
     }
 
@@ -187,18 +188,11 @@ impl RawFreeList {
         // SAFETY: a chunk of this list that is on no list.
         unsafe { chunk.header.as_ref() }.next.set(self.spare_chunks.get());
         self.spare_chunks.set(chunk.header.as_ptr());
-        self.spare_capacity.set(self.spare_capacity.get() + chunk.objects);
     }
 
-    /// The bytes of the spare chunks.
-    pub(super) fn spare_bytes(&self) -> usize {
-        let mut bytes = 0;
-        let mut next = self.spare_chunks.get();
-        while let Some(header) = NonNull::new(next) {
-            // SAFETY: a spare chunk of this list.
-            (bytes, next) = unsafe { (bytes + header.as_ref().size, header.as_ref().next.get()) };
-        }
-        bytes
+    /// All spare chunks.
+    pub(super) fn each_spare_chunk(&self) -> impl Iterator<Item = ListChunk> + '_ {
+        self.chunks_from(self.spare_chunks.get())
     }
 
     /// Declares all objects of a chunk fresh.
@@ -284,7 +278,6 @@ impl RawFreeList {
         self.fresh.set(ptr::null_mut());
         self.fresh_end.set(ptr::null_mut());
         self.growth_size.set(0);
-        self.chunk_count.set(0);
         self.capacity.set(0);
         let mut released = self.release_spare(0);
         while let Some(header) = NonNull::new(self.chunks.get()) {
@@ -302,7 +295,6 @@ impl RawFreeList {
     pub(super) fn release_spare(&self, mut keep: usize) -> usize {
         let mut released = 0;
         let mut next = self.spare_chunks.replace(ptr::null_mut());
-        self.spare_capacity.set(0);
         while let Some(header) = NonNull::new(next) {
             let chunk = self.chunk_at(header);
             // SAFETY: a spare chunk of this list, which was taken off the list here.
@@ -324,7 +316,8 @@ impl RawFreeList {
     pub(super) fn update_record(&self) {
         let (record, size) = (self.record, self.sizes.layout.size());
         let live = self.live();
-        let all = self.capacity.get() + self.spare_capacity.get();
+        let spare: usize = self.each_spare_chunk().map(|chunk| chunk.objects).sum();
+        let all = self.capacity.get() + spare;
         let free = if self.has_chunks() { all.saturating_sub(live) } else { 0 };
         record.live_objects.set(live as u64);
         record.live_bytes.set((live * size) as u64);

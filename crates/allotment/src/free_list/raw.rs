@@ -81,13 +81,10 @@ pub struct RawFreeList {
     pub(super) fresh_end: Cell<*mut u8>,
     /// The chunks in use, the newest first.
     pub(super) chunks: Cell<*mut ListChunkHeader>,
-    pub(super) chunk_count: Cell<usize>,
     /// How many objects the chunks in use can hold.
     pub(super) capacity: Cell<usize>,
     /// Chunks without live objects, which are used before any is taken from the source.
     pub(super) spare_chunks: Cell<*mut ListChunkHeader>,
-    /// How many objects the spare chunks can hold.
-    pub(super) spare_capacity: Cell<usize>,
     pub(super) back_off: SweepBackOff,
     /// The size of the chunk taken last, as far as it determines the size of the next one.
     pub(super) growth_size: Cell<usize>,
@@ -167,10 +164,8 @@ impl RawFreeList {
             fresh: Cell::new(ptr::null_mut()),
             fresh_end: Cell::new(ptr::null_mut()),
             chunks: Cell::new(ptr::null_mut()),
-            chunk_count: Cell::new(0),
             capacity: Cell::new(0),
             spare_chunks: Cell::new(ptr::null_mut()),
-            spare_capacity: Cell::new(0),
             back_off: SweepBackOff::new(),
             growth_size: Cell::new(0),
             sizes,

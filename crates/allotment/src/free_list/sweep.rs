@@ -47,11 +47,7 @@ impl RawFreeList {
         self.watermark.set(live);
         self.count.set(0);
         if self.back_off.skips_sweep() {
-            return if live == 0 {
-                self.keep_one_chunk(usize::MAX)
-            } else {
-                self.plan_sweep_after_skip()
-            };
+            return if live == 0 { self.keep_one_chunk(usize::MAX) } else { self.plan_sweep(0) };
         }
         let keep = self.bytes_to_keep();
         let before = self.record.held_bytes.get();
@@ -127,7 +123,7 @@ impl RawFreeList {
             return self.release_spare(keep);
         };
         let released_spare = self.release_spare(keep);
-        keep -= self.spare_bytes();
+        keep -= self.each_spare_chunk().map(|chunk| chunk.size).sum::<usize>();
         let mut linked = self.mark_free_objects(&mut chunks, &mut bits);
         for swept in chunks.iter_mut().filter(|swept| swept.free == swept.handed_out) {
             if swept.chunk.size <= keep {
@@ -159,7 +155,7 @@ impl RawFreeList {
         let mut each = self.each_chunk();
         let mut words = 0;
         let (fresh, fresh_end) = (self.fresh.get().addr(), self.fresh_end.get().addr());
-        let mut chunks = SystemArray::new(self.chunk_count.get(), |_| {
+        let mut chunks = SystemArray::new(self.each_chunk().count(), |_| {
             let chunk = each.next().expect("as many as were counted");
             let first = chunk.first.addr().get();
             let end = first + chunk.objects * self.sizes.stride;

@@ -20,28 +20,27 @@ use super::raw::RawFreeList;
 
 /// A chain has at least this many objects when another one begins.
 pub(super) const MIN_CHAIN_LENGTH: usize = 256;
-/// A skipped sweep lowers the level for the next one to this fraction of the live objects.
-const SKIPPED_SWEEP_DIVISOR: usize = 8;
 
 impl RawFreeList {
-    /// Sets the level for the next sweep, after a sweep that left `linked` objects on chains.
+    /// Sets the level for the next sweep, after a sweep that left `linked` objects on chains. (After
+    /// a sweep that was skipped, `linked` is 0: the next one is then due when half of the live
+    /// objects are freed.)
     pub(super) fn plan_sweep(&self, linked: usize) {
         let live = self.live();
         let least = usize::from(live > 0);
         let level = (live / 2).min(live.saturating_sub(linked)).max(least);
-        self.set_sweep_level(if self.chunk_count.get() < 2 { 0 } else { level });
+        self.set_sweep_level(if self.has_two_chunks() { level } else { 0 });
     }
 
-    /// Sets the level for the next sweep, after one was skipped: it comes when most of the objects
-    /// that are live now are freed.
-    pub(super) fn plan_sweep_after_skip(&self) {
-        self.set_sweep_level((self.live() / SKIPPED_SWEEP_DIVISOR).max(1));
+    /// Whether two or more chunks are in use. A sweep of one chunk releases nothing.
+    fn has_two_chunks(&self) -> bool {
+        self.each_chunk().nth(1).is_some()
     }
 
     /// Raises the level for the next sweep with the number of live objects, which has risen.
     /// `objects` more are about to be counted.
     pub(super) fn raise_sweep_level(&self, objects: usize) {
-        if self.chunk_count.get() < 2 {
+        if !self.has_two_chunks() {
             return;
         }
         let live = self.live();

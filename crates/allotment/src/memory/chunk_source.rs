@@ -12,8 +12,7 @@ pub(crate) struct ChunkSource<'s> {
     pub budget: Option<&'s Budget>,
     /// Whether chunks come from the recycler and go back to it.
     pub recycles: bool,
-    /// Whether a chunk must have exactly the size asked for. If not, the thread chunk is used even
-    /// if it is larger.
+    /// Whether a chunk must have exactly the size asked for. If not, the thread chunk may be larger.
     pub exact: bool,
     /// The unit of chunks that are registered as segments, or 1 if none are registered.
     pub segment_unit: usize,

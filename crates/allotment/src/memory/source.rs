@@ -397,7 +397,7 @@ impl SharedSource {
         let recycle = recycle && has_backing;
         if recycle {
             let own = match backing {
-                Backing::Pages if !exact => thread_chunk::take(size),
+                Backing::Pages => thread_chunk::take(size, exact),
                 _ => None,
             };
             let warm = match own {

@@ -11,10 +11,9 @@ use crate::error::AllocError;
 /// An almost read-only value: readers share a lock, and a writer replaces the whole value by a new
 /// one.
 ///
-/// - **Use it** if reads may wait for a moment, and a writer must know that no thread uses the old
-///   value any more once it has been replaced.
-/// - **Don't use it** if readers must not wait, or must not write to a cache line that all readers
-///   share, as taking the lock does. Use a `Published<Sealed<T>>` then.
+/// Take a `RwShared` if a writer must get the old value back or know that no thread uses it any more,
+/// or if a read must not need memory; otherwise take a `Published<Sealed<T>>`, whose readers never
+/// wait and write to no cache line that other readers use.
 ///
 /// The new value is built outside of the lock. The lock is held only for the swap, which can't
 /// panic, so it is never poisoned. A read allocates nothing. A writer waits for the readers that

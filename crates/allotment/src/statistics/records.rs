@@ -9,14 +9,14 @@
 //!    [`ThreadRecord`], or with one allocator. Only the allocator's owner writes the record, with
 //!    relaxed loads and relaxed stores. So an update needs no lock prefix, and there is no
 //!    undefined behaviour when the report reads the record at the same time.
-//! 3. `state` is odd while the record is in use, and even while it is free or changes its owner. It
-//!    only grows. A reader that sees the same odd value before and after it reads the name has read
-//!    one allocator's name.
+//! 3. The record's sequence lock (`sequence_lock.rs`) is open while the record is with an allocator,
+//!    and closed otherwise. So a snapshot holds one allocator's name and figures.
 
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use super::sequence_lock::SequenceLock;
 use super::snapshot::Statistics;
 use crate::error::{AllocError, ErrorKind, MAX_NAME_LEN};
 use crate::memory::index_stack::{IndexStack, Links};
@@ -98,7 +98,7 @@ pub(crate) struct Record {
     pub chunks: Counter,
     pub recycled_chunks: Counter,
     pub source_calls: Counter,
-    state: AtomicU64,
+    sequence_lock: SequenceLock,
     next: AtomicU32,
     index: AtomicU32,
     kind: AtomicU8,
@@ -200,19 +200,15 @@ impl Record {
                 None => Self::issue()?,
             },
         };
-        // Release pairs with the Acquire fence in `snapshot`: a reader that sees what is written
-        // below also sees that the record was taken, so its state is no longer the former owner's.
-        fence(Ordering::Release);
-        record.kind.store(kind as u8, Ordering::Relaxed);
-        record.name_len.store(name.len() as u8, Ordering::Relaxed);
-        for (word, bytes) in record.name.iter().zip(name.as_bytes().chunks(8)) {
-            let mut eight = [0; 8];
-            eight[..bytes.len()].copy_from_slice(bytes);
-            word.store(u64::from_ne_bytes(eight), Ordering::Relaxed);
-        }
-        // Release pairs with the Acquire in `snapshot`: a reader that sees the odd state sees this
-        // name.
-        record.state.store(record.state.load(Ordering::Relaxed) + 1, Ordering::Release);
+        record.sequence_lock.open(|| {
+            record.kind.store(kind as u8, Ordering::Relaxed);
+            record.name_len.store(name.len() as u8, Ordering::Relaxed);
+            for (word, bytes) in record.name.iter().zip(name.as_bytes().chunks(8)) {
+                let mut eight = [0; 8];
+                eight[..bytes.len()].copy_from_slice(bytes);
+                word.store(u64::from_ne_bytes(eight), Ordering::Relaxed);
+            }
+        });
         Ok(record)
     }
 
@@ -232,27 +228,23 @@ impl Record {
 
     /// Returns the record after its allocator has ended.
     pub(crate) fn release(&'static self) {
-        // Before the counters: a reader that saw the odd state and then zeros sees that it has
-        // changed.
-        self.state.store(self.state.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        // Release pairs with the Acquire fence in `snapshot`: a reader that sees the zeros below
-        // sees the state above.
-        fence(Ordering::Release);
-        for counter in [
-            &self.position_word,
-            &self.live_objects,
-            &self.live_bytes,
-            &self.held_bytes,
-            &self.peak_held_bytes,
-            &self.wasted_bytes,
-            &self.free_bytes,
-            &self.structure_bytes,
-            &self.chunks,
-            &self.recycled_chunks,
-            &self.source_calls,
-        ] {
-            counter.set(0);
-        }
+        self.sequence_lock.close(|| {
+            for counter in [
+                &self.position_word,
+                &self.live_objects,
+                &self.live_bytes,
+                &self.held_bytes,
+                &self.peak_held_bytes,
+                &self.wasted_bytes,
+                &self.free_bytes,
+                &self.structure_bytes,
+                &self.chunks,
+                &self.recycled_chunks,
+                &self.source_calls,
+            ] {
+                counter.set(0);
+            }
+        });
         let displaced = THREAD_RECORD.try_with(|own| own.0.replace(Some(self)));
         match displaced {
             Ok(None) => {}
@@ -293,24 +285,16 @@ impl Record {
     /// The name, the kind and the statistics. `None` if the record is free or changed its owner
     /// meanwhile.
     pub(crate) fn snapshot(&self) -> Option<(String, AllocatorKind, Statistics)> {
-        let before = self.state.load(Ordering::Acquire);
-        if before % 2 == 0 {
-            return None;
-        }
-        let kind = AllocatorKind::from_byte(self.kind.load(Ordering::Relaxed))?;
-        let len = usize::from(self.name_len.load(Ordering::Relaxed));
-        let mut bytes = [0; MAX_NAME_LEN];
-        for (eight, word) in bytes.chunks_mut(8).zip(&self.name) {
-            eight.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
-        }
-        let statistics = self.statistics();
-        // Acquire: the reads above happen before the second load of the state.
-        fence(Ordering::Acquire);
-        if self.state.load(Ordering::Relaxed) != before {
-            return None;
-        }
-        let name = core::str::from_utf8(bytes.get(..len)?).ok()?;
-        Some((name.to_owned(), kind, statistics))
+        let (kind, len, bytes, statistics) = self.sequence_lock.read(|| {
+            let mut bytes = [0; MAX_NAME_LEN];
+            for (eight, word) in bytes.chunks_mut(8).zip(&self.name) {
+                eight.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+            }
+            let kind = self.kind.load(Ordering::Relaxed);
+            (kind, self.name_len.load(Ordering::Relaxed), bytes, self.statistics())
+        })?;
+        let name = core::str::from_utf8(bytes.get(..usize::from(len))?).ok()?;
+        Some((name.to_owned(), AllocatorKind::from_byte(kind)?, statistics))
     }
 
     /// Whether the record's allocator has a name.

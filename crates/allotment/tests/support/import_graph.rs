@@ -2,7 +2,14 @@
 //!
 //! An import is a path that begins with `crate`, `self`, `super` or a child module, in a `use`
 //! declaration or in the code. A path through a re-export leads to the file that has the item.
-//! Comments, strings and `#[cfg(test)]` modules don't count.
+//! Comments, strings and `#[cfg(test)]` modules don't count, nor does a `main.rs` beside a `lib.rs`.
+//!
+//! [`imports_go_downward`] makes the tests of one crate from the order of its folders. An ignored
+//! test prints them:
+//!
+//! ```text
+//! cargo test -p allotment --test imports -- --ignored --nocapture
+//! ```
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,9 +17,41 @@ use std::path::Path;
 
 pub type Module = Vec<String>;
 
+/// The tests of the imports of the crate that is being tested. `$order` has its folders and the files
+/// beside them, lowest first; the crate has more than `$files` source files.
+#[macro_export]
+macro_rules! imports_go_downward {
+    ($order:expr, $files:expr) => {
+        fn library() -> $crate::import_graph::Library {
+            let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+            let library = $crate::import_graph::Library::read(&root);
+            assert!(library.sources.len() > $files, "the sources were found");
+            library
+        }
+
+        #[test]
+        fn a_folder_imports_only_from_the_folders_below_it() {
+            let wrong = library().upward_imports(&$order);
+            assert!(wrong.is_empty(), "imports that lead upward:\n{}", wrong.join("\n"));
+        }
+
+        #[test]
+        fn no_files_of_a_folder_import_each_other_in_a_circle() {
+            let wrong = library().all_circles(&$order);
+            assert!(wrong.is_empty(), "circles of files:\n{}", wrong.join("\n"));
+        }
+
+        #[test]
+        #[ignore = "prints the folders in their order, with their imports"]
+        fn the_order_of_the_folders_is_printed() {
+            println!("{}:\n{}", env!("CARGO_PKG_NAME"), library().picture(&$order));
+        }
+    };
+}
+
 /// A source file, by the path of its module.
 pub struct Source {
-    /// Whether the module may have child modules in its folder (`mod.rs` and `lib.rs`).
+    /// Whether the module may have child modules: `mod.rs`, the root, and `a.rs` beside a folder `a`.
     is_parent: bool,
     /// For each imported name, the path that it stands for. `*` imports have the name `*`.
     pub names: Vec<(String, Module)>,
@@ -37,9 +76,14 @@ impl Library {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             let stem = path.file_stem().unwrap().to_str().unwrap().to_owned();
-            let is_parent = stem == "mod" || stem == "lib";
+            let at_root = module.is_empty();
+            if at_root && stem == "main" && folder.join("lib.rs").exists() {
+                continue;
+            }
+            let is_folders = stem == "mod" || at_root && (stem == "lib" || stem == "main");
+            let is_parent = is_folders || path.with_extension("").is_dir();
             let mut inner = module.to_vec();
-            if !is_parent {
+            if !is_folders {
                 inner.push(stem);
             }
             if path.is_dir() {
@@ -92,17 +136,24 @@ impl Library {
         self.resolve(module, path)
     }
 
-    /// The imports that lead upward, each as one line. `order` has the folders of the crate and the files
-    /// beside them, lowest first.
+    /// The imports that lead upward, each as one line. `order` has the folders of the crate and the
+    /// files beside them, lowest first.
     pub fn upward_imports(&self, order: &[&str]) -> Vec<String> {
         let floor = |module: &Module| {
             module.first().map(|first| order.iter().position(|name| name == first))
         };
+        for name in order {
+            let exists =
+                self.sources.keys().any(|module| module.first().is_some_and(|f| f == name));
+            assert!(exists, "{name} is in the order of tests/imports.rs, but not in the crate");
+        }
         let mut wrong = Vec::new();
         for module in self.sources.keys() {
             // The root declares and re-exports everything.
             let Some(own) = floor(module) else { continue };
-            let own = own.unwrap_or_else(|| panic!("{} has no position in the order", module[0]));
+            let own = own.unwrap_or_else(|| {
+                panic!("{} has no position in the order of tests/imports.rs", module[0])
+            });
             for imported in self.imports(module) {
                 if floor(&imported).is_none_or(|floor| floor.is_none_or(|floor| floor > own)) {
                     let target =
@@ -112,6 +163,41 @@ impl Library {
             }
         }
         wrong
+    }
+
+    /// The circles of files in all folders, each as one line.
+    pub fn all_circles(&self, order: &[&str]) -> Vec<String> {
+        order.iter().flat_map(|folder| self.circles(folder)).collect()
+    }
+
+    /// The folders and the files beside them, the highest first: how many files each has, and from
+    /// which of the others it imports. Ends with the number of upward imports and of circles.
+    pub fn picture(&self, order: &[&str]) -> String {
+        let width = order.iter().map(|name| name.len()).max().unwrap_or(0);
+        let mut text = String::new();
+        for name in order.iter().rev() {
+            let modules: Vec<&Module> = self
+                .sources
+                .keys()
+                .filter(|module| module.first().is_some_and(|first| first == name))
+                .collect();
+            let imported: BTreeSet<Module> =
+                modules.iter().flat_map(|module| self.imports(module)).collect();
+            let is_imported = |other: &&&str| {
+                *other != name
+                    && imported
+                        .iter()
+                        .any(|module| module.first().is_some_and(|first| first == **other))
+            };
+            let others: Vec<&str> = order.iter().filter(is_imported).copied().collect();
+            let files = if modules.len() == 1 { "file" } else { "files" };
+            let line =
+                format!("  {name:width$} {:3} {files:5}  {}", modules.len(), others.join(", "));
+            text += line.trim_end();
+            text.push('\n');
+        }
+        let (upward, circles) = (self.upward_imports(order).len(), self.all_circles(order).len());
+        text + &format!("  {upward} upward imports, {circles} circles\n")
     }
 
     /// The circles of files in one folder, `mod.rs` apart, each as one line.

@@ -29,7 +29,8 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
         // The error would name the temporary file.
         Err(error) => return Err(error.kind().into()),
     };
-    new.write_all(bytes)?;
+    // The error of `new` itself would name the temporary file.
+    new.as_file_mut().write_all(bytes)?;
     if let Some(permissions) = there {
         new.as_file().set_permissions(permissions)?;
     }

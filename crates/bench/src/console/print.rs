@@ -2,6 +2,7 @@
 
 use crate::console::failure::Failure;
 use clap::builder::styling::{AnsiColor, Style};
+use serde::Serialize;
 use std::fmt::Display;
 use std::io::Write;
 
@@ -20,6 +21,11 @@ pub const WIDTH: usize = 100;
 /// Writes one line.
 pub fn line(text: impl Display) -> Result<(), Failure> {
     writeln!(anstream::stdout().lock(), "{text}").map_err(Failure::from)
+}
+
+/// Writes one JSON value in one line.
+pub fn json(value: &impl Serialize) -> Result<(), Failure> {
+    line(serde_json::to_string(value).map_err(|error| Failure::Failed(error.to_string()))?)
 }
 
 /// Writes one line to standard error. Errors are ignored: standard error may be closed, or on a

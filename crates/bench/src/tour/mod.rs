@@ -234,9 +234,9 @@ fn left_out() -> Option<String> {
         .filter(|name| FULL_SIZE.contains(name))
         .collect();
     let command = if std::env::var_os("CARGO").is_some() {
-        "cargo run --release --features all-peers"
+        "`cargo run --release --features all-peers`"
     } else {
-        "a build with --features all-peers"
+        "A build with --features all-peers"
     };
     (!names.is_empty())
         .then(|| format!("Not in this build: {}. {command} includes them.", names.join(", ")))

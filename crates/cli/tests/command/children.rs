@@ -100,8 +100,8 @@ fn a_child_that_crashes_is_named_and_its_figures_are_null() {
     .stderr(Stdio::piped())
     .spawn()
     .unwrap();
-    // Not a SIGSEGV: a Rust program catches the first one to look for a stack overflow, and one that
-    // was only sent never comes again.
+    // Not a SIGSEGV: a Rust program catches the first one to look for a stack overflow, and one
+    // that was only sent never comes again.
     let child = wait_for("a child", || children_of(bench.id()).first().copied());
     let sent = Command::new("kill").args(["-ABRT", &child.to_string()]).status().unwrap();
     assert!(sent.success());

@@ -180,7 +180,8 @@ fn a_handler_runs_with_the_global_allocator_that_its_row_names() {
         let share = &row["alloc_share"];
         assert!(share.is_null() || share.as_f64().is_some_and(|share| share > 0.0 && share < 1.0));
     }
-    // Every child would end otherwise, but that of the allocator which is there unless another one is named.
+    // Every child would end otherwise, but that of the allocator which is there unless another one
+    // is named.
     let other = names.iter().rfind(|&&name| name != "glibc").unwrap();
     let child = ["child", "handler", other, "--threads", "1", "--quick"];
     let output = allot(&child).env("ALLOT_GLOBAL", "no-such").output().unwrap();

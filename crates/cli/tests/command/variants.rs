@@ -1,4 +1,5 @@
-//! The rows of `allot bench` that are variants of one work, and of programs and loops in other languages.
+//! The rows of `allot bench` that are variants of one work, and of programs and loops in other
+//! languages.
 
 use crate::{json_lines, run, text};
 use serde_json::Value;
@@ -86,8 +87,8 @@ fn the_papers_programs_make_the_papers_calls() {
     let rows = json_lines(&output);
     let names: Vec<_> = rows.iter().map(|row| row["workload"].as_str().unwrap()).collect();
     assert_eq!(names, ["letters-read", "letters-buffered", "letters-mapped"]);
-    // Open and close; between them one call a byte, or a block of 4 KiB, and one more that sees the end; or three to
-    // find the file's size, map it and unmap it.
+    // Open and close; between them one call a byte, or a block of 4 KiB, and one more that sees the
+    // end; or three to find the file's size, map it and unmap it.
     for (row, calls) in rows.iter().zip([408_889, 103, 5]) {
         // Before it closes a file, a debug build asks whether that is open.
         let calls = calls + u64::from(cfg!(debug_assertions));

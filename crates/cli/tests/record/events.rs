@@ -3,8 +3,8 @@
 use crate::programs::{mine, record, record_installed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
-use trace_format::What;
-use trace_format::raw::{Lock, Origin};
+use trace_format::EventAction;
+use trace_format::raw::{AllocationFunction, LockKind};
 
 #[test]
 fn every_entry_point_is_seen_with_its_size_and_alignment() {
@@ -29,28 +29,28 @@ int main(void) {
 }";
     let recorded = record(&program!("entries", source));
     assert_eq!(recorded.status.code(), Some(0));
-    let seen: Vec<(u64, Origin, u64)> = mine(&recorded, 770_000, 771_000)
+    let seen: Vec<(u64, AllocationFunction, u64)> = mine(&recorded, 770_000, 771_000)
         .iter()
-        .map(|event| (event.size, event.flags.origin(), event.flags.alignment()))
+        .map(|event| (event.size, event.flags.function(), event.flags.alignment()))
         .collect();
     assert_eq!(
         seen,
         [
-            (770_001, Origin::Malloc, 1),
-            (770_077, Origin::Calloc, 1),
-            (770_003, Origin::Malloc, 1),
-            (770_004, Origin::Realloc, 1),
-            (770_005, Origin::Realloc, 1),
-            (770_011, Origin::Realloc, 1),
-            (770_006, Origin::Aligned, 64),
-            (770_048, Origin::Aligned, 128),
-            (770_007, Origin::Aligned, 256),
-            (770_008, Origin::Pages, 4096),
-            (770_009, Origin::Pages, 4096),
-            (770_010, Origin::Malloc, 1),
+            (770_001, AllocationFunction::Malloc, 1),
+            (770_077, AllocationFunction::Calloc, 1),
+            (770_003, AllocationFunction::Malloc, 1),
+            (770_004, AllocationFunction::Realloc, 1),
+            (770_005, AllocationFunction::Realloc, 1),
+            (770_011, AllocationFunction::Realloc, 1),
+            (770_006, AllocationFunction::Aligned, 64),
+            (770_048, AllocationFunction::Aligned, 128),
+            (770_007, AllocationFunction::Aligned, 256),
+            (770_008, AllocationFunction::Pages, 4096),
+            (770_009, AllocationFunction::Pages, 4096),
+            (770_010, AllocationFunction::Malloc, 1),
         ]
     );
-    let asked = recorded.count(|what| matches!(what, What::Usable { .. }));
+    let asked = recorded.count(|action| matches!(action, EventAction::Usable { .. }));
     assert_eq!(asked, 1);
     let live = recorded.live(0);
     assert!(
@@ -82,15 +82,16 @@ int main(void) {
     }
     assert_eq!(counts.len(), 64, "each thread has a number of its own");
     assert!(counts.values().all(|&count| count == 2_000), "{counts:?}");
-    assert_eq!(recorded.count(|what| matches!(what, What::ThreadEnd)), 64);
+    assert_eq!(recorded.count(|action| matches!(action, EventAction::ThreadEnd)), 64);
     assert!(recorded.unknown_frees(0).is_empty());
     assert_eq!(recorded.overlaps(0), 0);
 }
 
 #[test]
 fn blocks_that_go_from_thread_to_thread_never_overlap() {
-    // The taker's processor guesses that a block has come while it still looks: where a free's time stamp doesn't wait for
-    // the look, one run in seven has a block that is freed before it is allocated.
+    // The taker's processor guesses that a block has come while it still looks: where a free's time
+    // stamp doesn't wait for the look, one run in seven has a block that is freed before it is
+    // allocated.
     let source = "
 enum { EVENTS = 300000, ROOM = 64, SPINS = 200 };
 static void *volatile ring[ROOM];
@@ -175,8 +176,8 @@ int main(void) {
 }";
     let recorded = record(&program!("locks", source));
     let waits = recorded.waits();
-    let locks: Vec<Lock> = waits.iter().map(|wait| wait.lock).collect();
-    assert_eq!(locks, [Lock::Mutex, Lock::Read], "those that nobody held are none");
+    let locks: Vec<LockKind> = waits.iter().map(|wait| wait.lock).collect();
+    assert_eq!(locks, [LockKind::Mutex, LockKind::Read], "those that nobody held are none");
     for wait in waits {
         let ns = wait.duration_ns;
         assert!((1_000_000..60_000_000_000).contains(&ns), "{ns}");

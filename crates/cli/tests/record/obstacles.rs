@@ -14,7 +14,8 @@ int main(void) {
     return 7;
 }";
     let recorded = record_with(&program!("full", source), &[], |command| {
-        // As where a disk is full: no file may have more than so many KiB. The program's own signal for that would end it.
+        // As where a disk is full: no file may have more than so many KiB. The program's own signal
+        // for that would end it.
         command.env("ALLOT_TEST_LIMIT", "600");
     });
     assert_eq!(recorded.status.code(), Some(7));

@@ -1,4 +1,5 @@
-//! An `operator new` that comes with an allocator's malloc, and isn't made of it, is told of where somebody needs it.
+//! An `operator new` that comes with an allocator's malloc, and isn't made of it, is told of where
+//! somebody needs it.
 
 use crate::programs::{Program, Recorded, compiled_cpp, mine, record, record_with};
 use serde_json::Value;

@@ -149,7 +149,8 @@ int main(void) {
         let told = recorded.errors.split_inclusive('>').map(|word| word.trim_start());
         told.filter(|word| word.starts_with('<')).collect()
     };
-    // None of these is a wish of ours. What ran this test may have had some: nohup, a shell's background.
+    // None of these is a wish of ours. What ran this test may have had some: nohup, a shell's
+    // background.
     let plain = record_with(&program, &[], |command| {
         command.stdin(Stdio::piped());
         // SAFETY: it is allowed between fork and exec, and no handler is set.
@@ -187,7 +188,7 @@ fn a_recording_within_a_recording_has_each_process_once() {
     let outer =
         record_with(&allot, &["record", "--json", "-o", &inner, "--", program.path()], |_| {});
     assert_eq!(outer.status.code(), Some(6), "{}", outer.errors);
-    let reader = trace_format::Reader::open(std::path::Path::new(&inner)).unwrap();
+    let reader = trace_format::RecordingReader::open(std::path::Path::new(&inner)).unwrap();
     assert_eq!(reader.processes().len(), 1);
     assert!(!outer.processes().is_empty());
 }

@@ -1,4 +1,5 @@
-//! Programs for the tests of `allot record`, compiled where there is a compiler, and what was recorded of them.
+//! Programs for the tests of `allot record`, compiled where there is a compiler, and what was
+//! recorded of them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use trace_format::container::ProcessEnd;
-use trace_format::raw::{Flags, Lock};
-use trace_format::{Event, Modules, NodeId, Process, Reader, Stacks, What};
+use trace_format::raw::{AllocationFlags, LockKind};
+use trace_format::{Event, EventAction, Modules, NodeId, Process, RecordingReader, Stacks};
 
 /// What every program begins with.
 pub const HEAD: &str = "
@@ -63,7 +64,7 @@ pub struct Recorded {
     pub errors: String,
     /// Where it is, while the test runs.
     pub file: PathBuf,
-    reader: Reader,
+    reader: RecordingReader,
     /// Of each process.
     images: Vec<Image>,
 }
@@ -80,14 +81,14 @@ pub struct Allocation<'r> {
     pub process: usize,
     pub thread: u32,
     pub size: u64,
-    pub flags: Flags,
+    pub flags: AllocationFlags,
     image: &'r Image,
     site: NodeId,
 }
 
 /// A wait for a lock.
 pub struct Wait {
-    pub lock: Lock,
+    pub lock: LockKind,
     pub duration_ns: u64,
     pub stack: Vec<String>,
 }
@@ -101,7 +102,8 @@ fn place(name: &str) -> PathBuf {
     directory.join(name)
 }
 
-/// Compiles a program. `None`, and a word about it, where there is no compiler, or it lacks what the flags ask for.
+/// Compiles a program. `None`, and a word about it, where there is no compiler, or it lacks what
+/// the flags ask for.
 pub fn compiled(name: &str, source: &str, flags: &[&str]) -> Option<Program> {
     let program = place(name);
     let file = program.with_extension("c");
@@ -170,8 +172,8 @@ pub fn record_with(
     run(program.path(), arguments, "", change)
 }
 
-/// Ctrl-C ends it, as it ends what a terminal runs. A shell starts what it runs in the background so that it ignores that, tests too, and
-/// what ignores it goes on to while it is recorded.
+/// Ctrl-C ends it, as it ends what a terminal runs. A shell starts what it runs in the background
+/// so that it ignores that, tests too, and what ignores it goes on to while it is recorded.
 fn heeding_interrupts(command: &mut Command) -> &mut Command {
     // SAFETY: `signal` may be called between fork and exec, and no handler is set.
     unsafe {
@@ -182,7 +184,8 @@ fn heeding_interrupts(command: &mut Command) -> &mut Command {
     }
 }
 
-/// Records a program in a group of its own that writes a line and goes on; then does something to that group.
+/// Records a program in a group of its own that writes a line and goes on; then does something to
+/// that group.
 pub fn record_until_ready(program: &Program, act: impl FnOnce(i32)) -> Recorded {
     let file = place("recording.allot");
     let mut command = Command::new(env!("CARGO_BIN_EXE_allot"));
@@ -280,7 +283,8 @@ impl Allocation<'_> {
 
 impl Recorded {
     fn of(status: ExitStatus, errors: String, file: PathBuf) -> Self {
-        let reader = Reader::open(&file).unwrap_or_else(|error| panic!("{error}: {errors}"));
+        let reader =
+            RecordingReader::open(&file).unwrap_or_else(|error| panic!("{error}: {errors}"));
         assert_eq!(reader.cut_off_at(), None, "{errors}");
         let images = (0..reader.processes().len()).map(|process| {
             let mut events = reader.events(process).unwrap();
@@ -302,15 +306,15 @@ impl Recorded {
     }
 
     /// How many events of all processes are such.
-    pub fn count(&self, is_such: impl Fn(&What) -> bool) -> usize {
+    pub fn count(&self, is_such: impl Fn(&EventAction) -> bool) -> usize {
         let events = self.images.iter().flat_map(|image| &image.events);
-        events.filter(|event| is_such(&event.what)).count()
+        events.filter(|event| is_such(&event.action)).count()
     }
 
     pub fn allocations(&self) -> impl Iterator<Item = Allocation<'_>> {
         self.images.iter().enumerate().flat_map(|(process, image)| {
-            image.events.iter().filter_map(move |event| match event.what {
-                What::Alloc { size, site, flags, .. } => {
+            image.events.iter().filter_map(move |event| match event.action {
+                EventAction::Alloc { size, site, flags, .. } => {
                     Some(Allocation { process, thread: event.thread, size, flags, image, site })
                 }
                 _ => None,
@@ -321,8 +325,8 @@ impl Recorded {
     /// The waits for locks of all processes.
     pub fn waits(&self) -> Vec<Wait> {
         let waits = self.images.iter().flat_map(|image| {
-            image.events.iter().filter_map(move |event| match event.what {
-                What::LockWait { lock, duration_ns, site, .. } => {
+            image.events.iter().filter_map(move |event| match event.action {
+                EventAction::LockWait { lock, duration_ns, site, .. } => {
                     Some(Wait { lock, duration_ns, stack: image.stack(site) })
                 }
                 _ => None,
@@ -336,8 +340,8 @@ impl Recorded {
         let mut unknown = Vec::new();
         let mut overlaps = 0;
         for event in &self.images[process].events {
-            match event.what {
-                What::Alloc { address, size, .. } => {
+            match event.action {
+                EventAction::Alloc { address, size, .. } => {
                     let before = live.range(..address).next_back();
                     let behind = live.range(address..).next();
                     overlaps += usize::from(before.is_some_and(|(at, size)| at + size > address));
@@ -346,7 +350,7 @@ impl Recorded {
                     );
                     live.insert(address, size);
                 }
-                What::Free { address, .. } if live.remove(&address).is_none() => {
+                EventAction::Free { address, .. } if live.remove(&address).is_none() => {
                     unknown.push(address);
                 }
                 _ => {}

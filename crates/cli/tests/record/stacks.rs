@@ -1,7 +1,7 @@
 //! Stacks, which are those that a debugger would show.
 
 use crate::programs::{HEAD, compiled, mine, record, record_installed, record_with};
-use trace_format::What;
+use trace_format::EventAction;
 
 #[test]
 fn stacks_are_the_functions_that_called() {
@@ -97,7 +97,7 @@ int main(int count, char **words) {
             assert!(stack[0].starts_with(name), "{stack:?}");
         }
     }
-    assert!(recorded.count(|what| matches!(what, What::ModuleUnloaded(_))) >= 40);
+    assert!(recorded.count(|action| matches!(action, EventAction::ModuleUnloaded(_))) >= 40);
 }
 
 #[test]
@@ -167,7 +167,8 @@ fn the_cache_never_gives_another_stack_than_the_unwinder() {
     assert!(compared > 0);
 }
 
-/// A function that calls `malloc` with any number as its frame pointer, and without a rule for unwinders.
+/// A function that calls `malloc` with any number as its frame pointer, and without a rule for
+/// unwinders.
 #[cfg(target_arch = "x86_64")]
 const ODD_FRAME: &str = r#"
 #include <stdint.h>

@@ -1,11 +1,12 @@
 //! What several threads do is recorded as it happened.
 
 use crate::programs::{mine, record, record_with};
-use trace_format::raw::Origin;
+use trace_format::raw::AllocationFunction;
 
 #[test]
 fn what_a_call_calls_itself_behind_a_thread_s_end_is_no_call_of_its_own() {
-    // The C library's `reallocarray` calls `realloc`. Without a mark that the thread is in a hook each was recorded, in every run.
+    // The C library's `reallocarray` calls `realloc`. Without a mark that the thread is in a hook
+    // each was recorded, in every run.
     let source = "
 enum { THREADS = 300 };
 static pthread_key_t key;
@@ -32,16 +33,17 @@ int main(void) {
 }";
     let recorded = record(&program!("destructors", source));
     let seen = mine(&recorded, 430_000, 430_003);
-    let of = |origin| seen.iter().filter(|event| event.flags.origin() == origin).count();
-    assert_eq!((of(Origin::Malloc), of(Origin::Realloc)), (600, 1200));
+    let of = |function| seen.iter().filter(|event| event.flags.function() == function).count();
+    assert_eq!((of(AllocationFunction::Malloc), of(AllocationFunction::Realloc)), (600, 1200));
     assert_eq!(recorded.overlaps(0), 0);
     assert!(recorded.unknown_frees(0).is_empty());
 }
 
 #[test]
 fn a_recording_that_ended_tells_nothing_of_what_some_threads_did_afterwards() {
-    // The thread that needs the next chunk ends the recording, and others have room in theirs. Where what those wrote was told as well,
-    // every run had thousands of blocks that were allocated twice, and of frees of blocks that nobody had.
+    // The thread that needs the next chunk ends the recording, and others have room in theirs.
+    // Where what those wrote was told as well, every run had thousands of blocks that were
+    // allocated twice, and of frees of blocks that nobody had.
     let source = "
 enum { THREADS = 4, EVENTS = 60000, ROOM = 256 };
 static void *volatile room[ROOM];
@@ -74,8 +76,9 @@ int main(void) {
 
 #[test]
 fn a_process_that_goes_on_is_told_up_to_one_time_for_all_its_threads() {
-    // Its chunks are read one after the other. Where all that is in them was told, five runs in six had blocks that were
-    // allocated twice, since what freed them in between lay in a chunk that had been read.
+    // Its chunks are read one after the other. Where all that is in them was told, five runs in six
+    // had blocks that were allocated twice, since what freed them in between lay in a chunk that
+    // had been read.
     let source = "
 enum { THREADS = 4, ROOM = 256 };
 static void *volatile room[ROOM];

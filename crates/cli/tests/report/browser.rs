@@ -9,7 +9,8 @@ use serde_json::Value;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What a lead can use. Settling is two frames: one in which scrolling and sizes are told, one that shows what came of it.
+/// What a lead can use. Settling is two frames: one in which scrolling and sizes are told, one that
+/// shows what came of it.
 const HELP: &str = r#"
 const settle = () => new Promise(done => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 20))), 90));
 const one = selector => document.querySelector(selector), all = selector => [...document.querySelectorAll(selector)];

@@ -49,7 +49,8 @@ fn with(mut value: Value, more: Value) -> Value {
     value
 }
 
-/// Site `i` has 1 + (i x 7919 mod 10,000) allocations, each number once, and twice as many bytes the smaller `i` is.
+/// Site `i` has 1 + (i x 7919 mod 10,000) allocations, each number once, and twice as many bytes
+/// the smaller `i` is.
 pub fn count_of(i: u64) -> u64 {
     1 + i * 7919 % SITES
 }

@@ -7,7 +7,7 @@ use crate::raw_file;
 use crate::threads::enter;
 use crate::unwind::CallSite;
 use core::ffi::{c_int, c_void};
-use trace_format::raw::Lock;
+use trace_format::raw::LockKind;
 
 entry!(pthread_mutex_lock, on_mutex_lock, 1);
 entry!(pthread_rwlock_rdlock, on_read_lock, 1);
@@ -28,7 +28,7 @@ const ETIMEDOUT: c_int = 110;
 fn lock(
     try_function: &NextFunction,
     lock: *mut c_void,
-    kind: Lock,
+    kind: LockKind,
     site: CallSite,
     wait: impl FnOnce() -> c_int,
 ) -> c_int {
@@ -109,19 +109,19 @@ macro_rules! locks {
     };
 }
 
-locks! { Lock::Mutex, MUTEX_TRYLOCK,
+locks! { LockKind::Mutex, MUTEX_TRYLOCK,
     on_mutex_lock = wait(MUTEX_LOCK);
     on_mutex_timed_lock = wait_until(MUTEX_TIMEDLOCK, time: *const c_void);
     on_mutex_clock_lock = wait_until_clock(MUTEX_CLOCKLOCK, clock: c_int, time: *const c_void);
 }
 
-locks! { Lock::Read, READ_TRYLOCK,
+locks! { LockKind::Read, READ_TRYLOCK,
     on_read_lock = wait(READ_LOCK);
     on_read_timed_lock = wait_until(READ_TIMEDLOCK, time: *const c_void);
     on_read_clock_lock = wait_until_clock(READ_CLOCKLOCK, clock: c_int, time: *const c_void);
 }
 
-locks! { Lock::Write, WRITE_TRYLOCK,
+locks! { LockKind::Write, WRITE_TRYLOCK,
     on_write_lock = wait(WRITE_LOCK);
     on_write_timed_lock = wait_until(WRITE_TIMEDLOCK, time: *const c_void);
     on_write_clock_lock = wait_until_clock(WRITE_CLOCKLOCK, clock: c_int, time: *const c_void);

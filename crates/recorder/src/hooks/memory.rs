@@ -3,14 +3,14 @@
 use super::call_site;
 use crate::clock::{stamp, ticks};
 use crate::next_functions::{self as next, NextFunction};
-use crate::raw_file::{self, CallTimes};
+use crate::raw_file::{self, SampledTimes};
 use crate::threads::{HookEntry, enter};
 use crate::unwind::CallSite;
 use core::ffi::{c_int, c_void};
-use trace_format::raw::{Flags, MeasuredCall, Origin, TICK_SHIFT};
+use trace_format::raw::{AllocationFlags, AllocationFunction, MeasuredCall, TICK_SHIFT};
 
 /// The address of a block, or null.
-type Block = *mut c_void;
+type BlockPointer = *mut c_void;
 
 entry!(malloc, on_malloc, 1);
 entry!(calloc, on_calloc, 2);
@@ -24,7 +24,12 @@ entry!(pvalloc, on_pvalloc, 1);
 
 /// Calls an allocating function, and records the allocation.
 #[inline(always)]
-fn allocate(size: usize, flags: Flags, site: CallSite, next: impl FnOnce() -> Block) -> Block {
+fn allocate(
+    size: usize,
+    flags: AllocationFlags,
+    site: CallSite,
+    next: impl FnOnce() -> BlockPointer,
+) -> BlockPointer {
     let Some(entry) = enter() else { return next() };
     let entry = match entry.leave_if_timed() {
         Err(entry) => entry,
@@ -43,10 +48,10 @@ fn allocate(size: usize, flags: Flags, site: CallSite, next: impl FnOnce() -> Bl
 #[inline(never)]
 fn allocate_timed(
     size: usize,
-    flags: Flags,
+    flags: AllocationFlags,
     site: CallSite,
-    next: impl FnOnce() -> Block,
-) -> Block {
+    next: impl FnOnce() -> BlockPointer,
+) -> BlockPointer {
     let zero = stamp();
     let begin = stamp();
     let Some(entry) = enter() else { return next() };
@@ -60,22 +65,22 @@ fn allocate_timed(
         drop(entry);
         // One stamp more than in a call that is not timed.
         let recorder = before - begin + (stamp() - after);
-        let times = CallTimes { program: after - before, recorder, stamp: begin - zero };
+        let times = SampledTimes { program: after - before, recorder, stamp: begin - zero };
         raw_file::add_times(MeasuredCall::Allocation, times);
     }
     block
 }
 
-extern "C" fn on_malloc(size: usize, stack: u64, frame: u64, return_address: u64) -> Block {
+extern "C" fn on_malloc(size: usize, stack: u64, frame: u64, return_address: u64) -> BlockPointer {
     let address = next::MALLOC.get();
     if address.is_null() {
         return next::early_block(size, 1).cast();
     }
     allocate(
         size,
-        const { Flags::new(Origin::Malloc) },
+        const { AllocationFlags::new(AllocationFunction::Malloc) },
         call_site(stack, frame, return_address),
-        || call!(address, fn(usize) -> Block, size),
+        || call!(address, fn(usize) -> BlockPointer, size),
     )
 }
 
@@ -85,7 +90,7 @@ extern "C" fn on_calloc(
     stack: u64,
     frame: u64,
     return_address: u64,
-) -> Block {
+) -> BlockPointer {
     let address = next::CALLOC.get();
     let bytes = count.saturating_mul(size);
     if address.is_null() {
@@ -93,16 +98,21 @@ extern "C" fn on_calloc(
     }
     allocate(
         bytes,
-        const { Flags::new(Origin::Calloc) },
+        const { AllocationFlags::new(AllocationFunction::Calloc) },
         call_site(stack, frame, return_address),
-        || call!(address, fn(usize, usize) -> Block, count, size),
+        || call!(address, fn(usize, usize) -> BlockPointer, count, size),
     )
 }
 
 /// Calls a reallocating function, and records the reallocation.
 #[inline(always)]
-fn reallocate(old: Block, size: usize, site: CallSite, next: impl FnOnce() -> Block) -> Block {
-    const FLAGS: Flags = Flags::new(Origin::Realloc);
+fn reallocate(
+    old: BlockPointer,
+    size: usize,
+    site: CallSite,
+    next: impl FnOnce() -> BlockPointer,
+) -> BlockPointer {
+    const FLAGS: AllocationFlags = AllocationFlags::new(AllocationFunction::Realloc);
     if old.is_null() {
         return allocate(size, FLAGS, site, next);
     }
@@ -121,15 +131,16 @@ fn reallocate(old: Block, size: usize, site: CallSite, next: impl FnOnce() -> Bl
     block
 }
 
-/// [`reallocate`] that reads the clock whenever control passes between the program and the recorder.
+/// [`reallocate`] that reads the clock whenever control passes between the program and the
+/// recorder.
 #[cold]
 #[inline(never)]
 fn reallocate_timed(
-    old: Block,
+    old: BlockPointer,
     size: usize,
     site: CallSite,
-    next: impl FnOnce() -> Block,
-) -> Block {
+    next: impl FnOnce() -> BlockPointer,
+) -> BlockPointer {
     let zero = stamp();
     let begin = stamp();
     let Some(entry) = enter() else { return next() };
@@ -142,7 +153,7 @@ fn reallocate_timed(
     drop(entry);
     // A call that is not timed has two stamps. One more stamp is added to each time.
     let recorder = before - begin + (stamp() - after) + (begin - zero);
-    let times = CallTimes { program: after - before, recorder, stamp: begin - zero };
+    let times = SampledTimes { program: after - before, recorder, stamp: begin - zero };
     raw_file::add_times(MeasuredCall::Reallocation, times);
     block
 }
@@ -153,9 +164,9 @@ fn reallocate_timed(
 #[inline(always)]
 unsafe fn reallocated(
     entry: &HookEntry,
-    old: Block,
+    old: BlockPointer,
     before: u64,
-    block: Block,
+    block: BlockPointer,
     after: u64,
     size: usize,
     site: CallSite,
@@ -164,7 +175,7 @@ unsafe fn reallocated(
         entry.freed_by_realloc(before, old as u64);
         // SAFETY: as the caller promised.
         unsafe {
-            let flags = const { Flags::new(Origin::Realloc) };
+            let flags = const { AllocationFlags::new(AllocationFunction::Realloc) };
             entry.allocated(after, block as u64, size as u64, flags, site);
         }
     } else if size == 0 {
@@ -174,21 +185,14 @@ unsafe fn reallocated(
 
 /// Reallocates a block that was handed out before the next functions were known.
 #[cold]
-fn move_early(old: Block, early_size: usize, size: usize, site: CallSite) -> Block {
+fn move_early(old: BlockPointer, early_size: usize, size: usize, site: CallSite) -> BlockPointer {
+    const FLAGS: AllocationFlags = AllocationFlags::new(AllocationFunction::Realloc);
     let address = next::MALLOC.get();
-    if address.is_null() {
-        let block = next::early_block(size, 1).cast::<c_void>();
-        if !block.is_null() {
-            // SAFETY: both blocks have this many bytes, and do not overlap.
-            unsafe {
-                block.cast::<u8>().copy_from_nonoverlapping(old.cast(), early_size.min(size))
-            };
-        }
-        return block;
-    }
-    let block = allocate(size, const { Flags::new(Origin::Realloc) }, site, || {
-        call!(address, fn(usize) -> Block, size)
-    });
+    let block = if address.is_null() {
+        next::early_block(size, 1).cast()
+    } else {
+        allocate(size, FLAGS, site, || call!(address, fn(usize) -> BlockPointer, size))
+    };
     if !block.is_null() {
         // SAFETY: both blocks have this many bytes, and do not overlap.
         unsafe { block.cast::<u8>().copy_from_nonoverlapping(old.cast(), early_size.min(size)) };
@@ -197,28 +201,30 @@ fn move_early(old: Block, early_size: usize, size: usize, site: CallSite) -> Blo
 }
 
 extern "C" fn on_realloc(
-    old: Block,
+    old: BlockPointer,
     size: usize,
     stack: u64,
     frame: u64,
     return_address: u64,
-) -> Block {
+) -> BlockPointer {
     let site = call_site(stack, frame, return_address);
     let address = next::REALLOC.get();
     if address.is_null() {
         return move_early(old, next::early_size(old).unwrap_or(0), size, site);
     }
-    reallocate(old, size, site, || call!(address, fn(Block, usize) -> Block, old, size))
+    reallocate(old, size, site, || {
+        call!(address, fn(BlockPointer, usize) -> BlockPointer, old, size)
+    })
 }
 
 extern "C" fn on_reallocarray(
-    old: Block,
+    old: BlockPointer,
     count: usize,
     size: usize,
     stack: u64,
     frame: u64,
     return_address: u64,
-) -> Block {
+) -> BlockPointer {
     let address = next::REALLOCARRAY.get();
     let site = call_site(stack, frame, return_address);
     if address.is_null() {
@@ -228,7 +234,7 @@ extern "C" fn on_reallocarray(
         };
     }
     reallocate(old, count.saturating_mul(size), site, || {
-        call!(address, fn(Block, usize, usize) -> Block, old, count, size)
+        call!(address, fn(BlockPointer, usize, usize) -> BlockPointer, old, count, size)
     })
 }
 
@@ -239,13 +245,15 @@ fn allocate_aligned(
     alignment: usize,
     size: usize,
     site: CallSite,
-) -> Block {
+) -> BlockPointer {
     let address = function.get();
     if address.is_null() {
         return next::early_block(size, alignment).cast();
     }
-    let flags = const { Flags::new(Origin::Aligned) }.aligned(alignment);
-    allocate(size, flags, site, || call!(address, fn(usize, usize) -> Block, alignment, size))
+    let flags = const { AllocationFlags::new(AllocationFunction::Aligned) }.aligned(alignment);
+    allocate(size, flags, site, || {
+        call!(address, fn(usize, usize) -> BlockPointer, alignment, size)
+    })
 }
 
 extern "C" fn on_memalign(
@@ -254,7 +262,7 @@ extern "C" fn on_memalign(
     stack: u64,
     frame: u64,
     return_address: u64,
-) -> Block {
+) -> BlockPointer {
     allocate_aligned(&next::MEMALIGN, alignment, size, call_site(stack, frame, return_address))
 }
 
@@ -264,12 +272,12 @@ extern "C" fn on_aligned_alloc(
     stack: u64,
     frame: u64,
     return_address: u64,
-) -> Block {
+) -> BlockPointer {
     allocate_aligned(&next::ALIGNED_ALLOC, alignment, size, call_site(stack, frame, return_address))
 }
 
 extern "C" fn on_posix_memalign(
-    into: *mut Block,
+    into: *mut BlockPointer,
     alignment: usize,
     size: usize,
     stack: u64,
@@ -288,9 +296,10 @@ extern "C" fn on_posix_memalign(
         return 0;
     }
     let mut result = 0;
-    let flags = const { Flags::new(Origin::Aligned) }.aligned(alignment);
+    let flags = const { AllocationFlags::new(AllocationFunction::Aligned) }.aligned(alignment);
     allocate(size, flags, call_site(stack, frame, return_address), || {
-        result = call!(address, fn(*mut Block, usize, usize) -> c_int, into, alignment, size);
+        result =
+            call!(address, fn(*mut BlockPointer, usize, usize) -> c_int, into, alignment, size);
         // SAFETY: a successful call has stored a block there.
         if result == 0 { unsafe { into.read() } } else { core::ptr::null_mut() }
     });
@@ -298,26 +307,26 @@ extern "C" fn on_posix_memalign(
 }
 
 /// Calls a function that allocates whole pages, and records the allocation.
-fn allocate_pages(function: &NextFunction, size: usize, site: CallSite) -> Block {
+fn allocate_pages(function: &NextFunction, size: usize, site: CallSite) -> BlockPointer {
     let address = function.get();
     if address.is_null() {
         return next::early_block(size, 4096).cast();
     }
-    let flags = const { Flags::new(Origin::Pages).aligned(4096) };
-    allocate(size, flags, site, || call!(address, fn(usize) -> Block, size))
+    let flags = const { AllocationFlags::new(AllocationFunction::Pages).aligned(4096) };
+    allocate(size, flags, site, || call!(address, fn(usize) -> BlockPointer, size))
 }
 
-extern "C" fn on_valloc(size: usize, stack: u64, frame: u64, return_address: u64) -> Block {
+extern "C" fn on_valloc(size: usize, stack: u64, frame: u64, return_address: u64) -> BlockPointer {
     allocate_pages(&next::VALLOC, size, call_site(stack, frame, return_address))
 }
 
-extern "C" fn on_pvalloc(size: usize, stack: u64, frame: u64, return_address: u64) -> Block {
+extern "C" fn on_pvalloc(size: usize, stack: u64, frame: u64, return_address: u64) -> BlockPointer {
     allocate_pages(&next::PVALLOC, size, call_site(stack, frame, return_address))
 }
 
 /// Records a free, and calls a freeing function.
 #[inline(always)]
-fn release(function: &NextFunction, block: Block) {
+fn release(function: &NextFunction, block: BlockPointer) {
     if block.is_null() || next::early_size(block).is_some() {
         return;
     }
@@ -333,7 +342,7 @@ fn release(function: &NextFunction, block: Block) {
         entry.freed(ticks(), block as u64);
     }
     if !address.is_null() {
-        call!(address, fn(Block) -> (), block);
+        call!(address, fn(BlockPointer) -> (), block);
     }
     drop(entry);
 }
@@ -341,7 +350,7 @@ fn release(function: &NextFunction, block: Block) {
 /// [`release`] that reads the clock whenever control passes between the program and the recorder.
 #[cold]
 #[inline(never)]
-fn release_timed(address: *mut c_void, block: Block) {
+fn release_timed(address: *mut c_void, block: BlockPointer) {
     let zero = stamp();
     let begin = stamp();
     let entry = enter();
@@ -350,12 +359,12 @@ fn release_timed(address: *mut c_void, block: Block) {
     }
     let before = stamp();
     if !address.is_null() {
-        call!(address, fn(Block) -> (), block);
+        call!(address, fn(BlockPointer) -> (), block);
     }
     let after = stamp();
     if entry.is_some() {
         let times =
-            CallTimes { program: after - before, recorder: before - begin, stamp: begin - zero };
+            SampledTimes { program: after - before, recorder: before - begin, stamp: begin - zero };
         raw_file::add_times(MeasuredCall::Free, times);
     }
 }
@@ -366,7 +375,7 @@ fn release_timed(address: *mut c_void, block: Block) {
 ///
 /// As for the next function of that name.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn free(block: Block) {
+pub unsafe extern "C" fn free(block: BlockPointer) {
     release(&next::FREE, block);
 }
 
@@ -376,7 +385,7 @@ pub unsafe extern "C" fn free(block: Block) {
 ///
 /// As for the next function of that name.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cfree(block: Block) {
+pub unsafe extern "C" fn cfree(block: BlockPointer) {
     let function = if next::CFREE.get().is_null() { &next::FREE } else { &next::CFREE };
     release(function, block);
 }
@@ -387,7 +396,7 @@ pub unsafe extern "C" fn cfree(block: Block) {
 ///
 /// As for the next function of that name.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn malloc_usable_size(block: Block) -> usize {
+pub unsafe extern "C" fn malloc_usable_size(block: BlockPointer) -> usize {
     if let Some(size) = next::early_size(block) {
         return size;
     }
@@ -400,5 +409,5 @@ pub unsafe extern "C" fn malloc_usable_size(block: Block) -> usize {
     {
         entry.usable_size_queried(ticks(), block as u64);
     }
-    call!(address, fn(Block) -> usize, block)
+    call!(address, fn(BlockPointer) -> usize, block)
 }

@@ -1,9 +1,9 @@
-//! The functions that programs call instead of the next ones of the same name: those for [`memory`],
-//! those for [`locks`], and a few that change the [`process`].
+//! The functions that programs call instead of the next ones of the same name: those for
+//! [`memory`], those for [`locks`], and a few that change the [`process`].
 //!
-//! A hook that needs its caller's registers begins with a few instructions, which add the stack pointer,
-//! the frame pointer and the return address as arguments, and continue in Rust. Invariant: the function
-//! that `next_functions` found under a name has the type of that name.
+//! A hook that needs its caller's registers begins with a few instructions, which add the stack
+//! pointer, the frame pointer and the return address as arguments, and continue in Rust. Invariant:
+//! the function that `next_functions` found under a name has the type of that name.
 
 use crate::next_functions as next;
 use crate::raw_file;
@@ -21,8 +21,8 @@ macro_rules! call {
     }};
 }
 
-/// Defines the function of a name. It continues in a hook, which gets three arguments after the one, two
-/// or three of the function.
+/// Defines the function of a name. It continues in a hook, which gets three arguments after the
+/// one, two or three of the function.
 macro_rules! entry {
     ($name:ident, $hook:ident, 1) => { entry!($name, $hook, "rsi", "rdx", "rcx", "x1", "x2", "x3"); };
     ($name:ident, $hook:ident, 2) => { entry!($name, $hook, "rdx", "rcx", "r8", "x2", "x3", "x4"); };

@@ -1,5 +1,5 @@
-//! Hooks for calls that change the process: `dlclose` unloads modules, `prctl` and `syscall` can forbid
-//! system calls or reading the clock.
+//! Hooks for calls that change the process: `dlclose` unloads modules, `prctl` and `syscall` can
+//! forbid system calls or reading the clock.
 
 use crate::clock::ticks;
 use crate::generation;
@@ -58,7 +58,7 @@ fn before_restriction(option: c_int, mode: usize, filter: usize) {
         // The child of a fork first begins its own recording, so that the parent's does not end.
         drop(enter());
         raw_file::end_before_filter();
-        // All threads look again, and make no system call for their current chunks.
+        // All threads check their state again, and make no system call for their current chunks.
         generation::advance();
     }
 }

@@ -1,18 +1,18 @@
 //! Stacks by the return address and the stack pointer of a call.
 //!
-//! An entry is used only if all words that the walk read for it are unchanged. A walk is a function of
-//! the call's registers and of these words, so it would have the same result. The address of each word
-//! follows from the words before it, so each word can be read again as long as those before it are
-//! unchanged.
+//! An entry is used only if all words that the walk read for it are unchanged. A walk is a function
+//! of the call's registers and of these words, so it would have the same result. The address of
+//! each word follows from the words before it, so each word can be read again as long as those
+//! before it are unchanged.
 //!
 //! The words are in a ring, which is overwritten from its start once it is full. An entry holds the
-//! position in the ring at which its words were written, and becomes invalid once they may have been
-//! overwritten.
+//! position in the ring at which its words were written, and becomes invalid once they may have
+//! been overwritten.
 
 use super::frames::WalkedFrames;
 use super::{CallSite, StackWord};
 use crate::number_table::mix;
-use trace_format::raw::Flags;
+use trace_format::raw::AllocationFlags;
 
 const WAYS: usize = 4;
 const SETS: usize = 512;
@@ -28,15 +28,15 @@ struct CacheEntry {
     return_address: u64,
     stack_pointer: u64,
     frame_pointer: u64,
-    /// One more than the number of words that had been written before its first one; 0 in an invalid
-    /// entry.
+    /// One more than the number of words that had been written before its first one; 0 in an
+    /// invalid entry.
     words: u64,
     /// The number of its words.
     count: u32,
     node: u32,
     size: u64,
     kind: u32,
-    flags: Flags,
+    flags: AllocationFlags,
     /// The result depends on the frame pointer register.
     needs_frame: bool,
     /// `size`, `kind` and `flags` are valid.
@@ -108,7 +108,8 @@ impl StackCache {
         if self.written - first > (RING_WORDS - MAX_ENTRY_WORDS) as u64 {
             return false;
         }
-        // The words of an entry are adjacent: `insert` skips the end of the ring if they do not fit.
+        // The words of an entry are adjacent: `insert` skips the end of the ring if they do not
+        // fit.
         let first = first as usize % RING_WORDS;
         let words = &self.ring[first..first + entry.count as usize];
         words.iter().all(|word| {
@@ -141,7 +142,7 @@ impl StackCache {
             node,
             size: 0,
             kind: 0,
-            flags: Flags(0),
+            flags: AllocationFlags(0),
             needs_frame: frames.needs_frame(),
             has_kind: false,
         };
@@ -151,14 +152,14 @@ impl StackCache {
 
     /// The kind of the last allocation at this stack, if it had this size and these flags.
     #[inline(always)]
-    pub fn kind(&self, hit: CacheHit, size: u64, flags: Flags) -> Option<u32> {
+    pub fn kind(&self, hit: CacheHit, size: u64, flags: AllocationFlags) -> Option<u32> {
         let entry = &self.sets[hit.set][hit.way];
         (entry.has_kind && entry.size == size && entry.flags == flags).then_some(entry.kind)
     }
 
     /// Sets the kind of the last allocation at this stack.
     #[inline]
-    pub fn set_kind(&mut self, hit: CacheHit, size: u64, flags: Flags, kind: u32) {
+    pub fn set_kind(&mut self, hit: CacheHit, size: u64, flags: AllocationFlags, kind: u32) {
         let entry = &mut self.sets[hit.set][hit.way];
         (entry.size, entry.flags, entry.kind, entry.has_kind) = (size, flags, kind, true);
     }

@@ -1,12 +1,12 @@
 //! The frames of the last walk.
 //!
-//! A new walk that meets one of these frames, at the same address and with the same registers that its
-//! caller is found by, needs no rules for the frames outside of it. It only reads again the words that
-//! led from each of them to the next.
+//! A new walk that meets one of these frames, at the same address and with the same registers that
+//! its caller is found by, needs no rules for the frames outside of it. It only reads again the
+//! words that led from each of them to the next.
 //!
 //! Invariant of [`WalkedFrames`]: the last `count` frames of `kept` are those of one stack, the
-//! innermost first. Each leads to the next by its `return_slot`, and by its `frame_slot` if the next
-//! one needs its frame pointer.
+//! innermost first. Each leads to the next by its `return_slot`, and by its `frame_slot` if the
+//! next one needs its frame pointer.
 
 use super::StackWord;
 use super::readable::ReadableMemory;
@@ -48,7 +48,7 @@ pub struct WalkedFrames {
 }
 
 /// The end of a step from a frame to its caller.
-pub enum Step {
+pub enum WalkStep {
     /// The caller was found.
     Caller(FrameRegisters),
     /// The frame has no caller.
@@ -114,14 +114,14 @@ impl WalkedFrames {
 
     /// Adds a frame, and goes on to its caller by its rule.
     #[inline]
-    pub fn step(&mut self, index: usize, registers: FrameRegisters, rule: UnwindRule) -> Step {
+    pub fn step(&mut self, index: usize, registers: FrameRegisters, rule: UnwindRule) -> WalkStep {
         self.new[index] = WalkedFrame::new(registers);
         step(&mut self.new[index], rule, &mut self.readable)
     }
 
     /// The index of the kept frame that a walk has reached after `count` new frames, if all frames
-    /// outside of it are unchanged. Frames before `candidate` need not be considered; the walk passes
-    /// the same variable again.
+    /// outside of it are unchanged. Frames before `candidate` need not be considered; the walk
+    /// passes the same variable again.
     #[inline]
     pub fn find_join(
         &self,
@@ -154,8 +154,8 @@ impl WalkedFrames {
     fn first_changed(&self, from: usize) -> usize {
         for i in from..KEPT_CAPACITY - 1 {
             let (frame, next) = (&self.kept[i], &self.kept[i + 1]);
-            // SAFETY: the frames up to this one are unchanged, so a walk would read these words now.
-            // They were read before, on a stack that is still mapped.
+            // SAFETY: the frames up to this one are unchanged, so a walk would read these words
+            // now. They were read before, on a stack that is still mapped.
             unsafe {
                 if frame.return_slot == 0
                     || (frame.return_slot as *const u64).read_volatile() != next.registers.address
@@ -173,7 +173,8 @@ impl WalkedFrames {
         KEPT_CAPACITY
     }
 
-    /// Keeps the `count` new frames, followed by the kept ones from `joined` on if there was a join.
+    /// Keeps the `count` new frames, followed by the kept ones from `joined` on if there was a
+    /// join.
     pub fn keep_new(&mut self, count: usize, joined: Option<usize>) {
         let end = joined.unwrap_or(KEPT_CAPACITY);
         let first = end - count;
@@ -187,7 +188,7 @@ impl WalkedFrames {
     }
 }
 
-fn step(frame: &mut WalkedFrame, rule: UnwindRule, readable: &mut ReadableMemory) -> Step {
+fn step(frame: &mut WalkedFrame, rule: UnwindRule, readable: &mut ReadableMemory) -> WalkStep {
     let registers = frame.registers;
     let base = match rule.base {
         CfaBase::StackPointer => registers.stack,
@@ -200,29 +201,34 @@ fn step(frame: &mut WalkedFrame, rule: UnwindRule, readable: &mut ReadableMemory
             if registers.frame < registers.stack
                 || readable.limit_to_stack(registers.stack).is_none()
             {
-                return Step::Lost;
+                return WalkStep::Lost;
             }
             registers.frame
         }
-        CfaBase::Outermost => return Step::Outermost,
-        _ => return Step::Lost,
+        CfaBase::Outermost => return WalkStep::Outermost,
+        _ => return WalkStep::Lost,
     };
     let cfa = base.wrapping_add_signed(rule.cfa.into());
     if rule.return_address == UnwindRule::IN_REGISTER {
         // The register is known only for the innermost frame, which has left it by its call.
-        return Step::Lost;
+        return WalkStep::Lost;
     }
     frame.return_slot = cfa.wrapping_add_signed(rule.return_address.into());
     let Some(address) = readable.read(frame.return_slot, registers.stack) else {
-        return Step::Lost;
+        return WalkStep::Lost;
     };
     let mut frame_pointer = registers.frame;
     if rule.frame_pointer != UnwindRule::UNCHANGED {
         frame.frame_slot = cfa.wrapping_add_signed(rule.frame_pointer.into());
         match readable.read(frame.frame_slot, registers.stack) {
             Some(saved) => frame_pointer = saved,
-            None => return Step::Lost,
+            None => return WalkStep::Lost,
         }
     }
-    Step::Caller(FrameRegisters { address, stack: cfa, frame: frame_pointer, interrupted: false })
+    WalkStep::Caller(FrameRegisters {
+        address,
+        stack: cfa,
+        frame: frame_pointer,
+        interrupted: false,
+    })
 }

@@ -43,7 +43,8 @@ impl LoadedModule {
     ///
     /// # Safety
     ///
-    /// The module is loaded while the slice is used, and the bytes that are read from it are mapped.
+    /// The module is loaded while the slice is used, and the bytes that are read from it are
+    /// mapped.
     pub unsafe fn bytes(&self, from: u64) -> &'static [u8] {
         let from = from.clamp(self.start, self.end);
         // SAFETY: as the caller promised.
@@ -56,8 +57,8 @@ impl LoadedModule {
     ///
     /// The module is loaded.
     pub unsafe fn build_id(&self) -> &'static [u8] {
-        // SAFETY: a module begins with the header of its file, which is checked. Everything else that is
-        // read is mapped with it.
+        // SAFETY: a module begins with the header of its file, which is checked. Everything else
+        // that is read is mapped with it.
         unsafe {
             let start = self.bytes(self.start);
             let Some(header) = start.get(..64) else { return b"" };

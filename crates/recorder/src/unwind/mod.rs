@@ -1,11 +1,11 @@
 //! The parts of finding the stack of a call that do not depend on a thread's state.
 //!
-//! [`StackCache`](cache::StackCache) answers most of the time: it knows which stacks there were for a
-//! return address and a stack pointer, and takes one only if every word that was read for it is
-//! unchanged. Otherwise [`walk`](crate::walk::walk) goes from frame to frame by the rules that
-//! [`rules`] reads from `.eh_frame` sections. It stops at a frame of the previous stack, whose outer
-//! frames it takes over after reading their words again. Frame pointers are used only where there is
-//! no rule.
+//! [`StackCache`](cache::StackCache) answers most of the time: it knows which stacks there were for
+//! a return address and a stack pointer, and takes one only if every word that was read for it is
+//! unchanged. Otherwise [`walk`](crate::call_stack::walk) goes from frame to frame by the rules
+//! that [`rules`] reads from `.eh_frame` sections. It stops at a frame of the previous stack, whose
+//! outer frames it takes over after reading their words again. Frame pointers are used only where
+//! there is no rule.
 //!
 //! The files, lowest first:
 //!

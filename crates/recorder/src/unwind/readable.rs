@@ -2,17 +2,17 @@
 //!
 //! Invariants: the kernel was asked about the pages of a range, and they were readable. A stack
 //! stays mapped as long as its thread runs on it. Words beyond the running frames are read only
-//! because a rule says so, and after the kernel was asked about their page. Beyond a frame without a
-//! rule, only the mapping of that frame is read: its frame pointer may be any number, and what it
+//! because a rule says so, and after the kernel was asked about their page. Beyond a frame without
+//! a rule, only the mapping of that frame is read: its frame pointer may be any number, and what it
 //! points to may be unmapped at any time.
 
-use crate::sys::{self, File, OpenMode};
+use crate::sys::{self, FileDescriptor, OpenMode};
 use crate::tls;
 
 const PAGE: u64 = 4096;
 /// The largest frame that is considered possible, in bytes.
 const MAX_FRAME_BYTES: u64 = 64 << 20;
-/// ReadableMemory ranges that are remembered for each thread.
+/// Readable ranges that are remembered for each thread.
 const MAX_RANGES: usize = 8;
 /// Stacks that are remembered for each thread.
 const MAX_STACKS: usize = 4;
@@ -59,8 +59,8 @@ impl ReadableMemory {
         self.bound = 0;
     }
 
-    /// Limits this walk to the stack that a frame at `from` lies in. Returns `None` if the end of that
-    /// stack cannot be found.
+    /// Limits this walk to the stack that a frame at `from` lies in. Returns `None` if the end of
+    /// that stack cannot be found.
     pub fn limit_to_stack(&mut self, from: u64) -> Option<()> {
         let stack = match self.stacks.iter().find(|stack| stack.contains(from)) {
             Some(&known) => known,
@@ -101,8 +101,8 @@ impl ReadableMemory {
             return Some(());
         }
         let page = address & !(PAGE - 1);
-        // The frame may have saved registers just below it. Addresses far below or above are not of its
-        // stack.
+        // The frame may have saved registers just below it. Addresses far below or above are not of
+        // its stack.
         if address < from.saturating_sub(MAX_FRAME_BYTES)
             || address > from.checked_add(MAX_FRAME_BYTES)?
         {
@@ -130,8 +130,8 @@ impl ReadableMemory {
     }
 }
 
-/// The mapping that a stack pointer lies in. If the thread's own data lie in it too, it ends there: the
-/// kernel joins adjacent mappings.
+/// The mapping that a stack pointer lies in. If the thread's own data lie in it too, it ends there:
+/// the kernel joins adjacent mappings.
 #[cold]
 fn stack_of(pointer: u64) -> Option<AddressRange> {
     let mut found = mapping(pointer)?;
@@ -144,7 +144,7 @@ fn stack_of(pointer: u64) -> Option<AddressRange> {
 
 /// The mapping that contains an address. Each line of the list begins with `from-to` and a space.
 fn mapping(address: u64) -> Option<AddressRange> {
-    let file = File::open(b"/proc/self/maps\0", OpenMode::Read).ok()?;
+    let file = FileDescriptor::open(b"/proc/self/maps\0", OpenMode::Read).ok()?;
     let mut buffer = [0; 512];
     let mut range = AddressRange::default();
     let mut in_numbers = true;

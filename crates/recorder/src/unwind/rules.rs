@@ -162,7 +162,7 @@ pub unsafe fn rule_in(
     unsafe { with_row(module, context, address, |row, signal, _, _| simplify(row, signal)) }
 }
 
-type Section = EhFrame<EndianSlice<'static, LittleEndian>>;
+type EhFrameSection = EhFrame<EndianSlice<'static, LittleEndian>>;
 
 /// Finds the row of the unwind table for an address.
 ///
@@ -173,7 +173,7 @@ unsafe fn with_row<T>(
     module: &LoadedModule,
     context: &mut UnwindContext,
     address: u64,
-    use_row: impl FnOnce(&UnwindTableRow<usize, ContextStorage>, bool, &Section, Encoding) -> T,
+    use_row: impl FnOnce(&UnwindTableRow<usize, ContextStorage>, bool, &EhFrameSection, Encoding) -> T,
 ) -> Option<T> {
     if module.unwind_header == 0 {
         return None;
@@ -275,7 +275,7 @@ pub unsafe fn caller_by_expressions(
 struct ExpressionEvaluator<'a> {
     registers: FrameRegisters,
     readable: &'a mut ReadableMemory,
-    section: &'a Section,
+    section: &'a EhFrameSection,
     encoding: Encoding,
 }
 

@@ -36,8 +36,8 @@ pub struct ProcessEnd {
     pub events: u64,
     /// Bytes of events before compression.
     pub raw_bytes: u64,
-    /// If the recording ended early: the time of the first lost event, in nanoseconds since the start of
-    /// the process.
+    /// If the recording ended early: the time of the first lost event, in nanoseconds since the
+    /// start of the process.
     pub full_at_ns: Option<u64>,
     /// The number of the error that ended it.
     pub full_error: Option<u32>,
@@ -49,9 +49,9 @@ pub struct ProcessEnd {
     pub stacks_wrong: u64,
     /// The measured times of calls and of their recording.
     #[serde(default)]
-    pub costs: Option<Costs>,
-    /// The path of the library whose `operator new` the program used and which does not call `malloc`. Its
-    /// allocations are missing.
+    pub costs: Option<AllocatorCosts>,
+    /// The path of the library whose `operator new` the program used and which does not call
+    /// `malloc`. Its allocations are missing.
     #[serde(default)]
     pub new_unseen: Option<String>,
     /// It ran its exit handlers. Otherwise `_exit`, exec or a signal ended it, or it still ran.
@@ -60,22 +60,22 @@ pub struct ProcessEnd {
     pub still_running: bool,
 }
 
-/// The time that the program's own allocator and the recorder took in this run, from a sample of about one
-/// in 256 calls of each thread. Calls of more than 20 microseconds are counted separately, because most of
-/// them waited for a processor.
+/// The time that the program's own allocator and the recorder took in this run, from a sample of
+/// about one in 256 calls of each thread. Calls of more than 20 microseconds are counted
+/// separately, because most of them waited for a processor.
 ///
 /// Times are nanoseconds, summed over the measured calls, without the time of the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Costs {
+pub struct AllocatorCosts {
     /// In the next `malloc`, `calloc` and the functions with an alignment.
-    pub allocations: Cost,
+    pub allocations: SampledCost,
     /// In the next `free`.
-    pub frees: Cost,
+    pub frees: SampledCost,
     /// In the next `realloc` and `reallocarray`, for existing blocks.
-    pub reallocations: Cost,
+    pub reallocations: SampledCost,
     /// In the recorder, for all of these calls.
-    pub recorder: Cost,
+    pub recorder: SampledCost,
     /// Measured calls that are in none of the sums because they took longer than 20 microseconds.
     pub too_long: u64,
     /// The nanoseconds that one time stamp takes.
@@ -85,14 +85,14 @@ pub struct Costs {
 /// The time of some calls together.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Cost {
+pub struct SampledCost {
     /// The number of measured calls.
     pub samples: u64,
     /// Their time in nanoseconds.
     pub ns: f64,
 }
 
-impl Cost {
+impl SampledCost {
     /// The mean time of a call in nanoseconds, if any was measured.
     pub fn mean_ns(&self) -> Option<f64> {
         (self.samples > 0).then(|| self.ns / self.samples as f64)
@@ -102,7 +102,7 @@ impl Cost {
 /// How the recorded program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum ProgramExit {
     /// It exited with this code.
     Code(i32),
     /// This signal ended it.
@@ -111,7 +111,7 @@ pub enum Outcome {
 
 /// The kernel's counts for the program and the children that it waited for.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Usage {
+pub struct ResourceUsage {
     /// Nanoseconds of CPU time in the program.
     pub user_ns: u64,
     /// Nanoseconds of CPU time in the kernel.
@@ -141,10 +141,10 @@ pub struct Usage {
 /// Transfers of fewer bytes than this, and of at least one, are small.
 pub const SMALL: u64 = 512;
 
-/// The calls of one kind of system call by the program and all processes that it started, if the kernel
-/// permits counting. Calls of the recorder, and calls that did not return, are not counted.
+/// The calls of one kind of system call by the program and all processes that it started, if the
+/// kernel permits counting. Calls of the recorder, and calls that did not return, are not counted.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct SystemCall {
+pub struct SystemCallCounts {
     /// Its name, with the operation in parentheses if operations are distinguished: `futex (wait)`,
     /// `mmap (anonymous)`.
     pub name: String,
@@ -159,8 +159,9 @@ pub struct SystemCall {
     /// The number of bytes read or written; `None` for a call that does neither.
     #[serde(default)]
     pub bytes: Option<u64>,
-    /// The number of calls that transferred at least one byte, but fewer than [`SMALL`]. Of calls that
-    /// read, only those that got as much as they requested, because otherwise there was no more to read.
+    /// The number of calls that transferred at least one byte, but fewer than [`SMALL`]. Of calls
+    /// that read, only those that got as much as they requested, because otherwise there was no
+    /// more to read.
     #[serde(default)]
     pub small: Option<u64>,
     /// The number of bytes that these transferred.
@@ -175,10 +176,11 @@ pub struct SmallTransfers {
     pub process: u32,
     /// The file descriptor.
     pub descriptor: u32,
-    /// The file's path, or the kernel's name for it; `None` if it was closed before its name was read.
+    /// The file's path, or the kernel's name for it; `None` if it was closed before its name was
+    /// read.
     pub name: Option<String>,
-    /// It is a pipe, a connection, a terminal or anything else whose data arrive over time, so that a
-    /// transfer may be small because there were no more.
+    /// It is a pipe, a connection, a terminal or anything else whose data arrive over time, so that
+    /// a transfer may be small because there were no more.
     pub waits: bool,
     /// These are writes, not reads.
     pub writes: bool,
@@ -188,9 +190,10 @@ pub struct SmallTransfers {
     pub bytes: u64,
 }
 
-/// The costs of system calls on the machine on which the program ran, in nanoseconds of CPU time each.
+/// The costs of system calls on the machine on which the program ran, in nanoseconds of CPU time
+/// each.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct CallCosts {
+pub struct SystemCallCosts {
     /// A call that does nothing.
     pub call: f64,
     /// Reading one byte of a file that is in memory.
@@ -211,11 +214,11 @@ pub struct CallCosts {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RecordingEnd {
     /// How the program ended.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<ProgramExit>,
     /// The resources that it used.
-    pub usage: Usage,
+    pub usage: ResourceUsage,
     /// Its system calls, if they were counted.
-    pub system_calls: Vec<SystemCall>,
+    pub system_calls: Vec<SystemCallCounts>,
     /// Why they were not counted.
     #[serde(default)]
     pub not_counted: Option<String>,
@@ -227,7 +230,7 @@ pub struct RecordingEnd {
     pub page_faults: Option<u64>,
     /// The costs of system calls.
     #[serde(default)]
-    pub costs: Option<CallCosts>,
+    pub costs: Option<SystemCallCosts>,
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Writing a container.
 
 use super::columns;
-use super::frame::{FILE_HEADER_SIZE, FrameHeader, FrameKind, MAGIC, MAX_JSON_SIZE, checksum};
 use super::headers::{ProcessEnd, ProcessHeader, RecordingEnd};
+use super::packet::{FILE_HEADER_SIZE, MAGIC, MAX_JSON_SIZE, PacketHeader, PacketKind, checksum};
 use crate::error::TraceError;
 use crate::raw::CHUNK_CAPACITY;
 use crate::version::VERSION;
@@ -11,8 +11,8 @@ use std::io::Write;
 
 /// A chunk to be written to a container.
 #[derive(Debug, Clone, Copy)]
-pub struct Chunk<'a> {
-    /// The number of its process, from [`Writer::process`].
+pub struct ChunkEvents<'a> {
+    /// The number of its process, from [`RecordingWriter::process`].
     pub process: u32,
     /// The number of its stream.
     pub stream: u32,
@@ -24,20 +24,20 @@ pub struct Chunk<'a> {
     pub events: &'a [u8],
 }
 
-/// Writes a container. Each frame is complete when its call returns.
+/// Writes a container. Each packet is complete when its call returns.
 #[derive(Debug)]
-pub struct Writer<W> {
+pub struct RecordingWriter<W> {
     file: W,
     processes: u32,
     written: u64,
 }
 
-/// Compresses events, for [`Writer::compressed`].
+/// Compresses events, for [`RecordingWriter::compressed`].
 pub fn compress(events: &[u8]) -> Result<Vec<u8>, TraceError> {
     columns::pack(events)
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> RecordingWriter<W> {
     /// Begins a container.
     pub fn new(mut file: W) -> Result<Self, TraceError> {
         let mut header = [0; FILE_HEADER_SIZE as usize];
@@ -55,24 +55,28 @@ impl<W: Write> Writer<W> {
     /// Begins a process, and returns its number.
     pub fn process(&mut self, header: &ProcessHeader) -> Result<u32, TraceError> {
         let process = self.processes;
-        self.json(FrameKind::ProcessHeader, process, header)?;
+        self.json(PacketKind::ProcessHeader, process, header)?;
         self.processes += 1;
         Ok(process)
     }
 
     /// Compresses and writes a chunk.
-    pub fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), TraceError> {
+    pub fn chunk(&mut self, chunk: ChunkEvents<'_>) -> Result<(), TraceError> {
         let compressed = compress(chunk.events)?;
         self.compressed(chunk, &compressed)
     }
 
     /// Writes a chunk whose events [`compress`] has compressed.
-    pub fn compressed(&mut self, chunk: Chunk<'_>, compressed: &[u8]) -> Result<(), TraceError> {
+    pub fn compressed(
+        &mut self,
+        chunk: ChunkEvents<'_>,
+        compressed: &[u8],
+    ) -> Result<(), TraceError> {
         if chunk.events.len() > CHUNK_CAPACITY || chunk.process >= self.processes {
             return Err(TraceError::damaged(self.written, "a chunk that no recorder writes"));
         }
-        let header = FrameHeader {
-            kind: FrameKind::Chunk,
+        let header = PacketHeader {
+            kind: PacketKind::Chunk,
             process: chunk.process,
             stream: chunk.stream,
             sequence: chunk.sequence,
@@ -81,24 +85,24 @@ impl<W: Write> Writer<W> {
             tick: chunk.tick,
             checksum: checksum(compressed),
         };
-        self.frame(header, compressed)
+        self.packet(header, compressed)
     }
 
     /// Ends a process.
     pub fn end_process(&mut self, process: u32, end: &ProcessEnd) -> Result<(), TraceError> {
-        self.json(FrameKind::ProcessEnd, process, end)
+        self.json(PacketKind::ProcessEnd, process, end)
     }
 
     /// Ends the container, and returns the file.
     pub fn finish(mut self, end: &RecordingEnd) -> Result<W, TraceError> {
-        self.json(FrameKind::RecordingEnd, 0, end)?;
+        self.json(PacketKind::RecordingEnd, 0, end)?;
         self.file.flush()?;
         Ok(self.file)
     }
 
     fn json(
         &mut self,
-        kind: FrameKind,
+        kind: PacketKind,
         process: u32,
         value: &impl Serialize,
     ) -> Result<(), TraceError> {
@@ -107,7 +111,7 @@ impl<W: Write> Writer<W> {
             return Err(TraceError::damaged(self.written, "a header that is too long"));
         }
         let length = text.len() as u32;
-        let header = FrameHeader {
+        let header = PacketHeader {
             kind,
             process,
             stream: 0,
@@ -117,10 +121,10 @@ impl<W: Write> Writer<W> {
             tick: 0,
             checksum: checksum(&text),
         };
-        self.frame(header, &text)
+        self.packet(header, &text)
     }
 
-    fn frame(&mut self, header: FrameHeader, body: &[u8]) -> Result<(), TraceError> {
+    fn packet(&mut self, header: PacketHeader, body: &[u8]) -> Result<(), TraceError> {
         self.file.write_all(&header.to_bytes())?;
         self.file.write_all(body)?;
         self.written += (header.to_bytes().len() + body.len()) as u64;

@@ -1,6 +1,6 @@
 //! Reading the events of a chunk, which may contain anything.
 
-use super::event::{Damage, Flags, Lock, LockWait, RawEvent, RawModule, code};
+use super::event::{AllocationFlags, Damage, LockKind, LockWait, RawEvent, RawModule, code};
 use super::{FIRST_NODE, MAX_BUILD_ID_LENGTH, MAX_PATH_LENGTH, unrotated, unzigzag};
 
 /// Reads the events of one chunk in order.
@@ -100,7 +100,7 @@ impl Decoder {
             }
             code::KIND => {
                 let node = fields.node(self.nodes)?;
-                let (size, flags) = (fields.number()?, Flags(fields.number_u8()?));
+                let (size, flags) = (fields.number()?, AllocationFlags(fields.number_u8()?));
                 self.kinds = fields.incremented(self.kinds)?;
                 RawEvent::Kind { node, size, flags }
             }
@@ -117,9 +117,9 @@ impl Decoder {
                 node: fields.number_u32()?,
                 address: fields.number()?,
                 lock: match fields.number_u8()? {
-                    0 => Lock::Mutex,
-                    1 => Lock::Read,
-                    2 => Lock::Write,
+                    0 => LockKind::Mutex,
+                    1 => LockKind::Read,
+                    2 => LockKind::Write,
                     _ => return Err(fields.damaged("an unknown kind of lock")),
                 },
             }),

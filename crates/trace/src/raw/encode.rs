@@ -1,11 +1,14 @@
 //! Writing events while the recorded program can be killed at any instruction.
 //!
-//! Invariants: only this encoder writes to `[position, end)`, and that memory is zero. A field is written
-//! as eight bytes, of which the unused upper ones are zero, so the memory after an event stays zero.
-//! [`MAX_EVENT_SIZE`] includes these bytes.
+//! Invariants: only this encoder writes to `[position, end)`, and that memory is zero. A field is
+//! written as eight bytes, of which the unused upper ones are zero, so the memory after an event
+//! stays zero. [`MAX_EVENT_SIZE`] includes these bytes.
 
-use super::event::{Flags, LockWait, MAX_MODULE_SIZE, RawModule, code};
-use super::{FIRST_NODE, MAX_BUILD_ID_LENGTH, MAX_EVENT_SIZE, MAX_PATH_LENGTH, rotated, zigzag};
+use super::event::{AllocationFlags, LockWait, MAX_MODULE_SIZE, RawModule, code};
+use super::{
+    FIRST_NODE, MAX_BUILD_ID_LENGTH, MAX_EVENT_SIZE, MAX_PATH_LENGTH, field_size_log2, rotated,
+    zigzag,
+};
 use core::sync::atomic::{AtomicU8, Ordering};
 
 /// Writes events into a chunk.
@@ -21,16 +24,6 @@ pub struct Encoder {
     /// The counts of nodes and kinds of the stream, over all its chunks.
     nodes: u32,
     kinds: u32,
-}
-
-/// The code of a field's size for each number of significant bytes less one, two bits each.
-const CODES: u32 = 0b11_11_11_11_10_10_01_00;
-
-/// The code for the size of a field with this value.
-#[inline(always)]
-fn size_code(value: u64) -> u32 {
-    let bytes = (63 - (value | 1).leading_zeros()) >> 3;
-    (CODES >> (2 * bytes)) & 3
 }
 
 impl Encoder {
@@ -57,8 +50,8 @@ impl Encoder {
     ///
     /// # Safety
     ///
-    /// `size` bytes from `start`, at least [`MAX_EVENT_SIZE`], are zero. Nothing else writes there, and
-    /// they stay valid as long as events are encoded.
+    /// `size` bytes from `start`, at least [`MAX_EVENT_SIZE`], are zero. Nothing else writes there,
+    /// and they stay valid as long as events are encoded.
     pub unsafe fn open(&mut self, start: *mut u8, size: usize, tick: u64) {
         debug_assert!(size >= MAX_EVENT_SIZE);
         let (position, end) = (start, start.wrapping_add(size));
@@ -141,7 +134,8 @@ impl Encoder {
     pub unsafe fn allocated(&mut self, tick: u64, address: u64, kind: u32) {
         let time = self.elapsed(tick);
         let address = self.address_difference(address);
-        let (t, a, k) = (size_code(time), size_code(address), size_code(u64::from(kind)));
+        let (t, a, k) =
+            (field_size_log2(time), field_size_log2(address), field_size_log2(u64::from(kind)));
         // SAFETY: at most 1 + 8 + 8 + 8 bytes.
         unsafe {
             self.put(1, time);
@@ -156,21 +150,16 @@ impl Encoder {
     ///
     /// # Safety
     ///
-    /// The encoder [has space](Self::has_space), and a kind was announced after the last [`forget`](Self::forget).
+    /// The encoder [has space](Self::has_space), and a kind was announced after the last
+    /// [`forget`](Self::forget).
     pub unsafe fn allocated_of_newest_kind(&mut self, tick: u64, address: u64) {
         debug_assert!(self.kinds > 0);
-        let time = self.elapsed(tick);
-        let address = self.address_difference(address);
-        let (t, a) = (size_code(time), size_code(address));
-        // SAFETY: at most 1 + 8 + 8 bytes.
-        unsafe {
-            self.put(1, time);
-            self.put(1 + (1 << t), address);
-            self.finish((0b1100_0011 | t << 4 | a << 2) as u8, 1 + (1 << t) + (1 << a));
-        }
+        // SAFETY: as the caller promised.
+        unsafe { self.block_event(tick, address, 0b0100_0011) }
     }
 
-    /// Writes an event with an address and no kind.
+    /// Writes an event with an address and no kind. `code` has the bits of the first byte besides
+    /// the highest one and the sizes of the fields.
     ///
     /// # Safety
     ///
@@ -179,7 +168,7 @@ impl Encoder {
     unsafe fn block_event(&mut self, tick: u64, address: u64, code: u32) {
         let time = self.elapsed(tick);
         let address = self.address_difference(address);
-        let (t, a) = (size_code(time), size_code(address));
+        let (t, a) = (field_size_log2(time), field_size_log2(address));
         // SAFETY: at most 1 + 8 + 8 bytes.
         unsafe {
             self.put(1, time);
@@ -235,8 +224,8 @@ impl Encoder {
         unsafe { self.finish(code, length) }
     }
 
-    /// The encoded distance of a node from the newest one. Nodes that are no frames are stored as they
-    /// are.
+    /// The encoded distance of a node from the newest one. Nodes that are no frames are stored as
+    /// they are.
     fn node_distance(&self, node: u32) -> u64 {
         if node < FIRST_NODE {
             return u64::from(node);
@@ -245,7 +234,8 @@ impl Encoder {
         u64::from((FIRST_NODE + self.nodes).wrapping_sub(node)) + u64::from(FIRST_NODE) - 1
     }
 
-    /// Writes a node of the tree of stacks. It gets the stream's next number; the first is [`FIRST_NODE`].
+    /// Writes a node of the tree of stacks. It gets the stream's next number; the first is
+    /// [`FIRST_NODE`].
     ///
     /// # Safety
     ///
@@ -263,7 +253,7 @@ impl Encoder {
     /// # Safety
     ///
     /// The encoder [has space](Self::has_space).
-    pub unsafe fn kind(&mut self, node: u32, size: u64, flags: Flags) {
+    pub unsafe fn kind(&mut self, node: u32, size: u64, flags: AllocationFlags) {
         // SAFETY: at most 31 bytes.
         unsafe { self.coded(code::KIND, &[self.node_distance(node), size, u64::from(flags.0)]) }
         self.kinds += 1;
@@ -317,8 +307,8 @@ impl Encoder {
         let build_id = &module.build_id[..module.build_id.len().min(MAX_BUILD_ID_LENGTH)];
         debug_assert!(self.bytes_left() >= MAX_MODULE_SIZE);
         let mut length = 1;
-        // SAFETY: four numbers of at most ten bytes, two lengths of at most two, and the two strings fit
-        // into MAX_MODULE_SIZE.
+        // SAFETY: four numbers of at most ten bytes, two lengths of at most two, and the two
+        // strings fit into MAX_MODULE_SIZE.
         unsafe {
             for field in [time, module.bias, module.start, module.end] {
                 length += varint(self.position.add(length), field);

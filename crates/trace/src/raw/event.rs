@@ -4,9 +4,9 @@ use super::{MAX_BUILD_ID_LENGTH, MAX_EVENT_SIZE, MAX_PATH_LENGTH};
 
 /// The first bytes of the rarer events.
 pub mod code {
-    /// A node of the tree of stacks: parent, return address. A parent is stored as its distance from the
-    /// newest node, which is [`FIRST_NODE`](crate::raw::FIRST_NODE) for the newest and grows from there. An
-    /// address is stored as the difference from the previous one (zigzag).
+    /// A node of the tree of stacks: parent, return address. A parent is stored as its distance
+    /// from the newest node, which is [`FIRST_NODE`](crate::raw::FIRST_NODE) for the newest and
+    /// grows from there. An address is stored as the difference from the previous one (zigzag).
     pub const NODE: u8 = 1;
     /// A kind of allocation: node as for [`NODE`], size, flags.
     pub const KIND: u8 = 2;
@@ -28,14 +28,14 @@ pub mod code {
 
 /// How a block was allocated: the function, and the requested alignment.
 ///
-/// The lowest three bits are the function. The others are the binary logarithm of the alignment, 0 if
-/// none was requested.
+/// The lowest three bits are the function. The others are the binary logarithm of the alignment, 0
+/// if none was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Flags(pub u8);
+pub struct AllocationFlags(pub u8);
 
 /// The function that allocated a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Origin {
+pub enum AllocationFunction {
     /// `malloc`.
     Malloc,
     /// `calloc`.
@@ -48,15 +48,15 @@ pub enum Origin {
     Pages,
 }
 
-impl Flags {
-    /// Flags of a block from `origin`, without an alignment.
-    pub const fn new(origin: Origin) -> Self {
-        Self(match origin {
-            Origin::Malloc => 0,
-            Origin::Calloc => 1,
-            Origin::Realloc => 2,
-            Origin::Aligned => 3,
-            Origin::Pages => 4,
+impl AllocationFlags {
+    /// Flags of a block from `function`, without an alignment.
+    pub const fn new(function: AllocationFunction) -> Self {
+        Self(match function {
+            AllocationFunction::Malloc => 0,
+            AllocationFunction::Calloc => 1,
+            AllocationFunction::Realloc => 2,
+            AllocationFunction::Aligned => 3,
+            AllocationFunction::Pages => 4,
         })
     }
 
@@ -67,13 +67,13 @@ impl Flags {
     }
 
     /// The function that allocated the block.
-    pub const fn origin(self) -> Origin {
+    pub const fn function(self) -> AllocationFunction {
         match self.0 & 7 {
-            0 => Origin::Malloc,
-            1 => Origin::Calloc,
-            2 => Origin::Realloc,
-            3 => Origin::Aligned,
-            _ => Origin::Pages,
+            0 => AllocationFunction::Malloc,
+            1 => AllocationFunction::Calloc,
+            2 => AllocationFunction::Realloc,
+            3 => AllocationFunction::Aligned,
+            _ => AllocationFunction::Pages,
         }
     }
 
@@ -85,7 +85,7 @@ impl Flags {
 
 /// The lock that a thread waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Lock {
+pub enum LockKind {
     /// A mutex.
     Mutex,
     /// A read-write lock, for reading.
@@ -102,7 +102,7 @@ pub struct LockWait {
     /// The lock's address.
     pub address: u64,
     /// The kind of lock.
-    pub lock: Lock,
+    pub lock: LockKind,
     /// The duration of the wait in ticks.
     pub ticks: u64,
 }
@@ -161,7 +161,7 @@ pub enum RawEvent<'a> {
         /// The requested size in bytes.
         size: u64,
         /// How it allocates.
-        flags: Flags,
+        flags: AllocationFlags,
     },
     /// From here on the stream is this thread's.
     Thread {

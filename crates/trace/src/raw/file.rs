@@ -5,9 +5,9 @@ use super::{CHUNK_CAPACITY, CHUNK_HEADER_SIZE, HEADER_SIZE, MAGIC, VERSION};
 
 /// The offsets of the header's fields. Each is a `u32` or `u64`, naturally aligned.
 #[derive(Debug)]
-pub enum Field {}
+pub enum HeaderField {}
 
-impl Field {
+impl HeaderField {
     /// `u32`.
     pub const VERSION: usize = 8;
     /// `u32`.
@@ -32,21 +32,24 @@ impl Field {
     pub const COMMAND_LENGTH: usize = 76;
     /// `u32`: the error that ended the recording.
     pub const ERROR: usize = 80;
-    /// `u32`: bytes of the path of the library that has both the next `malloc` and the program's `operator new`.
+    /// `u32`: bytes of the path of the library that has both the next `malloc` and the program's
+    /// `operator new`.
     pub const LIBRARY_LENGTH: usize = 84;
-    /// `u64`: results of the stack cache that were compared with the unwinder's, if that was requested.
+    /// `u64`: results of the stack cache that were compared with the unwinder's, if that was
+    /// requested.
     pub const CHECKED: usize = 88;
     /// `u64`: those that differed.
     pub const WRONG: usize = 96;
     /// `u64`: calls that were not recorded because there was no memory for a thread.
     pub const MISSED: usize = 104;
-    /// [`RawCosts`], `u64` each; changed atomically.
+    /// [`RawAllocatorCosts`], `u64` each; changed atomically.
     pub const COSTS: usize = 128;
-    /// The executable's path, then that library's, then the command line with a zero after each argument,
-    /// cut off at the end of the page.
+    /// The executable's path, then that library's, then the command line with a zero after each
+    /// argument, cut off at the end of the page.
     pub const STRINGS: usize = 256;
 
-    /// In a chunk's header, `u32`: 0 before it is used, 1 while it is written to, 2 when it is complete.
+    /// In a chunk's header, `u32`: 0 before it is used, 1 while it is written to, 2 when it is
+    /// complete.
     pub const CHUNK_STATE: usize = 0;
     /// In a chunk's header, `u32`: the number of its stream.
     pub const CHUNK_STREAM: usize = 4;
@@ -72,17 +75,17 @@ pub mod state {
 
 /// Two clocks at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Clock {
+pub struct ClockPair {
     /// The processor's time stamp, shifted.
     pub ticks: u64,
     /// The monotonic clock, in nanoseconds.
     pub ns: u64,
 }
 
-/// The measured times of calls and of their recording, in time stamps that are not shifted. Each includes
-/// the time of one more stamp.
+/// The measured times of calls and of their recording, in time stamps that are not shifted. Each
+/// includes the time of one more stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RawCosts {
+pub struct RawAllocatorCosts {
     /// For each [`MeasuredCall`]: the number of calls, and their time in the next function.
     pub calls: [(u64, u64); MeasuredCall::COUNT],
     /// The time of those calls in the recorder.
@@ -111,13 +114,13 @@ impl MeasuredCall {
 
     /// The offset in the header of the number of calls. Their time follows.
     pub const fn field(self) -> usize {
-        Field::COSTS + 16 * self as usize
+        HeaderField::COSTS + 16 * self as usize
     }
 }
 
-impl RawCosts {
+impl RawAllocatorCosts {
     /// Its offset in the header.
-    pub const RECORDER: usize = Field::COSTS + 16 * MeasuredCall::COUNT;
+    pub const RECORDER: usize = HeaderField::COSTS + 16 * MeasuredCall::COUNT;
     /// Its offset in the header.
     pub const STAMPS: usize = Self::RECORDER + 8;
     /// Its offset in the header.
@@ -139,7 +142,7 @@ impl RawCosts {
 
 /// The header page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileHeader<'a> {
+pub struct RawFileHeader<'a> {
     /// The process.
     pub pid: u32,
     /// Its parent when the file was created.
@@ -151,9 +154,9 @@ pub struct FileHeader<'a> {
     /// Bits of [`state`].
     pub state: u32,
     /// When the file was created.
-    pub start: Clock,
+    pub start: ClockPair,
     /// When the last chunk was taken.
-    pub last: Clock,
+    pub last: ClockPair,
     /// Ticks when the recording ended early; 0 if it did not.
     pub full_at: u64,
     /// The number of the error that ended it.
@@ -165,10 +168,11 @@ pub struct FileHeader<'a> {
     /// Calls that were not recorded because there was no memory for a thread.
     pub missed: u64,
     /// The measured times of calls.
-    pub costs: RawCosts,
+    pub costs: RawAllocatorCosts,
     /// The executable's path.
     pub executable: &'a [u8],
-    /// The path of the library that has both the next `malloc` and the program's `operator new`; empty if there is none.
+    /// The path of the library that has both the next `malloc` and the program's `operator new`;
+    /// empty if there is none.
     pub library: &'a [u8],
     /// The command line, with a zero after each argument.
     pub command: &'a [u8],
@@ -182,7 +186,7 @@ fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     u64::from(u32_at(bytes, offset)) | u64::from(u32_at(bytes, offset + 4)) << 32
 }
 
-impl<'a> FileHeader<'a> {
+impl<'a> RawFileHeader<'a> {
     /// Reads a header page.
     pub fn read(page: &'a [u8]) -> Result<Self, Damage> {
         let damaged = |at, what| Err(Damage { at, what });
@@ -192,36 +196,40 @@ impl<'a> FileHeader<'a> {
         if page[..MAGIC.len()] != MAGIC {
             return damaged(0, "no raw recording");
         }
-        if u32_at(page, Field::VERSION) != VERSION {
-            return damaged(Field::VERSION, "a raw recording of another version");
+        if u32_at(page, HeaderField::VERSION) != VERSION {
+            return damaged(HeaderField::VERSION, "a raw recording of another version");
         }
-        let clock = |offset| Clock { ticks: u64_at(page, offset), ns: u64_at(page, offset + 8) };
-        let executable = u32_at(page, Field::EXECUTABLE_LENGTH) as usize;
-        let library = u32_at(page, Field::LIBRARY_LENGTH) as usize;
-        let command = u32_at(page, Field::COMMAND_LENGTH) as usize;
-        let strings = &page[Field::STRINGS..HEADER_SIZE];
+        let clock =
+            |offset| ClockPair { ticks: u64_at(page, offset), ns: u64_at(page, offset + 8) };
+        let executable = u32_at(page, HeaderField::EXECUTABLE_LENGTH) as usize;
+        let library = u32_at(page, HeaderField::LIBRARY_LENGTH) as usize;
+        let command = u32_at(page, HeaderField::COMMAND_LENGTH) as usize;
+        let strings = &page[HeaderField::STRINGS..HEADER_SIZE];
         let cut = |from: usize, length: usize| strings.get(from..from.checked_add(length)?);
         let (Some(executable), Some(library), Some(command)) = (
             cut(0, executable),
             cut(executable, library),
             executable.checked_add(library).and_then(|from| cut(from, command)),
         ) else {
-            return damaged(Field::EXECUTABLE_LENGTH, "a header's strings that don't fit in it");
+            return damaged(
+                HeaderField::EXECUTABLE_LENGTH,
+                "a header's strings that don't fit in it",
+            );
         };
         Ok(Self {
-            pid: u32_at(page, Field::PID),
-            parent: u32_at(page, Field::PARENT),
-            chunks: u32_at(page, Field::CHUNKS),
-            threads: u32_at(page, Field::THREADS),
-            state: u32_at(page, Field::STATE),
-            start: clock(Field::START),
-            last: clock(Field::LAST),
-            full_at: u64_at(page, Field::FULL_AT),
-            error: u32_at(page, Field::ERROR),
-            checked: u64_at(page, Field::CHECKED),
-            wrong: u64_at(page, Field::WRONG),
-            missed: u64_at(page, Field::MISSED),
-            costs: RawCosts::read(page),
+            pid: u32_at(page, HeaderField::PID),
+            parent: u32_at(page, HeaderField::PARENT),
+            chunks: u32_at(page, HeaderField::CHUNKS),
+            threads: u32_at(page, HeaderField::THREADS),
+            state: u32_at(page, HeaderField::STATE),
+            start: clock(HeaderField::START),
+            last: clock(HeaderField::LAST),
+            full_at: u64_at(page, HeaderField::FULL_AT),
+            error: u32_at(page, HeaderField::ERROR),
+            checked: u64_at(page, HeaderField::CHECKED),
+            wrong: u64_at(page, HeaderField::WRONG),
+            missed: u64_at(page, HeaderField::MISSED),
+            costs: RawAllocatorCosts::read(page),
             executable,
             library,
             command,
@@ -231,7 +239,7 @@ impl<'a> FileHeader<'a> {
 
 /// The header of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ChunkHeader {
+pub struct RawChunkHeader {
     /// The number of its stream.
     pub stream: u32,
     /// Its number in the stream.
@@ -244,27 +252,27 @@ pub struct ChunkHeader {
     pub tick: u64,
 }
 
-impl ChunkHeader {
+impl RawChunkHeader {
     /// Reads a chunk's header. `Ok(None)` if the chunk was taken, but nothing was written yet.
     pub fn read(bytes: &[u8]) -> Result<Option<Self>, Damage> {
         let damaged = |at, what| Err(Damage { at, what });
         if bytes.len() < CHUNK_HEADER_SIZE {
             return damaged(bytes.len(), "a chunk that is cut off");
         }
-        let full = match u32_at(bytes, Field::CHUNK_STATE) {
+        let full = match u32_at(bytes, HeaderField::CHUNK_STATE) {
             0 => return Ok(None),
             1 => None,
-            2 => Some(u32_at(bytes, Field::CHUNK_LENGTH)),
-            _ => return damaged(Field::CHUNK_STATE, "a chunk in an unknown state"),
+            2 => Some(u32_at(bytes, HeaderField::CHUNK_LENGTH)),
+            _ => return damaged(HeaderField::CHUNK_STATE, "a chunk in an unknown state"),
         };
         if full.is_some_and(|length| length as usize > CHUNK_CAPACITY) {
-            return damaged(Field::CHUNK_LENGTH, "a chunk's length that is too large");
+            return damaged(HeaderField::CHUNK_LENGTH, "a chunk's length that is too large");
         }
         Ok(Some(Self {
-            stream: u32_at(bytes, Field::CHUNK_STREAM),
-            sequence: u32_at(bytes, Field::CHUNK_SEQUENCE),
+            stream: u32_at(bytes, HeaderField::CHUNK_STREAM),
+            sequence: u32_at(bytes, HeaderField::CHUNK_SEQUENCE),
             full,
-            tick: u64_at(bytes, Field::CHUNK_TICK),
+            tick: u64_at(bytes, HeaderField::CHUNK_TICK),
         }))
     }
 }

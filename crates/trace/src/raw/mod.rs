@@ -1,14 +1,14 @@
 //! The raw file of one process image.
 //!
-//! A header page, then chunks of [`CHUNK_SIZE`] bytes. A chunk belongs to one *stream*: the events of one
-//! thread, and, after that thread has ended, those of another thread, which is announced with
-//! [`RawEvent::Thread`]. The recorder takes the next chunk with one atomic addition to the header's
-//! count. A stream continues its numbers of nodes and kinds from chunk to chunk; each chunk begins with
-//! their counts. Times and addresses start anew in each chunk.
+//! A header page, then chunks of [`CHUNK_SIZE`] bytes. A chunk belongs to one *stream*: the events
+//! of one thread, and, after that thread has ended, those of another thread, which is announced
+//! with [`RawEvent::Thread`]. The recorder takes the next chunk with one atomic addition to the
+//! header's count. A stream continues its numbers of nodes and kinds from chunk to chunk; each
+//! chunk begins with their counts. Times and addresses start anew in each chunk.
 //!
-//! An event begins with a byte that is never zero and is stored last, and all bytes after the last event
-//! of a chunk are zero. So a reader sees only complete events, even if the program was killed in the
-//! middle of one.
+//! An event begins with a byte that is never zero and is stored last, and all bytes after the last
+//! event of a chunk are zero. So a reader sees only complete events, even if the program was killed
+//! in the middle of one.
 //!
 //! | first byte | event | followed by |
 //! |---|---|---|
@@ -18,10 +18,11 @@
 //! | `10ttaa10` | a query for the usable size | time, address |
 //! | `0.......` | one of [`code`] | the fields of its variant of [`RawEvent`] |
 //!
-//! `tt`, `aa` and `kk` are the sizes of the fields, as binary logarithms: 1, 2, 4 or 8 bytes. No kind
-//! takes 8 bytes: `kk` = 3 stands for the kind that was announced last, without a field. A time is the
-//! number of ticks since the previous event of the stream. An address is rotated right by four bits, and
-//! stored as the difference from the previous event's address (zigzag). All numbers are little-endian.
+//! `tt`, `aa` and `kk` are the sizes of the fields, as binary logarithms: 1, 2, 4 or 8 bytes. No
+//! kind takes 8 bytes: `kk` = 3 stands for the kind that was announced last, without a field. A
+//! time is the number of ticks since the previous event of the stream. An address is rotated right
+//! by four bits, and stored as the difference from the previous event's address (zigzag). All
+//! numbers are little-endian.
 //!
 //! The files, lowest first: `event` (the events), `encode` (writing them), `decode` (reading them),
 //! `file` (the header page and the headers of chunks).
@@ -34,9 +35,12 @@ mod file;
 pub use decode::Decoder;
 pub use encode::Encoder;
 pub use event::{
-    Damage, Flags, Lock, LockWait, MAX_MODULE_SIZE, Origin, RawEvent, RawModule, code,
+    AllocationFlags, AllocationFunction, Damage, LockKind, LockWait, MAX_MODULE_SIZE, RawEvent,
+    RawModule, code,
 };
-pub use file::{ChunkHeader, Clock, Field, FileHeader, MeasuredCall, RawCosts, state};
+pub use file::{
+    ClockPair, HeaderField, MeasuredCall, RawAllocatorCosts, RawChunkHeader, RawFileHeader, state,
+};
 
 /// The first bytes of a raw file.
 pub const MAGIC: [u8; 8] = *b"ALLOTRAW";
@@ -68,6 +72,15 @@ pub const ROOT: u32 = 0;
 pub const CUT_OFF: u32 = 1;
 /// The number of the first node that a stream announces.
 pub const FIRST_NODE: u32 = 2;
+
+/// The binary logarithm of the size in bytes of a field with this value.
+#[inline(always)]
+pub(crate) fn field_size_log2(value: u64) -> u32 {
+    /// The result for each number of significant bytes less one, two bits each.
+    const LOGARITHMS: u32 = 0b11_11_11_11_10_10_01_00;
+    let bytes = (63 - (value | 1).leading_zeros()) >> 3;
+    (LOGARITHMS >> (2 * bytes)) & 3
+}
 
 /// Rotates an address so that the bits which vary least, its lowest four, become the highest.
 pub(crate) fn rotated(address: u64) -> u64 {

@@ -2,7 +2,9 @@
 
 use std::fs::File;
 use std::io::Write;
-use trace_format::container::{Chunk, ProcessEnd, ProcessHeader, RecordingEnd, Writer};
+use trace_format::container::{
+    ChunkEvents, ProcessEnd, ProcessHeader, RecordingEnd, RecordingWriter,
+};
 use trace_format::raw::{CHUNK_CAPACITY, Encoder, MAX_MODULE_SIZE};
 
 /// 5 ns per tick, times 2^32.
@@ -72,12 +74,12 @@ pub fn header(pid: u32) -> ProcessHeader {
 
 /// A container of one process with these streams' chunks.
 pub fn container(streams: &[Vec<(u64, Vec<u8>)>]) -> Vec<u8> {
-    let mut writer = Writer::new(Vec::new()).unwrap();
+    let mut writer = RecordingWriter::new(Vec::new()).unwrap();
     let process = writer.process(&header(42)).unwrap();
     for (stream, chunks) in streams.iter().enumerate() {
         for (sequence, (tick, events)) in chunks.iter().enumerate() {
             let (stream, sequence) = (stream as u32, sequence as u32);
-            writer.chunk(Chunk { process, stream, sequence, tick: *tick, events }).unwrap();
+            writer.chunk(ChunkEvents { process, stream, sequence, tick: *tick, events }).unwrap();
         }
     }
     let end = ProcessEnd { ns_of_tick: FIVE_NS, exited: true, ..Default::default() };

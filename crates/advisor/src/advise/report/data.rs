@@ -4,7 +4,7 @@
 //! The stacks of ten thousand sites repeat the same names, and a C++ name can have 5,000
 //! characters.
 
-use crate::analyse::findings::{Findings, Flame, Frame};
+use crate::analyse::findings::{Findings, FlameNode, StackFrame};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
@@ -85,15 +85,15 @@ impl NameTable {
 #[derive(Default)]
 struct FrameTable {
     rows: Vec<Value>,
-    numbers: HashMap<Frame, usize>,
+    numbers: HashMap<StackFrame, usize>,
 }
 
 impl FrameTable {
-    fn list(&mut self, frames: &[Frame], names: &mut NameTable) -> Vec<usize> {
+    fn list(&mut self, frames: &[StackFrame], names: &mut NameTable) -> Vec<usize> {
         frames.iter().map(|frame| self.number(frame, names)).collect()
     }
 
-    fn number(&mut self, frame: &Frame, names: &mut NameTable) -> usize {
+    fn number(&mut self, frame: &StackFrame, names: &mut NameTable) -> usize {
         if let Some(number) = self.numbers.get(frame) {
             return *number;
         }
@@ -129,7 +129,7 @@ fn columns(objects: Vec<Value>) -> Value {
 }
 
 /// The tree as lists of depths, names, counts and bytes; each function stands before its callees.
-fn flame(root: &Flame, names: &mut NameTable) -> Value {
+fn flame(root: &FlameNode, names: &mut NameTable) -> Value {
     let (mut depths, mut named, mut counts, mut bytes) = (vec![], vec![], vec![], vec![]);
     let mut left = vec![(0, root)];
     while let Some((depth, node)) = left.pop() {
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_name_and_a_frame_are_kept_once() {
-        let frame = |function: &str| Frame {
+        let frame = |function: &str| StackFrame {
             function: function.to_owned(),
             file: None,
             line: Some(3),
@@ -189,8 +189,9 @@ mod tests {
 
     #[test]
     fn a_flame_graph_is_listed_callers_first() {
-        let leaf = |name: &str| Flame { name: name.to_owned(), count: 1, ..Flame::default() };
-        let mut root = Flame { children: vec![leaf("a"), leaf("c")], ..leaf("root") };
+        let leaf =
+            |name: &str| FlameNode { name: name.to_owned(), count: 1, ..FlameNode::default() };
+        let mut root = FlameNode { children: vec![leaf("a"), leaf("c")], ..leaf("root") };
         root.children[0].children.push(leaf("b"));
         let mut names = NameTable::default();
         let listed = flame(&root, &mut names);

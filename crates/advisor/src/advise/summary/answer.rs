@@ -4,10 +4,10 @@
 use super::{about, capital, found, full_stop, paragraph, replayed_share};
 use crate::advise::terminal_text::{counted, one_line};
 use crate::analyse::findings::{
-    Allocator, BetterMalloc, Category, Findings, Gain, Group, ReplayRow,
+    AdvisedAllocator, BetterMalloc, Findings, Gain, ObjectCategory, ReplayRow, SiteGroup,
 };
 use crate::analyse::formatting;
-use crate::analyse::table::{advice, name as name_of};
+use crate::analyse::screen::{advice, name as name_of};
 use bench::console::print::{NOTE, WIDTH, styled, wrapped};
 use bench::console::table::{Emphasis, Line, figure, render};
 
@@ -26,30 +26,32 @@ const SENTENCES: usize = 2 * WIDTH - 40;
 const LEAST_GAIN: f64 = 0.01;
 
 /// Whether the replay confirmed the change, and no other malloc saves as much.
-pub fn is_confirmed(group: &Group) -> bool {
+pub fn is_confirmed(group: &SiteGroup) -> bool {
     is_change(group)
-        && group.verdict.category != Category::BetterMalloc
+        && group.verdict.category != ObjectCategory::BetterMalloc
         && group.verdict.replayed.as_ref().is_some_and(|outcome| outcome.confirmed)
 }
 
 /// Whether the advice is one of this project's allocators.
-fn is_change(group: &Group) -> bool {
-    group.verdict.category != Category::LeaveIt && group.verdict.allocator != Allocator::None
+fn is_change(group: &SiteGroup) -> bool {
+    group.verdict.category != ObjectCategory::LeaveIt
+        && group.verdict.allocator != AdvisedAllocator::None
 }
 
-fn share(group: &Group) -> f64 {
+fn share(group: &SiteGroup) -> f64 {
     group.verdict.gain.map_or(0.0, |gain| gain.share)
 }
 
 /// The groups with an advised change, in this order: confirmed; candidates; those that another
 /// malloc serves as well or that were not replayed; not confirmed. Within each, by gain.
-pub fn ranked(findings: &Findings) -> Vec<&Group> {
-    let rank = |group: &Group| match &group.verdict.replayed {
+pub fn ranked(findings: &Findings) -> Vec<&SiteGroup> {
+    let rank = |group: &SiteGroup| match &group.verdict.replayed {
         _ if is_confirmed(group) => u8::from(group.verdict.candidate),
         Some(outcome) if !outcome.confirmed => 3,
         _ => 2,
     };
-    let mut groups: Vec<&Group> = findings.groups.iter().filter(|group| is_change(group)).collect();
+    let mut groups: Vec<&SiteGroup> =
+        findings.groups.iter().filter(|group| is_change(group)).collect();
     groups.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| share(b).total_cmp(&share(a))));
     groups
 }
@@ -58,13 +60,17 @@ pub fn ranked(findings: &Findings) -> Vec<&Group> {
 const NO_HELP: &str = "No allocator would help";
 
 /// The answer in one sentence.
-pub fn verdict(findings: &Findings, ranked: &[&Group], malloc: Option<&BetterMalloc>) -> String {
-    let confirmed: Vec<&&Group> =
+pub fn verdict(
+    findings: &Findings,
+    ranked: &[&SiteGroup],
+    malloc: Option<&BetterMalloc>,
+) -> String {
+    let confirmed: Vec<&&SiteGroup> =
         ranked.iter().filter(|group| is_confirmed(group) && !group.verdict.candidate).collect();
     let candidates =
         ranked.iter().filter(|group| is_confirmed(group) && group.verdict.candidate).count();
     let suffices = findings.groups.iter().any(|group| {
-        group.verdict.category == Category::BetterMalloc
+        group.verdict.category == ObjectCategory::BetterMalloc
             && group.verdict.replayed.as_ref().is_some_and(|outcome| outcome.confirmed)
     });
     if !confirmed.is_empty() {
@@ -142,7 +148,7 @@ fn leave(findings: &Findings) -> String {
 }
 
 /// The table of advised changes; empty if there is none.
-pub fn rows(findings: &Findings, ranked: &[&Group]) -> String {
+pub fn rows(findings: &Findings, ranked: &[&SiteGroup]) -> String {
     if ranked.is_empty() {
         return String::new();
     }
@@ -157,8 +163,8 @@ pub fn rows(findings: &Findings, ranked: &[&Group]) -> String {
 }
 
 /// The table, with at most `name` characters for a name.
-fn table(findings: &Findings, ranked: &[&Group], name: usize) -> String {
-    let line = |group: &&Group| -> Line {
+fn table(findings: &Findings, ranked: &[&SiteGroup], name: usize) -> String {
+    let line = |group: &&SiteGroup| -> Line {
         let outcome = group.verdict.replayed.as_ref();
         let (emphasis, said) = match outcome {
             _ if is_confirmed(group) && group.verdict.candidate => (Emphasis::Own, "no extra cost"),
@@ -213,7 +219,7 @@ fn memory(findings: &Findings, group: u32) -> String {
 }
 
 /// Why this change is advised.
-pub fn why(group: &Group) -> String {
+pub fn why(group: &SiteGroup) -> String {
     paragraph(
         &format!("Why {} for {}", name_of(group.verdict.allocator), quoted(&group.title)),
         &format!("{}.", group.verdict.reason),
@@ -221,7 +227,7 @@ pub fn why(group: &Group) -> String {
 }
 
 /// Why a change was not confirmed; empty if it was, or was not replayed.
-pub fn withdrawn(group: &Group) -> String {
+pub fn withdrawn(group: &SiteGroup) -> String {
     let Some(outcome) = group.verdict.replayed.as_ref().filter(|outcome| !outcome.confirmed) else {
         return String::new();
     };
@@ -230,7 +236,7 @@ pub fn withdrawn(group: &Group) -> String {
 }
 
 /// The first lines of the change, in the language that the place is written in.
-pub fn code(group: &Group, findings: &Findings) -> String {
+pub fn code(group: &SiteGroup, findings: &Findings) -> String {
     let site = group.sites.first().and_then(|site| findings.sites.get(*site as usize));
     let is_rust = site.is_some_and(|site| {
         site.frames

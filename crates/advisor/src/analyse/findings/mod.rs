@@ -4,10 +4,10 @@
 //! and each verdict's [`Verdict::replayed`], and the report shows it. Times are in nanoseconds,
 //! memory is in bytes, and a share is a number from 0 to 1. What is unknown is `None`, never 0.
 
-mod kernel;
+mod system;
 
-pub use kernel::{LockSite, System, SystemAdvice, SystemCalls};
 use serde::{Deserialize, Serialize};
+pub use system::{LockSite, SystemCallAdvice, SystemCallFigures, SystemFindings};
 
 /// The version of this model in JSON. It increases when a field changes its meaning or is removed.
 pub const VERSION: u32 = 1;
@@ -20,31 +20,31 @@ pub struct Findings {
     /// [`VERSION`].
     pub version: u32,
     /// The program and its run.
-    pub program: Program,
+    pub program: RecordedProgram,
     /// Live memory over time, at most [`MOST_POINTS`] points.
-    pub timeline: Vec<Point>,
+    pub timeline: Vec<TimelinePoint>,
     /// The places that allocate, the most frequent first; [`Site::id`] is the index.
     pub sites: Vec<Site>,
-    /// Groups of sites that one change would serve, the largest gain first; [`Group::id`] is the
-    /// index. Each site is in one group.
-    pub groups: Vec<Group>,
+    /// Groups of sites that one change would serve, the largest gain first; [`SiteGroup::id`] is
+    /// the index. Each site is in one group.
+    pub groups: Vec<SiteGroup>,
     /// Allocations by function, outermost callers at the root.
-    pub flame: Flame,
+    pub flame: FlameNode,
     /// The result of the check for overlapping blocks, with `--check`.
-    pub overlaps: Option<Overlaps>,
+    pub overlaps: Option<OverlapFindings>,
     /// Waits for locks, the longest total wait first.
     pub locks: Vec<LockSite>,
     /// What the kernel counted.
-    pub system: System,
+    pub system: SystemFindings,
     /// The results of the replay, once there was one.
-    pub replay: Option<Replay>,
+    pub replay: Option<ReplayFindings>,
     /// Notes for the reader, one sentence each.
     pub notes: Vec<Note>,
 }
 
 /// The program and its run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Program {
+pub struct RecordedProgram {
     /// Its command line.
     pub command: Vec<String>,
     /// The path of its executable.
@@ -110,7 +110,7 @@ pub struct Program {
 
 /// A point of the timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Point {
+pub struct TimelinePoint {
     /// Since the process began.
     pub time_ns: u64,
     /// Live when it was taken.
@@ -122,7 +122,7 @@ pub struct Point {
 
 /// A function of a stack; there are several for one return address if calls were inlined.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Frame {
+pub struct StackFrame {
     /// The function's name, or `module+0x1234` where it has none.
     pub function: String,
     /// The file it lies in, as far as debug information says.
@@ -210,7 +210,7 @@ pub struct Site {
     pub title: String,
     /// The frames that all its stacks have in common, the innermost first; those of wrappers are
     /// marked.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<StackFrame>,
     /// The number of different stacks.
     pub stacks: u32,
     /// The group it is in.
@@ -221,7 +221,7 @@ pub struct Site {
 
 /// Sites that one change would serve.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Group {
+pub struct SiteGroup {
     /// Its index in [`Findings::groups`].
     pub id: u32,
     /// The function that the group is named after, or a description.
@@ -236,7 +236,7 @@ pub struct Group {
 /// The paper's categories of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Category {
+pub enum ObjectCategory {
     /// Allocated and freed within a piece of work of one thread.
     Transient,
     /// Passed from thread to thread.
@@ -252,7 +252,7 @@ pub enum Category {
 /// An allocator of the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Allocator {
+pub enum AdvisedAllocator {
     Arena,
     Reap,
     FreeList,
@@ -265,28 +265,28 @@ pub enum Allocator {
 /// The advice for a group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    pub category: Category,
-    pub allocator: Allocator,
+    pub category: ObjectCategory,
+    pub allocator: AdvisedAllocator,
     /// The arena is never reset before the end of the program; the replay does the same.
     pub without_reset: bool,
     /// Why, in words with figures.
     pub reason: String,
     /// Allocators that don't fit, and why.
-    pub refused: Vec<Refusal>,
+    pub refused: Vec<RefusedAllocator>,
     /// What it may save; `None` if the program's CPU time is unknown.
     pub gain: Option<Gain>,
     /// The lines to change.
-    pub change: Change,
+    pub change: CodeChange,
     /// It needs a proof that a recording can't give: that nothing writes to a sealed object.
     pub candidate: bool,
     /// What the replay said of it.
-    pub replayed: Option<Outcome>,
+    pub replayed: Option<ReplayOutcome>,
 }
 
 /// An allocator that was not advised.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Refusal {
-    pub allocator: Allocator,
+pub struct RefusedAllocator {
+    pub allocator: AdvisedAllocator,
     pub reason: String,
 }
 
@@ -307,25 +307,26 @@ pub struct Gain {
 
 /// The lines to change.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Change {
+pub struct CodeChange {
     pub rust: String,
     pub c: String,
 }
 
 /// The result of the replay for a group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct ReplayOutcome {
     pub confirmed: bool,
     /// In words with figures.
     pub reason: String,
-    /// Time and peak memory divided by glibc's; `None` if it could not be replayed.
+    /// Time and peak memory divided by glibc's; `None` if it could not be replayed. The memory is
+    /// also `None` if glibc's is 0.
     pub time_ratio: Option<f64>,
     pub memory_ratio: Option<f64>,
 }
 
 /// The results of a replay with other allocators.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Replay {
+pub struct ReplayFindings {
     pub rounds: u32,
     /// First `null`, the replay without an allocator; then mallocs that serve everything; then
     /// plans.
@@ -342,7 +343,7 @@ pub struct Replay {
     pub faithful: Option<bool>,
     /// All confirmed changes in one plan; `None` if there is none.
     #[serde(default)]
-    pub together: Option<Together>,
+    pub together: Option<CombinedPlan>,
     /// The malloc that saves the most without changing the code; `None` if none does.
     #[serde(default)]
     pub better_malloc: Option<BetterMalloc>,
@@ -357,7 +358,7 @@ pub struct Replay {
 
 /// All confirmed changes in one plan. Its row is the one with the same groups.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Together {
+pub struct CombinedPlan {
     pub groups: Vec<u32>,
     /// Shares of the program's CPU time: what the plan saves; the sum of what each group's plan
     /// saves by itself; and what these groups' blocks cost in all.
@@ -422,7 +423,7 @@ pub struct ReplayFailure {
 
 /// A tree by function.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Flame {
+pub struct FlameNode {
     pub name: String,
     /// Allocations and bytes, those of its children included.
     pub count: u64,
@@ -432,12 +433,12 @@ pub struct Flame {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_share: Option<f64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub children: Vec<Flame>,
+    pub children: Vec<FlameNode>,
 }
 
 /// What the check for overlapping blocks found.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Overlaps {
+pub struct OverlapFindings {
     /// Blocks that were checked.
     pub checked: u64,
     /// Blocks that overlapped a live one.

@@ -3,14 +3,14 @@
 //!
 //! Invariant: each call gets memory that outlives it, and that no other thread uses.
 
-use super::Counter;
+use super::SystemCallCounter;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Instant;
-use trace_format::container::CallCosts;
+use trace_format::container::SystemCallCosts;
 
 /// The number of timed batches, and of calls in each. The shortest batch counts, because
 /// disturbances only add time.
@@ -25,15 +25,23 @@ const WAIT_BATCHES: usize = 5;
 
 /// Measures all costs, in some ten milliseconds. Must run before calls are counted, or that would
 /// be measured too.
-pub fn measure() -> io::Result<CallCosts> {
+pub fn measure() -> io::Result<SystemCallCosts> {
     let (map, fault) = memory()?;
     let (read, write) = transfers()?;
-    Ok(CallCosts { call: empty_call(), read, write, map, fault, wait: waiting(), counting: 0.0 })
+    Ok(SystemCallCosts {
+        call: empty_call(),
+        read,
+        write,
+        map,
+        fault,
+        wait: waiting(),
+        counting: 0.0,
+    })
 }
 
 /// The nanoseconds that counting adds to a call, which takes `call` without. Discards the counts so
 /// far.
-pub fn counting(counter: &mut Counter, call: f64) -> io::Result<f64> {
+pub fn counting(counter: &mut SystemCallCounter, call: f64) -> io::Result<f64> {
     let entry = counter.entry();
     // On a thread of its own, because a thread is counted until it ends.
     let counted = thread::scope(|scope| {

@@ -1,29 +1,29 @@
 //! Counts the system calls of a program while it is recorded.
 //!
-//! eBPF [programs] run in the kernel at the beginning and the end of each call, and when threads
-//! begin and end. The recorded program is not stopped, and its child processes are counted with it.
-//! Where the kernel doesn't permit this, as a rule without root, there is a
-//! [reason](Counter::begin) in words, and only the figures of `/proc` and `getrusage`.
+//! eBPF [programs](bpf_programs) run in the kernel at the beginning and the end of each call, and
+//! when threads begin and end. The recorded program is not stopped, and its child processes are
+//! counted with it. Where the kernel doesn't permit this, as a rule without root, there is a
+//! [reason](SystemCallCounter::begin) in words, and only the figures of `/proc` and `getrusage`.
 //!
-//! The files, lowest first: `kernel` (maps, programs and trace points), `assembler`, `programs`
-//! (the eBPF programs), `open_files` (the names of files), `call_costs` (what a system call costs
-//! here).
+//! The files, lowest first: `bpf` (maps, programs and trace points), `bpf_assembler`,
+//! `bpf_programs` (the eBPF programs), `open_files` (the names of files), `call_costs` (what a
+//! system call costs here).
 
-mod assembler;
+mod bpf;
+mod bpf_assembler;
+mod bpf_programs;
 pub mod call_costs;
-mod kernel;
 mod open_files;
-mod programs;
 
-use kernel::{KernelMap, KernelProgram, MapKind, TracePoints};
+use bpf::{BpfMap, BpfMapKind, BpfProgram, TracePoints};
+use bpf_programs::{BpfMaps, FAULTS, FUTEX_WAIT, KINDS, MMAP_ANONYMOUS, THREAD_WORDS, WORDS};
 use open_files::OpenFiles;
-use programs::{FAULTS, FUTEX_WAIT, KINDS, KernelMaps, MMAP_ANONYMOUS, THREAD_WORDS, WORDS};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use syscalls::Sysno;
-use trace_format::container::{SmallTransfers, SystemCall};
+use trace_format::container::{SmallTransfers, SystemCallCounts};
 
 /// The most threads that are followed at once.
 const MOST_THREADS: u32 = 1 << 15;
@@ -34,21 +34,21 @@ const NO_OPTION: u64 = 0x616c_6c6f;
 
 /// Counts the calls of threads.
 #[derive(Debug)]
-pub struct Counter {
-    kinds: KernelMap<u32, WORDS>,
+pub struct SystemCallCounter {
+    kinds: BpfMap<u32, WORDS>,
     files: OpenFiles,
     secret: u64,
     processors: usize,
     /// The counts before the program began.
     before: Vec<[u64; WORDS]>,
     faults: bool,
-    programs: Vec<(KernelProgram, OwnedFd)>,
+    programs: Vec<(BpfProgram, OwnedFd)>,
 }
 
 /// The counts.
 #[derive(Debug, Default)]
-pub struct CallCounts {
-    pub calls: Vec<SystemCall>,
+pub struct CounterResult {
+    pub calls: Vec<SystemCallCounts>,
     pub small_transfers: Vec<SmallTransfers>,
     /// `None` if the kernel has no trace points for them.
     pub page_faults: Option<u64>,
@@ -67,7 +67,7 @@ impl CountingEntry {
     }
 }
 
-impl Counter {
+impl SystemCallCounter {
     /// Begins to count. On failure, returns the reason as text for the user.
     pub fn begin() -> Result<Self, String> {
         Self::try_begin().map_err(|error| match error.raw_os_error() {
@@ -80,11 +80,11 @@ impl Counter {
     fn try_begin() -> io::Result<Self> {
         let points = TracePoints::open()?;
         // The programs keep this map open.
-        let threads = KernelMap::<u32, THREAD_WORDS>::new(MapKind::Hash, MOST_THREADS)?;
-        let kinds = KernelMap::new(MapKind::ArrayOfEachProcessor, KINDS)?;
-        let files = KernelMap::new(MapKind::Hash, MOST_FILES)?;
+        let threads = BpfMap::<u32, THREAD_WORDS>::new(BpfMapKind::Hash, MOST_THREADS)?;
+        let kinds = BpfMap::new(BpfMapKind::ArrayOfEachProcessor, KINDS)?;
+        let files = BpfMap::new(BpfMapKind::Hash, MOST_FILES)?;
         let namespace = std::fs::metadata("/proc/self/ns/pid").ok();
-        let maps = KernelMaps {
+        let maps = BpfMaps {
             threads: threads.number(),
             kinds: kinds.number(),
             files: files.number(),
@@ -95,39 +95,39 @@ impl Counter {
             kinds,
             files: OpenFiles::new(files),
             secret,
-            processors: kernel::possible_processors()?,
+            processors: bpf::possible_processors()?,
             before: Vec::new(),
             faults: false,
             programs: Vec::new(),
         };
         // Threads come and go before their counts are read.
         let point = points.find("sched/sched_process_exit")?;
-        counter.add(&programs::exit(maps), point.number)?;
+        counter.add(&bpf_programs::exit(maps), point.number)?;
         let point = points.find("sched/sched_process_fork")?;
-        counter.add(&programs::fork(maps, point.offset("child_pid")?), point.number)?;
+        counter.add(&bpf_programs::fork(maps, point.offset("child_pid")?), point.number)?;
         let point = points.find("sched/sched_process_exec")?;
         let (old, new) = (point.offset("old_pid")?, point.offset("pid")?);
-        counter.add(&programs::exec(maps, old, new), point.number)?;
+        counter.add(&bpf_programs::exec(maps, old, new), point.number)?;
         let point = points.find("raw_syscalls/sys_exit")?;
-        if counter.add(&programs::leave_call(maps), point.number).is_err() {
+        if counter.add(&bpf_programs::leave_call(maps), point.number).is_err() {
             // Without the PID namespace, files can't be counted separately.
-            let maps = KernelMaps { namespace: None, ..maps };
-            counter.add(&programs::leave_call(maps), point.number)?;
+            let maps = BpfMaps { namespace: None, ..maps };
+            counter.add(&bpf_programs::leave_call(maps), point.number)?;
         }
         let point = points.find("raw_syscalls/sys_enter")?;
-        counter.add(&programs::enter(maps, secret), point.number)?;
+        counter.add(&bpf_programs::enter(maps, secret), point.number)?;
         // Not every processor's kernel has these trace points.
         for name in ["exceptions/page_fault_user", "exceptions/page_fault_kernel"] {
             if let Ok(point) = points.find(name) {
-                counter.faults |= counter.add(&programs::fault(maps), point.number).is_ok();
+                counter.faults |= counter.add(&bpf_programs::fault(maps), point.number).is_ok();
             }
         }
         counter.start_over()?;
         Ok(counter)
     }
 
-    fn add(&mut self, program: &[kernel::Instruction], trace_point: u64) -> io::Result<()> {
-        let program = KernelProgram::load(program)?;
+    fn add(&mut self, program: &[bpf::BpfInstruction], trace_point: u64) -> io::Result<()> {
+        let program = BpfProgram::load(program)?;
         let attached = program.attach(trace_point)?;
         self.programs.push((program, attached));
         Ok(())
@@ -155,25 +155,25 @@ impl Counter {
     }
 
     /// The counts.
-    pub fn counts(&mut self) -> io::Result<CallCounts> {
+    pub fn counts(&mut self) -> io::Result<CounterResult> {
         let small_transfers = self.files.end();
-        let mut counts = CallCounts { small_transfers, ..CallCounts::default() };
+        let mut counts = CounterResult { small_transfers, ..CounterResult::default() };
         for (kind, (now, before)) in self.sums()?.iter().zip(&self.before).enumerate() {
             let word = |word: usize| now[word].wrapping_sub(before[word]);
             let kind = kind as u32;
-            let calls = word(programs::COUNT);
+            let calls = word(bpf_programs::COUNT);
             if kind == FAULTS {
                 counts.page_faults = self.faults.then_some(calls);
             } else if calls > 0 {
                 let moves = |word: u64| moves_bytes(kind).then_some(word);
-                counts.calls.push(SystemCall {
+                counts.calls.push(SystemCallCounts {
                     name: name(kind),
                     calls,
-                    failed: word(programs::FAILED),
-                    ns: word(programs::NANOSECONDS),
-                    bytes: moves(word(programs::BYTES)),
-                    small: moves(word(programs::SMALL_COUNT)),
-                    small_bytes: moves(word(programs::SMALL_BYTES)),
+                    failed: word(bpf_programs::FAILED),
+                    ns: word(bpf_programs::NANOSECONDS),
+                    bytes: moves(word(bpf_programs::BYTES)),
+                    small: moves(word(bpf_programs::SMALL_COUNT)),
+                    small_bytes: moves(word(bpf_programs::SMALL_BYTES)),
                 });
             }
         }

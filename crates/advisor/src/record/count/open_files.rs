@@ -1,8 +1,8 @@
 //! Which files a program's small transfers read and write. The kernel counts them by descriptor;
 //! the names of the descriptors are looked up while the program runs.
 
-use super::kernel::KernelMap;
-use super::programs::{FILE_WORDS, WRITTEN};
+use super::bpf::BpfMap;
+use super::bpf_programs::{FILE_WORDS, WRITTEN};
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -31,13 +31,13 @@ struct FileCounts {
 /// The open files of the counted processes.
 #[derive(Debug)]
 pub struct OpenFiles {
-    map: KernelMap<u64, FILE_WORDS>,
+    map: BpfMap<u64, FILE_WORDS>,
     counted: HashMap<u64, FileCounts>,
     transfers: HashMap<(u64, OpenFile), [u64; FILE_WORDS]>,
 }
 
 impl OpenFiles {
-    pub fn new(map: KernelMap<u64, FILE_WORDS>) -> Self {
+    pub fn new(map: BpfMap<u64, FILE_WORDS>) -> Self {
         Self { map, counted: HashMap::new(), transfers: HashMap::new() }
     }
 

@@ -1,15 +1,17 @@
 //! The events of a chunk as columns, which compress better than one event after the other.
 //!
-//! Each column contains similar values: the codes of events, the times between them, addresses, numbers of
-//! kinds. An address that occurred before in this chunk is stored as a distance: how many events ago it
-//! occurred last. A block with a short life is freed a few events after its allocation, and allocators
-//! return blocks that were freed just before. Other addresses are stored as the difference from the
-//! previous one. For some programs all differences together are shorter than distances; the packer uses
-//! whichever is shorter. A kind is left out if it follows the same kind as the last time.
+//! Each column contains similar values: the codes of events, the times between them, addresses,
+//! numbers of kinds. An address that occurred before in this chunk is stored as a distance: how
+//! many events ago it occurred last. A block with a short life is freed a few events after its
+//! allocation, and allocators return blocks that were freed just before. Other addresses are stored
+//! as the difference from the previous one. For some programs all differences together are shorter
+//! than distances; the packer uses whichever is shorter. A kind is left out if it follows the same
+//! kind as the last time.
 //!
-//! A packed chunk begins with a byte for its format. [`PLAIN`]: the unchanged events, compressed by zstd.
-//! [`COLUMNS`], with bits for how addresses are stored: all columns in order, each with its length, its
-//! compressed length and its bytes. Unpacking returns exactly the bytes that were packed.
+//! A packed chunk begins with a byte for its format. [`PLAIN`]: the unchanged events, compressed by
+//! zstd. [`COLUMNS`], with bits for how addresses are stored: all columns in order, each with its
+//! length, its compressed length and its bytes. Unpacking returns exactly the bytes that were
+//! packed.
 
 mod pack;
 mod unpack;
@@ -29,16 +31,17 @@ const FREE_DISTANCES: u8 = 4;
 /// The columns, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
-enum Column {
+enum EventColumn {
     /// A byte for each event: its [`event_code`].
     EventCodes,
-    /// A byte for the time from the previous event to each allocation; [`LONG`] if it is in `LongTimes`.
+    /// A byte for the time from the previous event to each allocation; [`LONG`] if it is in
+    /// `LongTimes`.
     AllocationTimes,
     /// The same for frees and queries for the usable size.
     FreeTimes,
     LongTimes,
-    /// A byte for the address of each allocation: how many events ago it occurred; 0 if it did not occur,
-    /// [`LONG`] if the distance is in `LongAllocationDistances`.
+    /// A byte for the address of each allocation: how many events ago it occurred; 0 if it did not
+    /// occur, [`LONG`] if the distance is in `LongAllocationDistances`.
     AllocationDistances,
     LongAllocationDistances,
     /// The same for frees and queries for the usable size.
@@ -67,36 +70,36 @@ enum Column {
     Others,
 }
 
-const COUNT: usize = Column::Others as usize + 1;
+const COUNT: usize = EventColumn::Others as usize + 1;
 
 /// The columns of allocations, or those of frees.
 #[derive(Debug, Clone, Copy)]
 struct AddressColumns {
     /// The bit of the format that selects distances.
     distances_bit: u8,
-    times: Column,
-    distances: Column,
-    long_distances: Column,
-    low: Column,
-    high: Column,
+    times: EventColumn,
+    distances: EventColumn,
+    long_distances: EventColumn,
+    low: EventColumn,
+    high: EventColumn,
 }
 
 const ALLOCATIONS: AddressColumns = AddressColumns {
     distances_bit: ALLOCATION_DISTANCES,
-    times: Column::AllocationTimes,
-    distances: Column::AllocationDistances,
-    long_distances: Column::LongAllocationDistances,
-    low: Column::AllocationLow,
-    high: Column::AllocationHigh,
+    times: EventColumn::AllocationTimes,
+    distances: EventColumn::AllocationDistances,
+    long_distances: EventColumn::LongAllocationDistances,
+    low: EventColumn::AllocationLow,
+    high: EventColumn::AllocationHigh,
 };
 
 const FREES: AddressColumns = AddressColumns {
     distances_bit: FREE_DISTANCES,
-    times: Column::FreeTimes,
-    distances: Column::FreeDistances,
-    long_distances: Column::LongFreeDistances,
-    low: Column::FreeLow,
-    high: Column::FreeHigh,
+    times: EventColumn::FreeTimes,
+    distances: EventColumn::FreeDistances,
+    long_distances: EventColumn::LongFreeDistances,
+    low: EventColumn::FreeLow,
+    high: EventColumn::FreeHigh,
 };
 
 /// The codes of events with an address. Other events have their first byte as their code.
@@ -114,8 +117,8 @@ mod event_code {
 /// Stands for a number that does not fit into a byte.
 const LONG: u8 = 255;
 
-/// Predicts the kind of an allocation: the one that followed the previous kind the last time. Two kinds may
-/// share a slot.
+/// Predicts the kind of an allocation: the one that followed the previous kind the last time. Two
+/// kinds may share a slot.
 struct KindPredictor {
     kinds: Vec<u32>,
     last: usize,
@@ -145,7 +148,9 @@ impl KindPredictor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::raw::{CHUNK_CAPACITY, Encoder, Flags, Lock, LockWait, Origin};
+    use crate::raw::{
+        AllocationFlags, AllocationFunction, CHUNK_CAPACITY, Encoder, LockKind, LockWait,
+    };
 
     /// The events that an encoder writes.
     fn encoded(write: impl FnOnce(&mut Encoder)) -> Vec<u8> {
@@ -167,8 +172,8 @@ mod tests {
         packed.len()
     }
 
-    /// Allocations and frees of blocks of `kinds` kinds, with `live` live blocks at a time, at addresses that
-    /// are reused.
+    /// Allocations and frees of blocks of `kinds` kinds, with `live` live blocks at a time, at
+    /// addresses that are reused.
     fn churn(kinds: u32, live: usize, events: u32) -> Vec<u8> {
         // SAFETY: this few events fit.
         encoded(|encoder| unsafe {
@@ -184,7 +189,11 @@ mod tests {
                     let address = free.pop().unwrap();
                     if i < kinds {
                         encoder.node(i + 1, 0x40_0000 + u64::from(i) * 7);
-                        encoder.kind(i + 2, u64::from(i), Flags::new(Origin::Malloc));
+                        encoder.kind(
+                            i + 2,
+                            u64::from(i),
+                            AllocationFlags::new(AllocationFunction::Malloc),
+                        );
                         encoder.allocated_of_newest_kind(tick, address);
                     } else {
                         encoder.allocated(tick, address, kind);
@@ -223,7 +232,7 @@ mod tests {
             encoder.thread(1_000, 3, 4);
             encoder.node(0, u64::MAX);
             encoder.node(2, 1);
-            encoder.kind(3, u64::MAX, Flags(255));
+            encoder.kind(3, u64::MAX, AllocationFlags(255));
             encoder.allocated_of_newest_kind(1_000, u64::MAX);
             for tick in [254, 255, 256, 65_791, 1 << 33, (1 << 63) - 1] {
                 encoder.freed(tick, 0);
@@ -232,7 +241,7 @@ mod tests {
                 encoder.freed_by_realloc(tick, 1 << 63);
                 encoder.allocated(tick, 0x10, 0);
             }
-            let wait = LockWait { node: 3, address: 5, lock: Lock::Read, ticks: u64::MAX };
+            let wait = LockWait { node: 3, address: 5, lock: LockKind::Read, ticks: u64::MAX };
             encoder.waited(1 << 63, wait);
             encoder.module_unloaded(u64::MAX, 7);
             encoder.forget();
@@ -244,7 +253,8 @@ mod tests {
         // Distances of more events than fit into a byte.
         let mut far = churn(4, 700, 20_000);
         packed_size(&far);
-        // Events that no encoder writes are kept unchanged: here two bytes for a time that needs one.
+        // Events that no encoder writes are kept unchanged: here two bytes for a time that needs
+        // one.
         far.extend([0b1001_0000, 1, 0, 2]);
         packed_size(&far);
         packed_size(&[0x7f; 100]);

@@ -1,11 +1,11 @@
 //! Packing a chunk.
 
 use super::{
-    ALLOCATIONS, AddressColumns, COLUMNS, COUNT, Column, FREES, KindPredictor, LONG, PLAIN,
+    ALLOCATIONS, AddressColumns, COLUMNS, COUNT, EventColumn, FREES, KindPredictor, LONG, PLAIN,
     event_code,
 };
 use crate::error::TraceError;
-use crate::raw::{Decoder, RawEvent, code, rotated, zigzag};
+use crate::raw::{Decoder, RawEvent, code, field_size_log2, rotated, zigzag};
 use zstd::bulk::Compressor;
 
 /// The fastest level of zstd: packing runs concurrently with the program.
@@ -31,10 +31,10 @@ pub(crate) fn pack(events: &[u8]) -> Result<Vec<u8>, TraceError> {
     }
 }
 
-struct Columns {
+struct EventColumns {
     bytes: [Vec<u8>; COUNT],
-    /// The low and the high column for all addresses as differences, of allocations and of frees. An
-    /// alternative to distances.
+    /// The low and the high column for all addresses as differences, of allocations and of frees.
+    /// An alternative to distances.
     differences: [[Vec<u8>; 2]; 2],
 }
 
@@ -45,11 +45,6 @@ fn push_number(into: &mut Vec<u8>, mut value: u64) {
         value >>= 7;
     }
     into.push(value as u8);
-}
-
-/// The size in bytes of a field that an encoder writes.
-fn field_size(value: u64) -> usize {
-    (8 - (value | 1).leading_zeros() as usize / 8).next_power_of_two()
 }
 
 /// The last occurrence of each address.
@@ -69,8 +64,8 @@ impl AddressHistory {
         Self { heads: vec![0; Self::HEADS], events: Vec::new() }
     }
 
-    /// Adds an event with this address, and returns how many events ago the address occurred last; 0 if that
-    /// is not known.
+    /// Adds an event with this address, and returns how many events ago the address occurred last;
+    /// 0 if that is not known.
     #[inline]
     fn distance_to_last(&mut self, address: u64) -> u32 {
         let hash = (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize % Self::HEADS;
@@ -91,8 +86,8 @@ impl AddressHistory {
 }
 
 /// The columns of events. `None` for events that no encoder writes.
-fn columns(events: &[u8]) -> Option<Columns> {
-    let mut columns = Columns { bytes: Default::default(), differences: Default::default() };
+fn columns(events: &[u8]) -> Option<EventColumns> {
+    let mut columns = EventColumns { bytes: Default::default(), differences: Default::default() };
     let mut history = AddressHistory::new();
     let mut predictor = KindPredictor::new();
     let (mut tick, mut last) = (0_u64, 0_u64);
@@ -112,13 +107,14 @@ fn columns(events: &[u8]) -> Option<Columns> {
                 (&FREES, address, None)
             }
             _ => {
-                bytes[Column::EventCodes as usize].push(first);
+                bytes[EventColumn::EventCodes as usize].push(first);
                 push_fields(first, fields, bytes)?;
                 continue;
             }
         };
         let address = rotated(address);
         let difference = zigzag(address.wrapping_sub(last));
+        let field_size = |value: u64| 1_usize << field_size_log2(value);
         let mut length = field_size(since) + field_size(difference);
         let event_code = match kind {
             None => event_code::FREE | first & 3,
@@ -128,8 +124,8 @@ fn columns(events: &[u8]) -> Option<Columns> {
                 if predictor.predicted() == kind {
                     event_code::KIND_PREDICTED
                 } else {
-                    bytes[Column::KindLow as usize].push(kind as u8);
-                    push_number(&mut bytes[Column::KindHigh as usize], u64::from(kind >> 8));
+                    bytes[EventColumn::KindLow as usize].push(kind as u8);
+                    push_number(&mut bytes[EventColumn::KindHigh as usize], u64::from(kind >> 8));
                     event_code::KIND_STORED
                 }
             }
@@ -140,12 +136,12 @@ fn columns(events: &[u8]) -> Option<Columns> {
         if let Some(kind) = kind.filter(|_| event_code != event_code::KIND_NEWEST) {
             predictor.update(kind);
         }
-        bytes[Column::EventCodes as usize].push(event_code);
+        bytes[EventColumn::EventCodes as usize].push(event_code);
         if since < LONG.into() {
             bytes[columns_of.times as usize].push(since as u8);
         } else {
             bytes[columns_of.times as usize].push(LONG);
-            push_number(&mut bytes[Column::LongTimes as usize], since - u64::from(LONG));
+            push_number(&mut bytes[EventColumn::LongTimes as usize], since - u64::from(LONG));
         }
         columns.push_address(columns_of, history.distance_to_last(address), difference);
         last = address;
@@ -155,12 +151,12 @@ fn columns(events: &[u8]) -> Option<Columns> {
 
 /// Adds the fields of an event without an address.
 fn push_fields(first: u8, fields: &[u8], bytes: &mut [Vec<u8>; COUNT]) -> Option<()> {
-    let columns: &[Column] = match first {
-        code::NODE => &[Column::NodeParents, Column::NodeAddresses],
-        code::KIND => &[Column::KindNodes, Column::KindSizes, Column::KindFlags],
+    let columns: &[EventColumn] = match first {
+        code::NODE => &[EventColumn::NodeParents, EventColumn::NodeAddresses],
+        code::KIND => &[EventColumn::KindNodes, EventColumn::KindSizes, EventColumn::KindFlags],
         _ => {
-            push_number(&mut bytes[Column::Others as usize], fields.len() as u64);
-            bytes[Column::Others as usize].extend_from_slice(fields);
+            push_number(&mut bytes[EventColumn::Others as usize], fields.len() as u64);
+            bytes[EventColumn::Others as usize].extend_from_slice(fields);
             return Some(());
         }
     };
@@ -171,7 +167,7 @@ fn push_fields(first: u8, fields: &[u8], bytes: &mut [Vec<u8>; COUNT]) -> Option
     Some(())
 }
 
-impl Columns {
+impl EventColumns {
     #[inline]
     fn push_address(&mut self, which: &AddressColumns, distance: u32, difference: u64) {
         let distances = &mut self.bytes[which.distances as usize];

@@ -1,14 +1,14 @@
 //! Unpacking a chunk, which may contain anything.
 
 use super::{
-    ALLOCATION_DISTANCES, ALLOCATIONS, AddressColumns, COLUMNS, COUNT, Column, FREE_DISTANCES,
+    ALLOCATION_DISTANCES, ALLOCATIONS, AddressColumns, COLUMNS, COUNT, EventColumn, FREE_DISTANCES,
     FREES, KindPredictor, LONG, PLAIN, event_code,
 };
-use crate::raw::code;
+use crate::raw::{code, field_size_log2, unzigzag, zigzag};
 use zstd::bulk::Decompressor;
 
-/// Unpacks `length` bytes of events into a buffer, which can be reused. An error says what is wrong with
-/// them.
+/// Unpacks `length` bytes of events into a buffer, which can be reused. An error says what is wrong
+/// with them.
 pub(crate) fn unpack(packed: &[u8], length: usize, events: &mut Vec<u8>) -> Result<(), String> {
     let mut decompressor = Decompressor::new().map_err(|error| error.to_string())?;
     events.clear();
@@ -151,10 +151,10 @@ impl EventWriter<'_> {
             if shift == NO_FIELD {
                 continue;
             }
-            let code = size_code(field);
+            let size = field_size_log2(field);
             bytes[length..length + 8].copy_from_slice(&field.to_le_bytes());
-            first |= code << shift;
-            length += 1 << code;
+            first |= (size as u8) << shift;
+            length += 1 << size;
         }
         bytes[0] = first;
         // The next event overwrites the bytes after this one.
@@ -174,14 +174,6 @@ impl EventWriter<'_> {
 
 const NO_FIELD: u32 = u32::MAX;
 
-/// The binary logarithm of the size of a field in bytes.
-#[inline]
-fn size_code(value: u64) -> u8 {
-    const CODES: u32 = 0b11_11_11_11_10_10_01_00;
-    let bytes = (63 - (value | 1).leading_zeros()) >> 3;
-    (CODES >> (2 * bytes)) as u8 & 3
-}
-
 /// Writes the events of all columns. `None` if the columns contradict each other.
 fn merge_columns(
     format: u8,
@@ -190,14 +182,14 @@ fn merge_columns(
 ) -> Option<()> {
     let mut addresses = Vec::with_capacity(out.length / 3);
     let mut predictor = KindPredictor::new();
-    while !columns[Column::EventCodes as usize].is_empty() {
-        let event_code = columns[Column::EventCodes as usize].byte()?;
+    while !columns[EventColumn::EventCodes as usize].is_empty() {
+        let event_code = columns[EventColumn::EventCodes as usize].byte()?;
         if event_code >= event_code::KIND_STORED {
             let (time, difference) = block_fields(&ALLOCATIONS, format, columns, &mut addresses)?;
             let (kind, known) = match event_code {
                 event_code::KIND_STORED => {
-                    let low = columns[Column::KindLow as usize].byte()?;
-                    let high = columns[Column::KindHigh as usize].number()?;
+                    let low = columns[EventColumn::KindLow as usize].byte()?;
+                    let high = columns[EventColumn::KindHigh as usize].number()?;
                     if high >> 24 != 0 {
                         return None;
                     }
@@ -219,11 +211,13 @@ fn merge_columns(
             out.event(first, [(time, 4), (difference, 2), (0, NO_FIELD)])?;
         } else {
             out.bytes(&[event_code])?;
-            let fields: &[Column] = match event_code {
-                code::NODE => &[Column::NodeParents, Column::NodeAddresses],
-                code::KIND => &[Column::KindNodes, Column::KindSizes, Column::KindFlags],
+            let fields: &[EventColumn] = match event_code {
+                code::NODE => &[EventColumn::NodeParents, EventColumn::NodeAddresses],
+                code::KIND => {
+                    &[EventColumn::KindNodes, EventColumn::KindSizes, EventColumn::KindFlags]
+                }
                 _ => {
-                    let others = &mut columns[Column::Others as usize];
+                    let others = &mut columns[EventColumn::Others as usize];
                     let length = others.number()?.try_into().ok()?;
                     out.bytes(others.take(length)?)?;
                     continue;
@@ -247,7 +241,7 @@ fn block_fields(
 ) -> Option<(u64, u64)> {
     let mut time = u64::from(columns[which.times as usize].byte()?);
     if time == u64::from(LONG) {
-        time = time.checked_add(columns[Column::LongTimes as usize].number()?)?;
+        time = time.checked_add(columns[EventColumn::LongTimes as usize].number()?)?;
     }
     let last = addresses.last().copied().unwrap_or(0);
     let distance = if format & which.distances_bit == 0 {
@@ -265,11 +259,11 @@ fn block_fields(
             return None;
         }
         let difference = high << 8 | u64::from(low);
-        addresses.push(last.wrapping_add(crate::raw::unzigzag(difference)));
+        addresses.push(last.wrapping_add(unzigzag(difference)));
         return Some((time, difference));
     } else {
         addresses[addresses.len().checked_sub(usize::try_from(distance).ok()?)?]
     };
     addresses.push(address);
-    Some((time, crate::raw::zigzag(address.wrapping_sub(last))))
+    Some((time, zigzag(address.wrapping_sub(last))))
 }

@@ -1,30 +1,30 @@
-//! The header of a frame.
+//! The header of a packet.
 
 use crate::TraceError;
 use crate::raw::CHUNK_CAPACITY;
 
 /// The first bytes of a container.
 pub const MAGIC: [u8; 8] = *b"ALLOTREC";
-/// The largest frame that is not a chunk, in bytes.
+/// The largest packet that is not a chunk, in bytes.
 pub(crate) const MAX_JSON_SIZE: u32 = 16 << 20;
-/// Bytes of a frame's header.
-pub const FRAME_HEADER_SIZE: usize = 40;
-/// Bytes before the first frame.
+/// Bytes of a packet's header.
+pub const PACKET_HEADER_SIZE: usize = 40;
+/// Bytes before the first packet.
 pub(crate) const FILE_HEADER_SIZE: u64 = 16;
 
-/// What a frame holds.
+/// What a packet holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FrameKind {
+pub(crate) enum PacketKind {
     Chunk,
     ProcessHeader,
     ProcessEnd,
     RecordingEnd,
 }
 
-/// The header of a frame.
+/// The header of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FrameHeader {
-    pub kind: FrameKind,
+pub(crate) struct PacketHeader {
+    pub kind: PacketKind,
     pub process: u32,
     pub stream: u32,
     pub sequence: u32,
@@ -37,14 +37,14 @@ pub(crate) struct FrameHeader {
     pub checksum: u32,
 }
 
-impl FrameHeader {
-    pub fn to_bytes(self) -> [u8; FRAME_HEADER_SIZE] {
-        let mut bytes = [0; FRAME_HEADER_SIZE];
+impl PacketHeader {
+    pub fn to_bytes(self) -> [u8; PACKET_HEADER_SIZE] {
+        let mut bytes = [0; PACKET_HEADER_SIZE];
         let kind: u32 = match self.kind {
-            FrameKind::Chunk => 1,
-            FrameKind::ProcessHeader => 2,
-            FrameKind::ProcessEnd => 3,
-            FrameKind::RecordingEnd => 4,
+            PacketKind::Chunk => 1,
+            PacketKind::ProcessHeader => 2,
+            PacketKind::ProcessEnd => 3,
+            PacketKind::RecordingEnd => 4,
         };
         let words = [kind, self.process, self.stream, self.sequence, self.raw_length, self.length];
         for (bytes, word) in bytes.chunks_exact_mut(4).zip(words) {
@@ -57,22 +57,22 @@ impl FrameHeader {
         bytes
     }
 
-    /// Reads the header of the frame at an offset of the file, which errors name.
-    pub fn read(bytes: &[u8; FRAME_HEADER_SIZE], offset: u64) -> Result<Self, TraceError> {
+    /// Reads the header of the packet at an offset of the file, which errors name.
+    pub fn read(bytes: &[u8; PACKET_HEADER_SIZE], offset: u64) -> Result<Self, TraceError> {
         let word =
             |i: usize| u32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap_or_default());
         if checksum(&bytes[..36]) != word(9) {
-            return Err(TraceError::damaged(offset, "a frame's header with a wrong checksum"));
+            return Err(TraceError::damaged(offset, "a packet's header with a wrong checksum"));
         }
         let kind = match word(0) {
-            1 => FrameKind::Chunk,
-            2 => FrameKind::ProcessHeader,
-            3 => FrameKind::ProcessEnd,
-            4 => FrameKind::RecordingEnd,
+            1 => PacketKind::Chunk,
+            2 => PacketKind::ProcessHeader,
+            3 => PacketKind::ProcessEnd,
+            4 => PacketKind::RecordingEnd,
             other => {
                 return Err(TraceError::damaged(
                     offset,
-                    format!("a frame of the unknown kind {other}"),
+                    format!("a packet of the unknown kind {other}"),
                 ));
             }
         };
@@ -86,7 +86,7 @@ impl FrameHeader {
             tick: u64::from(word(6)) | u64::from(word(7)) << 32,
             checksum: word(8),
         };
-        let max_length = if kind == FrameKind::Chunk {
+        let max_length = if kind == PacketKind::Chunk {
             if header.raw_length as usize > CHUNK_CAPACITY {
                 return Err(TraceError::damaged(offset, "a chunk that is too large"));
             }
@@ -95,14 +95,14 @@ impl FrameHeader {
             MAX_JSON_SIZE
         };
         if header.length > max_length {
-            return Err(TraceError::damaged(offset, "a frame that is too large"));
+            return Err(TraceError::damaged(offset, "a packet that is too large"));
         }
         Ok(header)
     }
 }
 
-/// FNV-1a over words of eight bytes, folded. It detects the damage that disks and copies do to files, and
-/// costs little.
+/// FNV-1a over words of eight bytes, folded. It detects the damage that disks and copies do to
+/// files, and costs little.
 pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     const PRIME: u64 = 0x0000_0100_0000_01b3;
     let mut sum = 0xcbf2_9ce4_8422_2325 ^ bytes.len() as u64;

@@ -4,17 +4,18 @@
 //! # Invariants
 //!
 //! 1. A block that `alloc` or `resize` returned overlaps no other block and fits the layout of its
-//!    form, until it is freed or resized. [`NullMemory`]'s blocks do not, and are written only by
+//!    shape, until it is freed or resized. [`NullMemory`]'s blocks do not, and are written only by
 //!    [`NullMemory::touch`].
-//! 2. The callers promise that a block is freed to the memory that it came from, with its own form.
+//! 2. The callers promise that a block is freed to the memory that it came from, with its own
+//!    shape.
 
 use bench::peers::Global;
 use std::alloc::{Layout, handle_alloc_error};
 use std::marker::PhantomData;
 
-/// The properties of a block that the step loop needs.
+/// A recorded shape as the step loop needs it: with a layout, and a route to an allocator.
 #[derive(Debug, Clone, Copy)]
-pub struct Form {
+pub struct RoutedShape {
     pub layout: Layout,
     /// The number of the plan's route that serves it, from 1; 0 for malloc.
     pub route: u32,
@@ -27,22 +28,22 @@ pub struct Form {
 const WRITTEN: u8 = 0xa7;
 
 /// One thread's memory.
-pub trait Memory {
+pub trait ThreadMemory {
     /// Allocates a block. Aborts if memory runs out.
-    fn alloc(&mut self, form: &Form) -> *mut u8;
+    fn alloc(&mut self, shape: &RoutedShape) -> *mut u8;
 
     /// Frees a block.
     ///
     /// # Safety
-    /// The block came from memory of this row, is live and has this form. Unless the form crosses,
-    /// it came from this thread's memory.
-    unsafe fn free(&mut self, block: *mut u8, form: &Form);
+    /// The block came from memory of this row, is live and has this shape. Unless the shape
+    /// crosses, it came from this thread's memory.
+    unsafe fn free(&mut self, block: *mut u8, shape: &RoutedShape);
 
-    /// Gives a block another form. Its bytes are kept up to the smaller of the two sizes.
+    /// Gives a block another shape. Its bytes are kept up to the smaller of the two sizes.
     ///
     /// # Safety
-    /// As for [`Memory::free`], of the old form.
-    unsafe fn resize(&mut self, block: *mut u8, old: &Form, new: &Form) -> *mut u8;
+    /// As for [`ThreadMemory::free`], of the old shape.
+    unsafe fn resize(&mut self, block: *mut u8, old: &RoutedShape, new: &RoutedShape) -> *mut u8;
 
     /// Called when no block of the group is live on this thread.
     fn reset(&mut self, _group: u32) {}
@@ -58,10 +59,10 @@ pub trait Memory {
     }
 }
 
-/// A row of the table: creates the memory of each thread.
-pub trait Row: Sync {
+/// Creates the memory of each thread, for one row of the table.
+pub trait MemoryFactory: Sync {
     /// The memory of a thread.
-    type Memory<'r>: Memory
+    type Memory<'r>: ThreadMemory
     where
         Self: 'r;
 
@@ -78,12 +79,12 @@ pub trait Row: Sync {
 /// `null`: no allocator. What the program would write to its blocks is written to a few scratch
 /// pages.
 #[derive(Debug)]
-pub struct NullRow;
+pub struct NullFactory;
 
 /// Bytes of the scratch pages.
 const SCRATCH: usize = 16 << 10;
 
-impl Row for NullRow {
+impl MemoryFactory for NullFactory {
     type Memory<'r> = NullMemory;
 
     fn within<R>(&self, _: usize, _: bool, work: impl FnOnce(&mut NullMemory) -> R) -> R {
@@ -118,17 +119,17 @@ impl NullMemory {
     }
 }
 
-impl Memory for NullMemory {
+impl ThreadMemory for NullMemory {
     #[inline(always)]
-    fn alloc(&mut self, _: &Form) -> *mut u8 {
+    fn alloc(&mut self, _: &RoutedShape) -> *mut u8 {
         self.scratch()
     }
 
     #[inline(always)]
-    unsafe fn free(&mut self, _: *mut u8, _: &Form) {}
+    unsafe fn free(&mut self, _: *mut u8, _: &RoutedShape) {}
 
     #[inline(always)]
-    unsafe fn resize(&mut self, block: *mut u8, _: &Form, _: &Form) -> *mut u8 {
+    unsafe fn resize(&mut self, block: *mut u8, _: &RoutedShape, _: &RoutedShape) -> *mut u8 {
         block
     }
 
@@ -138,17 +139,18 @@ impl Memory for NullMemory {
     }
 }
 
-/// The row of a malloc, called as by a program that has it as its global allocator.
+/// Creates a thread's memory from a malloc, which is called as by a program that has it as its
+/// global allocator.
 #[derive(Debug)]
-pub struct MallocRow<G>(PhantomData<fn() -> G>);
+pub struct MallocFactory<G>(PhantomData<fn() -> G>);
 
-impl<G> MallocRow<G> {
+impl<G> MallocFactory<G> {
     pub fn new() -> Self {
         Self(PhantomData)
     }
 }
 
-impl<G: Global> Row for MallocRow<G> {
+impl<G: Global> MemoryFactory for MallocFactory<G> {
     type Memory<'r> = MallocCalls<G>;
 
     fn within<R>(&self, _: usize, leaves: bool, work: impl FnOnce(&mut MallocCalls<G>) -> R) -> R {
@@ -171,31 +173,31 @@ impl<G> MallocCalls<G> {
     }
 }
 
-impl<G: Global> Memory for MallocCalls<G> {
+impl<G: Global> ThreadMemory for MallocCalls<G> {
     #[inline(always)]
-    fn alloc(&mut self, form: &Form) -> *mut u8 {
-        // SAFETY: no layout has size zero (`Shape::size`).
+    fn alloc(&mut self, shape: &RoutedShape) -> *mut u8 {
+        // SAFETY: no layout has size zero (`RecordedShape::size`).
         let block = unsafe {
-            if form.zeroed {
-                (G::CALLS.alloc_zeroed)(form.layout)
+            if shape.zeroed {
+                (G::CALLS.alloc_zeroed)(shape.layout)
             } else {
-                (G::CALLS.alloc)(form.layout)
+                (G::CALLS.alloc)(shape.layout)
             }
         };
         if block.is_null() {
-            handle_alloc_error(form.layout);
+            handle_alloc_error(shape.layout);
         }
         block
     }
 
     #[inline(always)]
-    unsafe fn free(&mut self, block: *mut u8, form: &Form) {
+    unsafe fn free(&mut self, block: *mut u8, shape: &RoutedShape) {
         // SAFETY: the caller's promise.
-        unsafe { (G::CALLS.dealloc)(block, form.layout) };
+        unsafe { (G::CALLS.dealloc)(block, shape.layout) };
     }
 
     #[inline(always)]
-    unsafe fn resize(&mut self, block: *mut u8, old: &Form, new: &Form) -> *mut u8 {
+    unsafe fn resize(&mut self, block: *mut u8, old: &RoutedShape, new: &RoutedShape) -> *mut u8 {
         // The alignment of `realloc` in C. Up to this, the two alignments may differ.
         const PLAIN: usize = 16;
         if old.layout.align() > PLAIN || new.layout.align() > PLAIN {
@@ -220,12 +222,12 @@ impl<G: Global> Memory for MallocCalls<G> {
 /// Resizes by allocating a new block, copying, and freeing the old one.
 ///
 /// # Safety
-/// As for [`Memory::resize`].
-pub unsafe fn by_copy<M: Memory>(
+/// As for [`ThreadMemory::resize`].
+pub unsafe fn by_copy<M: ThreadMemory>(
     memory: &mut M,
     block: *mut u8,
-    old: &Form,
-    new: &Form,
+    old: &RoutedShape,
+    new: &RoutedShape,
 ) -> *mut u8 {
     let resized = memory.alloc(new);
     // SAFETY: two live blocks of at least these sizes (invariant 1); the old one is freed once.

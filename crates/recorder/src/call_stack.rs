@@ -5,7 +5,7 @@
 
 use crate::modules;
 use crate::thread_state::ThreadState;
-use crate::unwind::frames::Step;
+use crate::unwind::frames::WalkStep;
 use crate::unwind::rules::{self, CfaBase, FrameRegisters, UnwindRule};
 use crate::unwind::{CallSite, without_signature};
 use trace_format::raw::{CUT_OFF, MAX_STACK_FRAMES, ROOT};
@@ -19,8 +19,8 @@ pub struct WalkedStack {
     pub is_cacheable: bool,
 }
 
-/// Finds the stack of a call. `from_scratch`: without the frames of the last walk. Returns `None` if
-/// the stack cannot be announced.
+/// Finds the stack of a call. `from_scratch`: without the frames of the last walk. Returns `None`
+/// if the stack cannot be announced.
 ///
 /// # Safety
 ///
@@ -65,7 +65,8 @@ pub unsafe fn walk(
             // SAFETY: the same.
             unsafe {
                 (*frames).add_new(count, registers);
-                caller_by_expressions(state, tick, &registers).map_or(Step::Lost, Step::Caller)
+                caller_by_expressions(state, tick, &registers)
+                    .map_or(WalkStep::Lost, WalkStep::Caller)
             }
         } else {
             // SAFETY: the same.
@@ -75,13 +76,13 @@ pub unsafe fn walk(
         match step {
             // A stack grows downwards. Only the stack of a signal handler may be above what the
             // signal interrupted.
-            Step::Caller(next)
+            WalkStep::Caller(next)
                 if next.address != 0 && (next.stack > registers.stack || next.interrupted) =>
             {
                 registers = next;
             }
-            Step::Caller(next) if next.address == 0 => break Err(ROOT),
-            Step::Outermost => break Err(ROOT),
+            WalkStep::Caller(next) if next.address == 0 => break Err(ROOT),
+            WalkStep::Outermost => break Err(ROOT),
             _ => break Err(CUT_OFF),
         }
     };
@@ -130,8 +131,8 @@ unsafe fn rule(state: *mut ThreadState, tick: u64, registers: &FrameRegisters) -
 
 #[cold]
 unsafe fn find_rule(state: *mut ThreadState, tick: u64, address: u64) -> UnwindRule {
-    // SAFETY: the calling thread's state, of which nothing is borrowed. Code of the module is on the
-    // stack, so it is loaded.
+    // SAFETY: the calling thread's state, of which nothing is borrowed. Code of the module is on
+    // the stack, so it is loaded.
     unsafe {
         let module = modules::find(state, tick, address);
         let rule = module.and_then(|module| rules::rule_in(module, &mut (*state).context, address));
@@ -154,8 +155,8 @@ unsafe fn caller_by_expressions(
     tick: u64,
     registers: &FrameRegisters,
 ) -> Option<FrameRegisters> {
-    // SAFETY: the calling thread's state, of which nothing is borrowed; the context and the readable
-    // memory are two fields. Code of the module is on the stack, so it is loaded.
+    // SAFETY: the calling thread's state, of which nothing is borrowed; the context and the
+    // readable memory are two fields. Code of the module is on the stack, so it is loaded.
     unsafe {
         let module = modules::find(state, tick, registers.code_address())?;
         let readable = &mut (*state).frames.readable;

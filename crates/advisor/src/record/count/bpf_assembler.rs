@@ -1,11 +1,11 @@
 //! An assembler for eBPF programs, with labels.
 
-use super::kernel::Instruction;
+use super::bpf::BpfInstruction;
 
 /// A register. A call returns its result in `R0`, takes its arguments in `R1` and the following
 /// ones, and preserves `R6` to `R9` and `Frame`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Register {
+pub enum BpfRegister {
     R0,
     R1,
     R2,
@@ -21,7 +21,7 @@ pub enum Register {
 
 /// A function of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Function {
+pub enum BpfHelper {
     Lookup = 1,
     Update = 2,
     Delete = 3,
@@ -34,7 +34,7 @@ pub enum Function {
 
 /// When to jump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Condition {
+pub enum JumpCondition {
     Equal = 0x10,
     NotLess = 0x30,
     NotEqual = 0x50,
@@ -47,8 +47,8 @@ pub struct JumpTarget(usize);
 
 /// A program that is being written.
 #[derive(Debug, Default)]
-pub struct Assembler {
-    instructions: Vec<Instruction>,
+pub struct BpfAssembler {
+    instructions: Vec<BpfInstruction>,
     /// For each label: its position, once it is known.
     labels: Vec<Option<usize>>,
     /// Each jump with its label.
@@ -76,10 +76,10 @@ const EXIT: u8 = 0x95;
 /// The source of a [`LOAD_WIDE`] whose value is the descriptor of a map.
 const OF_MAP: u8 = 1;
 
-impl Assembler {
-    fn push(&mut self, code: u8, to: Register, from: u8, offset: i16, value: i32) {
+impl BpfAssembler {
+    fn push(&mut self, code: u8, to: BpfRegister, from: u8, offset: i16, value: i32) {
         let registers = to as u8 | from << 4;
-        self.instructions.push(Instruction { code, registers, offset, value });
+        self.instructions.push(BpfInstruction { code, registers, offset, value });
     }
 
     pub fn label(&mut self) -> JumpTarget {
@@ -92,79 +92,79 @@ impl Assembler {
         self.labels[label.0] = Some(self.instructions.len());
     }
 
-    pub fn set(&mut self, to: Register, value: i32) {
+    pub fn set(&mut self, to: BpfRegister, value: i32) {
         self.push(MOVE | IMMEDIATE, to, 0, 0, value);
     }
 
-    pub fn set_wide(&mut self, to: Register, value: u64) {
+    pub fn set_wide(&mut self, to: BpfRegister, value: u64) {
         self.push(LOAD_WIDE, to, 0, 0, value as i32);
-        self.push(0, Register::R0, 0, 0, (value >> 32) as i32);
+        self.push(0, BpfRegister::R0, 0, 0, (value >> 32) as i32);
     }
 
-    pub fn set_map(&mut self, to: Register, map: i32) {
+    pub fn set_map(&mut self, to: BpfRegister, map: i32) {
         self.push(LOAD_WIDE, to, OF_MAP, 0, map);
-        self.push(0, Register::R0, 0, 0, 0);
+        self.push(0, BpfRegister::R0, 0, 0, 0);
     }
 
-    pub fn copy(&mut self, to: Register, from: Register) {
+    pub fn copy(&mut self, to: BpfRegister, from: BpfRegister) {
         self.push(MOVE | FROM_REGISTER, to, from as u8, 0, 0);
     }
 
-    pub fn add(&mut self, to: Register, value: i32) {
+    pub fn add(&mut self, to: BpfRegister, value: i32) {
         self.push(ADD | IMMEDIATE, to, 0, 0, value);
     }
 
-    pub fn subtract(&mut self, from: Register, what: Register) {
+    pub fn subtract(&mut self, from: BpfRegister, what: BpfRegister) {
         self.push(SUBTRACT | FROM_REGISTER, from, what as u8, 0, 0);
     }
 
-    pub fn and(&mut self, to: Register, value: i32) {
+    pub fn and(&mut self, to: BpfRegister, value: i32) {
         self.push(AND | IMMEDIATE, to, 0, 0, value);
     }
 
-    pub fn or(&mut self, to: Register, what: Register) {
+    pub fn or(&mut self, to: BpfRegister, what: BpfRegister) {
         self.push(OR | FROM_REGISTER, to, what as u8, 0, 0);
     }
 
-    pub fn shift_left(&mut self, to: Register, bits: i32) {
+    pub fn shift_left(&mut self, to: BpfRegister, bits: i32) {
         self.push(SHIFT_LEFT | IMMEDIATE, to, 0, 0, bits);
     }
 
-    pub fn shift_right(&mut self, to: Register, bits: i32) {
+    pub fn shift_right(&mut self, to: BpfRegister, bits: i32) {
         self.push(SHIFT_RIGHT | IMMEDIATE, to, 0, 0, bits);
     }
 
-    pub fn load(&mut self, to: Register, at: Register, offset: i16) {
+    pub fn load(&mut self, to: BpfRegister, at: BpfRegister, offset: i16) {
         self.push(LOAD_64, to, at as u8, offset, 0);
     }
 
-    pub fn load_32(&mut self, to: Register, at: Register, offset: i16) {
+    pub fn load_32(&mut self, to: BpfRegister, at: BpfRegister, offset: i16) {
         self.push(LOAD_32, to, at as u8, offset, 0);
     }
 
-    pub fn store(&mut self, at: Register, offset: i16, from: Register) {
+    pub fn store(&mut self, at: BpfRegister, offset: i16, from: BpfRegister) {
         self.push(STORE_64, at, from as u8, offset, 0);
     }
 
-    pub fn store_32(&mut self, at: Register, offset: i16, from: Register) {
+    pub fn store_32(&mut self, at: BpfRegister, offset: i16, from: BpfRegister) {
         self.push(STORE_32, at, from as u8, offset, 0);
     }
 
     /// Adds to memory atomically.
-    pub fn add_to(&mut self, at: Register, offset: i16, from: Register) {
+    pub fn add_to(&mut self, at: BpfRegister, offset: i16, from: BpfRegister) {
         self.push(ADD_ATOMICALLY, at, from as u8, offset, 0);
     }
 
     pub fn jump(&mut self, label: JumpTarget) {
         self.jumps.push((self.instructions.len(), label.0));
-        self.push(JUMP, Register::R0, 0, 0, 0);
+        self.push(JUMP, BpfRegister::R0, 0, 0, 0);
     }
 
     /// Jumps if a register compares so with a value, which is sign-extended.
     pub fn jump_when(
         &mut self,
-        register: Register,
-        when: Condition,
+        register: BpfRegister,
+        when: JumpCondition,
         value: i32,
         label: JumpTarget,
     ) {
@@ -175,25 +175,25 @@ impl Assembler {
     /// Jumps if a register compares so with another one.
     pub fn jump_when_register(
         &mut self,
-        a: Register,
-        when: Condition,
-        b: Register,
+        a: BpfRegister,
+        when: JumpCondition,
+        b: BpfRegister,
         label: JumpTarget,
     ) {
         self.jumps.push((self.instructions.len(), label.0));
         self.push(when as u8 | JUMP | FROM_REGISTER, a, b as u8, 0, 0);
     }
 
-    pub fn call(&mut self, function: Function) {
-        self.push(CALL, Register::R0, 0, 0, function as i32);
+    pub fn call(&mut self, function: BpfHelper) {
+        self.push(CALL, BpfRegister::R0, 0, 0, function as i32);
     }
 
     pub fn exit(&mut self) {
-        self.push(EXIT, Register::R0, 0, 0, 0);
+        self.push(EXIT, BpfRegister::R0, 0, 0, 0);
     }
 
     /// The instructions. Every label must have a position.
-    pub fn finish(mut self) -> Vec<Instruction> {
+    pub fn finish(mut self) -> Vec<BpfInstruction> {
         for (jump, label) in self.jumps {
             let to = self.labels[label].map_or(0, |to| to as isize - jump as isize - 1);
             debug_assert!(to >= 0, "programs only go forward");
@@ -209,13 +209,13 @@ mod tests {
 
     #[test]
     fn jumps_go_to_their_labels() {
-        let mut program = Assembler::default();
+        let mut program = BpfAssembler::default();
         let (end, middle) = (program.label(), program.label());
-        program.set_wide(Register::R2, 0x1_0000_0002);
-        program.jump_when(Register::R2, Condition::NotEqual, -1, end);
+        program.set_wide(BpfRegister::R2, 0x1_0000_0002);
+        program.jump_when(BpfRegister::R2, JumpCondition::NotEqual, -1, end);
         program.jump(middle);
         program.here(middle);
-        program.set(Register::R0, 7);
+        program.set(BpfRegister::R0, 7);
         program.here(end);
         program.exit();
         let instructions = program.finish();

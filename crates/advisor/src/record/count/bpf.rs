@@ -16,7 +16,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 /// An eBPF instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
-pub struct Instruction {
+pub struct BpfInstruction {
     pub code: u8,
     /// Destination in the lower half, source in the upper.
     pub registers: u8,
@@ -27,7 +27,7 @@ pub struct Instruction {
 /// The kind of a map.
 #[derive(Debug, Clone, Copy)]
 #[repr(u32)]
-pub enum MapKind {
+pub enum BpfMapKind {
     Hash = 1,
     ArrayOfEachProcessor = 6,
 }
@@ -99,17 +99,17 @@ fn owned(number: i64) -> OwnedFd {
 const NAME: [u8; 16] = *b"allot_record\0\0\0\0";
 
 /// A type of keys. Every bit pattern is valid.
-pub trait MapKey: Copy + Default {}
+pub trait BpfMapKey: Copy + Default {}
 
-impl MapKey for u32 {}
-impl MapKey for u64 {}
+impl BpfMapKey for u32 {}
+impl BpfMapKey for u64 {}
 
 /// A map whose values are `N` times `u64`.
 #[derive(Debug)]
-pub struct KernelMap<K, const N: usize>(OwnedFd, PhantomData<K>);
+pub struct BpfMap<K, const N: usize>(OwnedFd, PhantomData<K>);
 
-impl<K: MapKey, const N: usize> KernelMap<K, N> {
-    pub fn new(kind: MapKind, entries: u32) -> io::Result<Self> {
+impl<K: BpfMapKey, const N: usize> BpfMap<K, N> {
+    pub fn new(kind: BpfMapKind, entries: u32) -> io::Result<Self> {
         let attributes = MapAttributes {
             kind: kind as u32,
             key_size: size_of::<K>() as u32,
@@ -153,7 +153,7 @@ impl<K: MapKey, const N: usize> KernelMap<K, N> {
         unsafe { bpf(MAP_NEXT_KEY, &attributes) }.ok().map(|_| next)
     }
 
-    /// All keys with their values. The map is a [`MapKind::Hash`].
+    /// All keys with their values. The map is a [`BpfMapKind::Hash`].
     pub fn entries(&self) -> Vec<(K, [u64; N])> {
         let mut entries = Vec::new();
         let mut key = self.next_key(None);
@@ -166,7 +166,7 @@ impl<K: MapKey, const N: usize> KernelMap<K, N> {
         entries
     }
 
-    /// The sum of all processors' values. The map is one of [`MapKind::ArrayOfEachProcessor`].
+    /// The sum of all processors' values. The map is one of [`BpfMapKind::ArrayOfEachProcessor`].
     pub fn sum(&self, key: K, processors: usize) -> io::Result<[u64; N]> {
         let values = self.values(key, processors)?;
         Ok(values.iter().fold([0; N], |sum, value| {
@@ -185,10 +185,10 @@ pub fn possible_processors() -> io::Result<usize> {
 
 /// A program that the kernel has checked.
 #[derive(Debug)]
-pub struct KernelProgram(OwnedFd);
+pub struct BpfProgram(OwnedFd);
 
-impl KernelProgram {
-    pub fn load(instructions: &[Instruction]) -> io::Result<Self> {
+impl BpfProgram {
+    pub fn load(instructions: &[BpfInstruction]) -> io::Result<Self> {
         // None of the called functions requires another license.
         const LICENSE: &CStr = c"MIT OR Apache-2.0";
         let mut attributes = ProgramAttributes {

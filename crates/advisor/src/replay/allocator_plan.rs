@@ -7,13 +7,13 @@
 //!
 //! # Invariant
 //!
-//! A form's `route` says which memory its blocks are in, from allocation to free: [`PlanMemory`]
-//! has the same memories at the same indexes on every thread. The route of a form that crosses is a
-//! pool or a slab.
+//! A shape's `route` says which memory its blocks are in, from allocation to free: [`PlanMemory`]
+//! has the same memories at the same indexes on every thread. The route of a shape that crosses is
+//! a pool or a slab.
 
-use super::memory::{Form, MallocCalls, Memory, Row, by_copy};
-use super::sequence::{NO_GROUP, Shape};
-use crate::analyse::findings::{Allocator, Group};
+use super::sequence::{NO_GROUP, RecordedShape};
+use super::thread_memory::{MallocCalls, MemoryFactory, RoutedShape, ThreadMemory, by_copy};
+use crate::analyse::findings::{AdvisedAllocator, SiteGroup};
 use allotment::{Arena, LocalPool, PoolRef, RawFreeList, RawSlab, RawSlabHandle, Reap};
 use bench::peers::Global;
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ use std::ptr::NonNull;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     pub group: u32,
-    pub allocator: Allocator,
+    pub allocator: AdvisedAllocator,
     /// An arena that is never reset.
     pub without_reset: bool,
     /// The most frequent size, which a free list or a slab serves.
@@ -33,12 +33,12 @@ pub struct Route {
 
 impl Route {
     /// The route that a group's verdict advises; `None` if that is malloc.
-    pub fn of(group: &Group) -> Option<Self> {
+    pub fn of(group: &SiteGroup) -> Option<Self> {
         let verdict = &group.verdict;
         // A sealed object is replayed as an arena that is never reset.
         let (allocator, without_reset) = match verdict.allocator {
-            Allocator::None => return None,
-            Allocator::Sealed => (Allocator::Arena, true),
+            AdvisedAllocator::None => return None,
+            AdvisedAllocator::Sealed => (AdvisedAllocator::Arena, true),
             allocator => (allocator, verdict.without_reset),
         };
         Some(Self {
@@ -49,80 +49,83 @@ impl Route {
         })
     }
 
-    /// Whether it needs [`Memory::reset`] when no block of its group is live.
+    /// Whether it needs [`ThreadMemory::reset`] when no block of its group is live.
     pub fn is_scoped(&self) -> bool {
         match self.allocator {
-            Allocator::Arena => !self.without_reset,
-            Allocator::Reap => true,
+            AdvisedAllocator::Arena => !self.without_reset,
+            AdvisedAllocator::Reap => true,
             _ => false,
         }
     }
 
     /// The layout of its objects, if all have the same one.
     fn fixed(&self) -> Option<Layout> {
-        let fixed = matches!(self.allocator, Allocator::FreeList | Allocator::Slab);
+        let fixed = matches!(self.allocator, AdvisedAllocator::FreeList | AdvisedAllocator::Slab);
         let size = usize::try_from(self.size.max(1)).ok()?;
         Layout::from_size_align(size, 1 << size.ilog2().min(3)).ok().filter(|_| fixed)
     }
 
-    fn takes(&self, shape: &Shape, layout: Layout) -> bool {
+    fn takes(&self, shape: &RecordedShape, layout: Layout) -> bool {
         if self.group != shape.group {
             return false;
         }
         match self.allocator {
-            Allocator::Pool => true,
-            Allocator::Slab => self.fixed() == Some(layout),
-            Allocator::FreeList => !shape.crosses && self.fixed() == Some(layout),
+            AdvisedAllocator::Pool => true,
+            AdvisedAllocator::Slab => self.fixed() == Some(layout),
+            AdvisedAllocator::FreeList => !shape.crosses && self.fixed() == Some(layout),
             _ => !shape.crosses,
         }
     }
 }
 
-/// The forms of a sequence's shapes, each with its route. `None` if a shape is larger than the
+/// The shapes of a sequence, each with its layout and route. `None` if a shape is larger than the
 /// address space.
-pub fn forms(shapes: &[Shape], route: impl Fn(&Shape, Layout) -> u32) -> Option<Vec<Form>> {
-    let form = |shape: &Shape| {
+pub fn routed_shapes(
+    recorded: &[RecordedShape],
+    route: impl Fn(&RecordedShape, Layout) -> u32,
+) -> Option<Vec<RoutedShape>> {
+    let routed = |shape: &RecordedShape| {
         let size = usize::try_from(shape.size).ok()?;
         let layout = Layout::from_size_align(size, 1 << shape.align_log2).ok()?;
         let route = if shape.group == NO_GROUP { 0 } else { route(shape, layout) };
-        Some(Form { layout, route, zeroed: shape.zeroed, crosses: shape.crosses })
+        Some(RoutedShape { layout, route, zeroed: shape.zeroed, crosses: shape.crosses })
     };
-    shapes.iter().map(form).collect()
+    recorded.iter().map(routed).collect()
 }
 
 /// The number of the route for a shape, from 1; 0 for malloc.
-pub fn route(routes: &[Route], shape: &Shape, layout: Layout) -> u32 {
+pub fn route(routes: &[Route], shape: &RecordedShape, layout: Layout) -> u32 {
     let Some(route) = routes.iter().position(|route| route.takes(shape, layout)) else { return 0 };
     // All groups share a pool.
-    let pool = |route: &Route| route.allocator == Allocator::Pool;
+    let pool = |route: &Route| route.allocator == AdvisedAllocator::Pool;
     let route = if pool(&routes[route]) { routes.iter().position(pool) } else { Some(route) };
     route.map_or(0, |route| route as u32 + 1)
 }
 
-/// A plan as a row.
+/// Creates the memory of each thread under a plan.
 #[derive(Debug)]
-pub struct PlanRow<G> {
+pub struct PlanFactory<G> {
     routes: Vec<Route>,
     /// For each route: its slab.
     slabs: Vec<Option<RawSlab>>,
-    malloc: super::memory::MallocRow<G>,
+    malloc: super::thread_memory::MallocFactory<G>,
 }
 
-impl<G> PlanRow<G> {
+impl<G> PlanFactory<G> {
     pub fn new(routes: Vec<Route>) -> Self {
         let slab = |route: &Route| match route.allocator {
-            Allocator::Slab => route.fixed().map(RawSlab::new),
+            AdvisedAllocator::Slab => route.fixed().map(RawSlab::new),
             _ => None,
         };
         Self {
             slabs: routes.iter().map(slab).collect(),
             routes,
-            malloc: super::memory::MallocRow::new(),
+            malloc: super::thread_memory::MallocFactory::new(),
         }
     }
 }
 
-impl<G: Global> Row for PlanRow<G> {
+impl<G: Global> MemoryFactory for PlanFactory<G> {
     type Memory<'r> = PlanMemory<'r, G>;
 
     fn within<R>(
@@ -165,16 +168,16 @@ enum GroupMemory<'r> {
 impl<'r> GroupMemory<'r> {
     fn new((route, slab): (&Route, &'r Option<RawSlab>)) -> Self {
         match (route.allocator, slab) {
-            (Allocator::Arena | Allocator::Sealed, _) => {
+            (AdvisedAllocator::Arena | AdvisedAllocator::Sealed, _) => {
                 Self::Arena(Arena::new(), !route.without_reset)
             }
-            (Allocator::Reap, _) => Self::Reap(Reap::new()),
-            (Allocator::FreeList, _) => {
+            (AdvisedAllocator::Reap, _) => Self::Reap(Reap::new()),
+            (AdvisedAllocator::FreeList, _) => {
                 route.fixed().map_or(Self::Nothing, |layout| Self::List(RawFreeList::new(layout)))
             }
-            (Allocator::Pool, _) => Self::Pool(LocalPool::new()),
-            (Allocator::Slab, Some(slab)) => Self::Slab(slab.handle()),
-            (Allocator::Slab | Allocator::None, _) => Self::Nothing,
+            (AdvisedAllocator::Pool, _) => Self::Pool(LocalPool::new()),
+            (AdvisedAllocator::Slab, Some(slab)) => Self::Slab(slab.handle()),
+            (AdvisedAllocator::Slab | AdvisedAllocator::None, _) => Self::Nothing,
         }
     }
 }
@@ -188,54 +191,56 @@ pub struct PlanMemory<'r, G> {
     group_of: Vec<u32>,
 }
 
-impl<G: Global> Memory for PlanMemory<'_, G> {
+impl<G: Global> ThreadMemory for PlanMemory<'_, G> {
     #[inline(always)]
-    fn alloc(&mut self, form: &Form) -> *mut u8 {
-        if form.route == 0 {
-            return self.malloc.alloc(form);
+    fn alloc(&mut self, shape: &RoutedShape) -> *mut u8 {
+        if shape.route == 0 {
+            return self.malloc.alloc(shape);
         }
-        let block = match &self.memories[form.route as usize - 1] {
-            GroupMemory::Arena(arena, _) => arena.alloc_layout(form.layout),
-            GroupMemory::Reap(reap) => reap.alloc_layout(form.layout),
+        let block = match &self.memories[shape.route as usize - 1] {
+            GroupMemory::Arena(arena, _) => arena.alloc_layout(shape.layout),
+            GroupMemory::Reap(reap) => reap.alloc_layout(shape.layout),
             GroupMemory::List(list) => list.alloc(),
-            GroupMemory::Pool(pool) => pool.alloc_layout(form.layout),
+            GroupMemory::Pool(pool) => pool.alloc_layout(shape.layout),
             GroupMemory::Slab(slab) => slab.alloc(),
-            GroupMemory::Nothing => return self.malloc.alloc(form),
+            GroupMemory::Nothing => return self.malloc.alloc(shape),
         };
-        if form.zeroed {
+        if shape.zeroed {
             // SAFETY: a fresh block of this layout. A free list's or slab's layout is that of its
-            // forms (`Route::takes`).
-            unsafe { block.write_bytes(0, form.layout.size()) };
+            // shapes (`Route::takes`).
+            unsafe { block.write_bytes(0, shape.layout.size()) };
         }
         block.as_ptr()
     }
 
     #[inline(always)]
-    unsafe fn free(&mut self, block: *mut u8, form: &Form) {
-        let Some(route) = form.route.checked_sub(1) else {
+    unsafe fn free(&mut self, block: *mut u8, shape: &RoutedShape) {
+        let Some(route) = shape.route.checked_sub(1) else {
             // SAFETY: a block of malloc's: the caller's promise, and the invariant.
-            return unsafe { self.malloc.free(block, form) };
+            return unsafe { self.malloc.free(block, shape) };
         };
         // SAFETY: no live block is null. It comes from this memory of this thread, or of another
-        // one if the form crosses (the caller's promise, and the invariant). It is live and has
+        // one if the shape crosses (the caller's promise, and the invariant). It is live and has
         // this layout.
         unsafe {
             let start = NonNull::new_unchecked(block);
             match &self.memories[route as usize] {
                 // An arena frees no single block.
                 GroupMemory::Arena(..) => {}
-                GroupMemory::Reap(reap) => reap.free_layout(start, form.layout),
+                GroupMemory::Reap(reap) => reap.free_layout(start, shape.layout),
                 GroupMemory::List(list) => list.free(start),
-                GroupMemory::Pool(_) if form.crosses => PoolRef::free_anywhere(start, form.layout),
-                GroupMemory::Pool(pool) => pool.free_layout(start, form.layout),
+                GroupMemory::Pool(_) if shape.crosses => {
+                    PoolRef::free_anywhere(start, shape.layout)
+                }
+                GroupMemory::Pool(pool) => pool.free_layout(start, shape.layout),
                 GroupMemory::Slab(slab) => slab.free(start),
-                GroupMemory::Nothing => self.malloc.free(block, form),
+                GroupMemory::Nothing => self.malloc.free(block, shape),
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn resize(&mut self, block: *mut u8, old: &Form, new: &Form) -> *mut u8 {
+    unsafe fn resize(&mut self, block: *mut u8, old: &RoutedShape, new: &RoutedShape) -> *mut u8 {
         if old.route != new.route || old.layout.align() != new.layout.align() && old.route != 0 {
             // SAFETY: the caller's promise.
             return unsafe { by_copy(self, block, old, new) };

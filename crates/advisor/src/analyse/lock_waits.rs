@@ -16,7 +16,11 @@ const LOCK_FRAMES: usize = 16;
 const LEAST: f64 = 0.01;
 
 /// The places that waited, the longest total wait first.
-pub fn locks(stacks: &Stacks, symbols: &mut Symbols<'_>, end: &StackPassResult) -> Vec<LockSite> {
+pub fn lock_sites(
+    stacks: &Stacks,
+    symbols: &mut Symbols<'_>,
+    end: &StackPassResult,
+) -> Vec<LockSite> {
     let mut waits: Vec<_> = end.locks.iter().collect();
     waits.sort_by_key(|((node, kind), waits)| (Reverse(waits.waited_ns), *node, *kind));
     waits.truncate(MOST_LOCKS);

@@ -1,10 +1,10 @@
 //! A round of a row: the job that its child process gets, its result, and what the child prepares.
 
+use super::allocator_plan::{self, Route};
 use super::live_bytes::LiveBytesCurve;
-use super::memory::Form;
-use super::plan::{self, Route};
-use super::sequence::{Piece, STEP_BYTES, Sequence, StepBuffer, read_shapes, read_words};
+use super::sequence::{FilePart, STEP_BYTES, StepBuffer, StepSequence, read_shapes, read_words};
 use super::step_loop::SharedState;
+use super::thread_memory::RoutedShape;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
@@ -36,7 +36,7 @@ pub enum RowAllocator {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RoundJob {
     pub file: PathBuf,
-    pub sequence: Sequence,
+    pub sequence: StepSequence,
     pub allocator: RowAllocator,
     /// Perform the steps in the recorded order of all threads, and check every block.
     pub check: bool,
@@ -60,9 +60,9 @@ pub struct Round {
 /// long recording takes no more memory than a short one.
 #[derive(Debug)]
 pub struct PreparedReplay {
-    pub sequence: Sequence,
+    pub sequence: StepSequence,
     pub allocator: RowAllocator,
-    pub forms: Vec<Form>,
+    pub shapes: Vec<RoutedShape>,
     pub turns: Vec<u64>,
     file: File,
     pub check: bool,
@@ -80,23 +80,29 @@ pub struct ReplayThread {
 impl PreparedReplay {
     pub fn new(job: RoundJob) -> io::Result<Self> {
         let file = File::open(&job.file)?;
-        let shapes = read_shapes(&file, &job.sequence.shapes)?;
-        let forms = match &job.allocator {
-            RowAllocator::Null | RowAllocator::Malloc(_) => plan::forms(&shapes, |_, _| 0),
+        let recorded = read_shapes(&file, &job.sequence.shapes)?;
+        let shapes = match &job.allocator {
+            RowAllocator::Null | RowAllocator::Malloc(_) => {
+                allocator_plan::routed_shapes(&recorded, |_, _| 0)
+            }
             RowAllocator::Plan(routes) => {
-                plan::forms(&shapes, |shape, layout| plan::route(routes, shape, layout))
+                allocator_plan::routed_shapes(&recorded, |shape, layout| {
+                    allocator_plan::route(routes, shape, layout)
+                })
             }
             RowAllocator::Without(groups) => {
-                plan::forms(&shapes, |shape, _| u32::from(groups.contains(&shape.group)))
+                allocator_plan::routed_shapes(&recorded, |shape, _| {
+                    u32::from(groups.contains(&shape.group))
+                })
             }
         };
-        let forms = forms.ok_or_else(|| {
+        let shapes = shapes.ok_or_else(|| {
             io::Error::other("the recording has a block that is larger than the address space")
         })?;
-        std::mem::forget(shapes);
+        std::mem::forget(recorded);
         let turns = read_words(&file, &job.sequence.turns)?;
         let RoundJob { sequence, allocator, check, .. } = job;
-        Ok(Self { sequence, allocator, forms, turns, file, check })
+        Ok(Self { sequence, allocator, shapes, turns, file, check })
     }
 
     /// The steps of a piece. Ends the process if they can't be read: other threads may wait for
@@ -104,7 +110,7 @@ impl PreparedReplay {
     pub fn read<'w>(
         &self,
         step_buffer: &'w mut StepBuffer,
-        piece: &Piece,
+        piece: &FilePart,
     ) -> &'w [[u8; STEP_BYTES]] {
         step_buffer.read(&self.file, piece).unwrap_or_else(|error| {
             eprintln!("allot: can't read the steps of the replay: {error}");

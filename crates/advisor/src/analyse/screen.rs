@@ -1,8 +1,8 @@
 //! The findings on one screen.
 
-use super::findings::{Allocator, Category, Findings, Group};
+use super::findings::{AdvisedAllocator, Findings, ObjectCategory, SiteGroup};
 use super::formatting;
-use super::rules::LEAST_ALLOCATOR_SHARE;
+use super::verdict_rules::LEAST_ALLOCATOR_SHARE;
 use bench::console::print::{HEADING, NOTE, WIDTH, styled, wrapped};
 use bench::console::table::{Emphasis, Line, render};
 
@@ -14,27 +14,29 @@ const REASONS: usize = 3;
 const NOTES: usize = 4;
 
 /// The advice in a few words; a question mark follows a candidate, which needs a proof.
-pub fn advice(group: &Group) -> String {
+pub fn advice(group: &SiteGroup) -> String {
     let verdict = &group.verdict;
     let allocator = match verdict.allocator {
-        Allocator::Arena if verdict.without_reset => "arena, no reset",
-        Allocator::Arena => "arena",
-        Allocator::Reap => "reap",
-        Allocator::FreeList => "free list",
-        Allocator::Pool => "pool",
-        Allocator::Slab => "slab",
-        Allocator::Sealed => "sealed",
-        Allocator::None if verdict.category == Category::BetterMalloc => "a better malloc",
-        Allocator::None => "leave it",
+        AdvisedAllocator::Arena if verdict.without_reset => "arena, no reset",
+        AdvisedAllocator::Arena => "arena",
+        AdvisedAllocator::Reap => "reap",
+        AdvisedAllocator::FreeList => "free list",
+        AdvisedAllocator::Pool => "pool",
+        AdvisedAllocator::Slab => "slab",
+        AdvisedAllocator::Sealed => "sealed",
+        AdvisedAllocator::None if verdict.category == ObjectCategory::BetterMalloc => {
+            "a better malloc"
+        }
+        AdvisedAllocator::None => "leave it",
     };
     if verdict.candidate { format!("{allocator}?") } else { allocator.to_owned() }
 }
 
 /// The whole text.
-pub fn table(findings: &Findings, rows: usize) -> String {
+pub fn text(findings: &Findings, rows: usize) -> String {
     let mut text = heading(findings);
     let advised =
-        findings.groups.iter().filter(|group| group.verdict.category != Category::LeaveIt);
+        findings.groups.iter().filter(|group| group.verdict.category != ObjectCategory::LeaveIt);
     if findings.groups.is_empty() {
         text += "\n";
     } else {
@@ -61,7 +63,8 @@ pub fn table(findings: &Findings, rows: usize) -> String {
             text += &format!("{}\n", styled(NOTE, wrapped(&why)));
         }
     }
-    let refused = findings.groups.iter().all(|group| group.verdict.category == Category::LeaveIt);
+    let refused =
+        findings.groups.iter().all(|group| group.verdict.category == ObjectCategory::LeaveIt);
     if let (true, Some(first)) = (refused, findings.groups.first()) {
         text += "\n";
         let little =
@@ -149,7 +152,7 @@ fn heading(findings: &Findings) -> String {
     text
 }
 
-fn line(group: &Group) -> Line {
+fn line(group: &SiteGroup) -> Line {
     let behaviour = &group.behaviour;
     let size = if behaviour.dominant_share >= 0.9 {
         behaviour.dominant_size.to_string()
@@ -159,8 +162,11 @@ fn line(group: &Group) -> Line {
     let gain =
         group.verdict.gain.map_or_else(|| "-".to_owned(), |gain| formatting::percent(gain.share));
     let gain = if gain.starts_with("less") { "<0.1 %".to_owned() } else { gain };
-    let emphasis =
-        if group.verdict.category == Category::LeaveIt { Emphasis::Plain } else { Emphasis::Own };
+    let emphasis = if group.verdict.category == ObjectCategory::LeaveIt {
+        Emphasis::Plain
+    } else {
+        Emphasis::Own
+    };
     let cells = vec![
         shortened(&group.title),
         group.sites.len().to_string(),
@@ -193,14 +199,14 @@ fn shortened(title: &str) -> String {
 }
 
 /// An allocator with its article.
-pub fn name(allocator: Allocator) -> &'static str {
+pub fn name(allocator: AdvisedAllocator) -> &'static str {
     match allocator {
-        Allocator::Arena => "an arena",
-        Allocator::Reap => "a reap",
-        Allocator::FreeList => "a free list",
-        Allocator::Pool => "a pool",
-        Allocator::Slab => "a slab",
-        Allocator::Sealed => "a sealed object",
-        Allocator::None => "an allocator of this project",
+        AdvisedAllocator::Arena => "an arena",
+        AdvisedAllocator::Reap => "a reap",
+        AdvisedAllocator::FreeList => "a free list",
+        AdvisedAllocator::Pool => "a pool",
+        AdvisedAllocator::Slab => "a slab",
+        AdvisedAllocator::Sealed => "a sealed object",
+        AdvisedAllocator::None => "an allocator of this project",
     }
 }

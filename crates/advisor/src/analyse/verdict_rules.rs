@@ -5,7 +5,9 @@
 
 use super::block_statistics::LARGEST;
 use super::cost_model::{self, RunContext};
-use super::findings::{Allocator, Behaviour, Category, Gain, Refusal, Verdict};
+use super::findings::{
+    AdvisedAllocator, Behaviour, Gain, ObjectCategory, RefusedAllocator, Verdict,
+};
 use super::{code_changes, formatting};
 
 /// From this share of frees by the allocating thread on, a group belongs to one thread.
@@ -130,18 +132,18 @@ fn mean_size(b: &Behaviour) -> u64 {
 }
 
 /// The allocator that fits a group's blocks, whatever it gains.
-fn fitting(b: &Behaviour, known: LifetimesKnown) -> (Category, Allocator, bool) {
+fn fitting(b: &Behaviour, known: LifetimesKnown) -> (ObjectCategory, AdvisedAllocator, bool) {
     match arena(b) {
         Ok(without_reset) if known == LifetimesKnown::Measured => {
-            (Category::Transient, Allocator::Arena, without_reset)
+            (ObjectCategory::Transient, AdvisedAllocator::Arena, without_reset)
         }
-        _ if free_list(b) => (Category::Transient, Allocator::FreeList, false),
+        _ if free_list(b) => (ObjectCategory::Transient, AdvisedAllocator::FreeList, false),
         _ if known == LifetimesKnown::Measured && reap(b) => {
-            (Category::Transient, Allocator::Reap, false)
+            (ObjectCategory::Transient, AdvisedAllocator::Reap, false)
         }
-        _ if slab(b) => (Category::Shared, Allocator::Slab, false),
-        _ if pool(b) => (Category::Transient, Allocator::Pool, false),
-        _ => (Category::BetterMalloc, Allocator::None, false),
+        _ if slab(b) => (ObjectCategory::Shared, AdvisedAllocator::Slab, false),
+        _ if pool(b) => (ObjectCategory::Transient, AdvisedAllocator::Pool, false),
+        _ => (ObjectCategory::BetterMalloc, AdvisedAllocator::None, false),
     }
 }
 
@@ -154,7 +156,7 @@ pub enum LifetimesKnown {
 }
 
 /// The allocator that fits a group's blocks, whatever it gains.
-pub fn allocator(b: &Behaviour, known: LifetimesKnown) -> Allocator {
+pub fn allocator(b: &Behaviour, known: LifetimesKnown) -> AdvisedAllocator {
     fitting(b, known).1
 }
 
@@ -175,14 +177,17 @@ pub fn judge(
     let (category, allocator, without_reset) = fitting(b, known);
     let gain = cost_model::gain(b, allocator, run_context);
     let mut refused = Vec::new();
-    if allocator != Allocator::Arena
+    if allocator != AdvisedAllocator::Arena
         && let Err(own) = arena(b)
     {
         let wide = wider.and_then(|wider| arena(wider).err());
-        refused.push(Refusal { allocator: Allocator::Arena, reason: wide.unwrap_or(own) });
+        refused.push(RefusedAllocator {
+            allocator: AdvisedAllocator::Arena,
+            reason: wide.unwrap_or(own),
+        });
     }
-    if allocator == Allocator::None && is_mostly_large(b) {
-        refused.push(Refusal { allocator: Allocator::Pool, reason: large(b) });
+    if allocator == AdvisedAllocator::None && is_mostly_large(b) {
+        refused.push(RefusedAllocator { allocator: AdvisedAllocator::Pool, reason: large(b) });
     }
     if run_context.allocator_share.is_some_and(|share| share < LEAST_ALLOCATOR_SHARE) {
         return leave(little_in_all(run_context), gain, refused);
@@ -190,7 +195,7 @@ pub fn judge(
     if !worth(gain) {
         return leave(too_little(b, gain), gain, refused);
     }
-    if category == Category::BetterMalloc {
+    if category == ObjectCategory::BetterMalloc {
         return Verdict {
             category,
             allocator,
@@ -223,7 +228,7 @@ pub fn judge(
 
 /// The verdict on a group that is built once and then stays: a candidate for sealing.
 pub fn seal(b: &Behaviour, title: &str, others: u32, run_context: &RunContext) -> Verdict {
-    let allocator = Allocator::Sealed;
+    let allocator = AdvisedAllocator::Sealed;
     let gone = match b.count.saturating_sub(b.never_freed + b.freed_at_exit) {
         0 => "all of them".to_owned(),
         some => format!("all but {} of them", formatting::count(some)),
@@ -236,7 +241,7 @@ pub fn seal(b: &Behaviour, title: &str, others: u32, run_context: &RunContext) -
         formatting::percent(b.last_ns as f64 / run_context.wall_ns.max(1) as f64),
     );
     Verdict {
-        category: Category::ReadOnlyShared,
+        category: ObjectCategory::ReadOnlyShared,
         allocator,
         without_reset: true,
         reason,
@@ -248,10 +253,10 @@ pub fn seal(b: &Behaviour, title: &str, others: u32, run_context: &RunContext) -
     }
 }
 
-fn leave(reason: String, gain: Option<Gain>, refused: Vec<Refusal>) -> Verdict {
+fn leave(reason: String, gain: Option<Gain>, refused: Vec<RefusedAllocator>) -> Verdict {
     Verdict {
-        category: Category::LeaveIt,
-        allocator: Allocator::None,
+        category: ObjectCategory::LeaveIt,
+        allocator: AdvisedAllocator::None,
         without_reset: false,
         reason,
         refused,
@@ -269,7 +274,7 @@ pub fn scattered(b: &Behaviour, sites: usize, run_context: &RunContext) -> Verdi
         formatting::counted(b.count, "block"),
         formatting::counted(sites as u64, "place")
     );
-    leave(reason, cost_model::gain(b, Allocator::None, run_context), Vec::new())
+    leave(reason, cost_model::gain(b, AdvisedAllocator::None, run_context), Vec::new())
 }
 
 fn little_in_all(run_context: &RunContext) -> String {
@@ -307,48 +312,48 @@ fn by_whom(b: &Behaviour) -> String {
     }
 }
 
-fn reason(b: &Behaviour, allocator: Allocator, without_reset: bool) -> String {
+fn reason(b: &Behaviour, allocator: AdvisedAllocator, without_reset: bool) -> String {
     let whom = by_whom(b);
     let lifetime = b.lifetime_allocations.map_or_else(String::new, |ages| {
         format!(", nine in ten freed within {}", formatting::counted(ages.p90, "allocation"))
     });
     match allocator {
-        Allocator::Arena if without_reset => format!(
+        AdvisedAllocator::Arena if without_reset => format!(
             "{} accumulate, and almost none is freed before the end; an arena would hold {} times the live bytes, provided that a longer run frees as little; {whom}",
             formatting::counted(b.count, "block"),
             formatting::number(b.drag),
         ),
-        Allocator::Arena => format!(
+        AdvisedAllocator::Arena => format!(
             "{} blocks on average accumulate until all of them are freed ({}; {} of the frees in runs of 16 or more); an arena would hold {} times the live bytes; {whom}",
             formatting::number(b.phase_objects),
             formatting::times(b.returns_to_zero),
             formatting::percent(b.burst_share),
             formatting::number(b.drag),
         ),
-        Allocator::Reap => format!(
+        AdvisedAllocator::Reap => format!(
             "{} blocks in each piece of work; some are freed one by one, the rest in bursts of {} on average; {}; {whom}",
             formatting::number(b.phase_objects),
             formatting::number(b.mean_burst),
             formatting::sizes(b),
         ),
-        Allocator::FreeList => format!(
+        AdvisedAllocator::FreeList => format!(
             "{} of the blocks have {} bytes{lifetime}, at most {} live at once; {whom}",
             formatting::percent(b.dominant_share),
             b.dominant_size,
             formatting::count(b.peak_live_objects),
         ),
-        Allocator::Slab => format!(
+        AdvisedAllocator::Slab => format!(
             "{} of the blocks have {} bytes; {whom}; at most {} live at once",
             formatting::percent(b.dominant_share),
             b.dominant_size,
             formatting::count(b.peak_live_objects),
         ),
-        Allocator::Pool => format!(
+        AdvisedAllocator::Pool => format!(
             "{} of {}{lifetime}, at most {} live at once; {whom}",
             formatting::counted(b.count, "block"),
             formatting::sizes(b),
             formatting::count(b.peak_live_objects),
         ),
-        Allocator::Sealed | Allocator::None => whom,
+        AdvisedAllocator::Sealed | AdvisedAllocator::None => whom,
     }
 }

@@ -1,31 +1,22 @@
 //! The results of a replay, as text and as JSON.
 
-use crate::analyse::findings::{Findings, Group, ReplayRow, Verdict};
-use bench::console::failure::Failure;
+use crate::analyse::findings::{Findings, ReplayRow, SiteGroup};
 use bench::console::print::{NOTE, styled, wrapped};
 use bench::console::table::{self, Emphasis, Line, figure, grouped, mebibytes, time};
-use serde::Serialize;
+use serde_json::json;
 
 /// The results as one JSON object.
-pub fn json(findings: &Findings) -> Result<String, Failure> {
-    #[derive(Serialize)]
-    struct Advice<'f> {
-        group: u32,
-        title: &'f str,
-        verdict: &'f Verdict,
-    }
-    let advice = findings
-        .groups
-        .iter()
-        .filter(|group| group.verdict.replayed.is_some())
-        .map(|group| Advice { group: group.id, title: &group.title, verdict: &group.verdict });
-    let whole = serde_json::json!({
+pub fn json(findings: &Findings) -> serde_json::Value {
+    let advice =
+        findings.groups.iter().filter(|group| group.verdict.replayed.is_some()).map(
+            |group| json!({ "group": group.id, "title": group.title, "verdict": group.verdict }),
+        );
+    json!({
         "program": findings.program,
         "replay": findings.replay,
         "advice": advice.collect::<Vec<_>>(),
         "notes": findings.notes,
-    });
-    serde_json::to_string(&whole).map_err(|error| Failure::Failed(error.to_string()))
+    })
 }
 
 /// The table, and a sentence on each advice.
@@ -110,7 +101,7 @@ const SAVES: &str = "saves: share of the program's CPU time, compared with glibc
 /// The most groups whose advice is printed; JSON has all.
 const MOST_GROUPS: usize = 16;
 
-fn sentence(group: &Group) -> String {
+fn sentence(group: &SiteGroup) -> String {
     let reason = group.verdict.replayed.as_ref().map_or("", |outcome| &*outcome.reason);
     let most = match group.verdict.gain {
         Some(gain) if gain.ceiling_measured => {

@@ -1,13 +1,13 @@
 //! The findings on system calls and on waits for locks.
 
-use super::Frame;
+use super::StackFrame;
 use serde::{Deserialize, Serialize};
 
 /// Waits for locks at one place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LockSite {
     /// The innermost frame first.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<StackFrame>,
     /// `mutex`, `read` or `write`.
     pub kind: String,
     /// How often a thread waited, for how long in all, and the longest wait.
@@ -27,10 +27,10 @@ pub struct LockSite {
 
 /// What the kernel counted, for all processes of the recording together.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct System {
+pub struct SystemFindings {
     /// Calls by name, if they could be counted, the most frequent first, without the recorder's
     /// own.
-    pub calls: Vec<SystemCalls>,
+    pub calls: Vec<SystemCallFigures>,
     /// Why they were not counted, and what to do about it.
     #[serde(default)]
     pub not_counted: Option<String>,
@@ -63,14 +63,14 @@ pub struct System {
     pub small_transfers: Vec<trace_format::container::SmallTransfers>,
     /// What calls cost on the machine of the recording.
     #[serde(default)]
-    pub costs: Option<trace_format::container::CallCosts>,
+    pub costs: Option<trace_format::container::SystemCallCosts>,
     /// What avoiding calls would save, the largest saving first; only what is worth a change.
-    pub advice: Vec<SystemAdvice>,
+    pub advice: Vec<SystemCallAdvice>,
 }
 
 /// Calls of one name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SystemCalls {
+pub struct SystemCallFigures {
     pub name: String,
     pub calls: u64,
     #[serde(default)]
@@ -93,7 +93,7 @@ pub struct SystemCalls {
 
 /// What avoiding system calls would save.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SystemAdvice {
+pub struct SystemCallAdvice {
     /// `reads`, `writes`, `memory`, `waits`, `clock`, `seeks`, `yields`.
     #[serde(default)]
     pub kind: String,

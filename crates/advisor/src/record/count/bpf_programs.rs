@@ -10,9 +10,9 @@
 //!
 //! The recorder's own calls have a [mark](MARK) and are not counted.
 
-use super::assembler::Register::{Frame, R0, R1, R2, R3, R4, R6, R7, R8, R9};
-use super::assembler::{Assembler, Condition, Function, JumpTarget};
-use super::kernel::Instruction;
+use super::bpf::BpfInstruction;
+use super::bpf_assembler::BpfRegister::{Frame, R0, R1, R2, R3, R4, R6, R7, R8, R9};
+use super::bpf_assembler::{BpfAssembler, BpfHelper, JumpCondition, JumpTarget};
 use recorder::sys::MARK;
 use trace_format::container::SMALL;
 
@@ -85,7 +85,7 @@ const VALUE: i16 = -48;
 
 /// The descriptors of the maps, and the PID namespace in which files are looked up.
 #[derive(Debug, Clone, Copy)]
-pub struct KernelMaps {
+pub struct BpfMaps {
     pub threads: i32,
     pub kinds: i32,
     pub files: i32,
@@ -95,34 +95,38 @@ pub struct KernelMaps {
 
 /// Begins a program. Afterwards R7 is this thread's value. For a thread that is not in the map, the
 /// program runs what `otherwise` writes, and ends.
-fn find_thread(program: &mut Assembler, maps: KernelMaps, otherwise: impl FnOnce(&mut Assembler)) {
+fn find_thread(
+    program: &mut BpfAssembler,
+    maps: BpfMaps,
+    otherwise: impl FnOnce(&mut BpfAssembler),
+) {
     let found = program.label();
     program.copy(R6, R1);
-    program.call(Function::Thread);
+    program.call(BpfHelper::Thread);
     program.store_32(Frame, KEY, R0);
     look_up(program, maps.threads);
     program.copy(R7, R0);
-    program.jump_when(R0, Condition::NotEqual, 0, found);
+    program.jump_when(R0, JumpCondition::NotEqual, 0, found);
     otherwise(program);
     return_zero(program);
     program.here(found);
 }
 
 /// Looks up the key in the frame.
-fn look_up(program: &mut Assembler, map: i32) {
+fn look_up(program: &mut BpfAssembler, map: i32) {
     program.set_map(R1, map);
     program.copy(R2, Frame);
     program.add(R2, i32::from(KEY));
-    program.call(Function::Lookup);
+    program.call(BpfHelper::Lookup);
 }
 
-fn return_zero(program: &mut Assembler) {
+fn return_zero(program: &mut BpfAssembler) {
     program.set(R0, 0);
     program.exit();
 }
 
 /// Adds the thread whose id is the key.
-fn add_thread(program: &mut Assembler, maps: KernelMaps) {
+fn add_thread(program: &mut BpfAssembler, maps: BpfMaps) {
     program.set(R1, NO_CALL);
     for word in 0..THREAD_WORDS as i16 {
         program.store(Frame, VALUE + 8 * word, R1);
@@ -133,27 +137,27 @@ fn add_thread(program: &mut Assembler, maps: KernelMaps) {
     program.copy(R3, Frame);
     program.add(R3, i32::from(VALUE));
     program.set(R4, 0);
-    program.call(Function::Update);
+    program.call(BpfHelper::Update);
 }
 
-fn remove_thread(program: &mut Assembler, maps: KernelMaps) {
+fn remove_thread(program: &mut BpfAssembler, maps: BpfMaps) {
     program.set_map(R1, maps.threads);
     program.copy(R2, Frame);
     program.add(R2, i32::from(KEY));
-    program.call(Function::Delete);
+    program.call(BpfHelper::Delete);
 }
 
 /// At the beginning of a call.
-pub fn enter(maps: KernelMaps, secret: u64) -> Vec<Instruction> {
-    let mut program = Assembler::default();
+pub fn enter(maps: BpfMaps, secret: u64) -> Vec<BpfInstruction> {
+    let mut program = BpfAssembler::default();
     let p = &mut program;
     find_thread(p, maps, |p| {
         let other = p.label();
         p.load(R1, R6, NUMBER);
-        p.jump_when(R1, Condition::NotEqual, libc::SYS_prctl as i32, other);
+        p.jump_when(R1, JumpCondition::NotEqual, libc::SYS_prctl as i32, other);
         p.load(R1, R6, ARGUMENTS);
         p.set_wide(R2, secret);
-        p.jump_when_register(R1, Condition::NotEqual, R2, other);
+        p.jump_when_register(R1, JumpCondition::NotEqual, R2, other);
         add_thread(p, maps);
         p.here(other);
     });
@@ -161,30 +165,30 @@ pub fn enter(maps: KernelMaps, secret: u64) -> Vec<Instruction> {
     p.load(R8, R6, NUMBER);
     p.load(R1, R6, ARGUMENTS + 4 * 8);
     p.shift_right(R1, 32);
-    p.jump_when(R1, Condition::Equal, MARK as i32, none);
-    p.jump_when(R8, Condition::NotLess, CALLS as i32, none);
-    p.jump_when(R8, Condition::NotEqual, libc::SYS_futex as i32, not_futex);
+    p.jump_when(R1, JumpCondition::Equal, MARK as i32, none);
+    p.jump_when(R8, JumpCondition::NotLess, CALLS as i32, none);
+    p.jump_when(R8, JumpCondition::NotEqual, libc::SYS_futex as i32, not_futex);
     p.load(R1, R6, ARGUMENTS + 8);
     p.and(R1, OPERATION);
     for operation in WAITS {
-        p.jump_when(R1, Condition::Equal, operation, wait);
+        p.jump_when(R1, JumpCondition::Equal, operation, wait);
     }
     p.jump(store);
     p.here(wait);
     p.set(R8, FUTEX_WAIT as i32);
     p.jump(store);
     p.here(not_futex);
-    p.jump_when(R8, Condition::NotEqual, libc::SYS_mmap as i32, store);
+    p.jump_when(R8, JumpCondition::NotEqual, libc::SYS_mmap as i32, store);
     p.load(R1, R6, ARGUMENTS + 3 * 8);
     p.and(R1, libc::MAP_ANONYMOUS);
-    p.jump_when(R1, Condition::Equal, 0, store);
+    p.jump_when(R1, JumpCondition::Equal, 0, store);
     p.set(R8, MMAP_ANONYMOUS as i32);
     p.here(store);
     p.store(R7, CALL, R8);
     let (read, write, small_result) = (p.label(), p.label(), p.label());
     for (calls, label) in [(&READING[..], read), (&WRITING[..], write)] {
         for &call in calls {
-            p.jump_when(R8, Condition::Equal, call as i32, label);
+            p.jump_when(R8, JumpCondition::Equal, call as i32, label);
         }
     }
     p.set(R1, 0);
@@ -198,7 +202,7 @@ pub fn enter(maps: KernelMaps, secret: u64) -> Vec<Instruction> {
     p.store(R7, SMALL_RESULT, R1);
     p.load(R1, R6, ARGUMENTS);
     p.store(R7, FILE, R1);
-    p.call(Function::Nanoseconds);
+    p.call(BpfHelper::Nanoseconds);
     p.store(R7, BEGAN, R0);
     return_zero(p);
     p.here(none);
@@ -209,43 +213,43 @@ pub fn enter(maps: KernelMaps, secret: u64) -> Vec<Instruction> {
 }
 
 /// Adds 1 to a word of the kind in R7.
-fn add(program: &mut Assembler, word: usize) {
+fn add(program: &mut BpfAssembler, word: usize) {
     program.set(R1, 1);
     program.add_to(R7, 8 * word as i16, R1);
 }
 
 /// At the end of a call.
-pub fn leave_call(maps: KernelMaps) -> Vec<Instruction> {
-    let mut program = Assembler::default();
+pub fn leave_call(maps: BpfMaps) -> Vec<BpfInstruction> {
+    let mut program = BpfAssembler::default();
     let p = &mut program;
     find_thread(p, maps, |_| {});
     let (end, worked, small) = (p.label(), p.label(), p.label());
     p.load(R8, R7, CALL);
-    p.jump_when(R8, Condition::Equal, NO_CALL, end);
+    p.jump_when(R8, JumpCondition::Equal, NO_CALL, end);
     p.set(R1, NO_CALL);
     p.store(R7, CALL, R1);
     p.store_32(Frame, KEY, R8);
     p.copy(R9, R7);
     look_up(p, maps.kinds);
-    p.jump_when(R0, Condition::Equal, 0, end);
+    p.jump_when(R0, JumpCondition::Equal, 0, end);
     // From here on R7 is the kind's value, and R9 the thread's.
     p.copy(R7, R0);
     add(p, COUNT);
-    p.call(Function::Nanoseconds);
+    p.call(BpfHelper::Nanoseconds);
     p.load(R1, R9, BEGAN);
     p.subtract(R0, R1);
     p.add_to(R7, 8 * NANOSECONDS as i16, R0);
     p.load(R8, R6, RESULT);
-    p.jump_when(R8, Condition::SignedNotLess, 0, worked);
+    p.jump_when(R8, JumpCondition::SignedNotLess, 0, worked);
     add(p, FAILED);
     p.jump(end);
     p.here(worked);
-    p.jump_when(R8, Condition::Equal, 0, end);
+    p.jump_when(R8, JumpCondition::Equal, 0, end);
     p.add_to(R7, 8 * BYTES as i16, R8);
-    p.jump_when(R8, Condition::SignedNotLess, SMALL as i32, end);
+    p.jump_when(R8, JumpCondition::SignedNotLess, SMALL as i32, end);
     p.load(R1, R9, SMALL_RESULT);
-    p.jump_when(R1, Condition::Equal, ANY_RESULT, small);
-    p.jump_when_register(R1, Condition::NotEqual, R8, end);
+    p.jump_when(R1, JumpCondition::Equal, ANY_RESULT, small);
+    p.jump_when_register(R1, JumpCondition::NotEqual, R8, end);
     p.here(small);
     add(p, SMALL_COUNT);
     p.add_to(R7, 8 * SMALL_BYTES as i16, R8);
@@ -256,7 +260,7 @@ pub fn leave_call(maps: KernelMaps) -> Vec<Instruction> {
 }
 
 /// Adds a small transfer of R8 bytes, by the thread with the value in R9, to those of its file.
-fn add_to_file(p: &mut Assembler, maps: KernelMaps, end: JumpTarget) {
+fn add_to_file(p: &mut BpfAssembler, maps: BpfMaps, end: JumpTarget) {
     let Some((device, number)) = maps.namespace else { return };
     let (known, reads) = (p.label(), p.label());
     p.set_wide(R1, device);
@@ -264,8 +268,8 @@ fn add_to_file(p: &mut Assembler, maps: KernelMaps, end: JumpTarget) {
     p.copy(R3, Frame);
     p.add(R3, i32::from(VALUE));
     p.set(R4, 8);
-    p.call(Function::ThreadInNamespace);
-    p.jump_when(R0, Condition::NotEqual, 0, end);
+    p.call(BpfHelper::ThreadInNamespace);
+    p.jump_when(R0, JumpCondition::NotEqual, 0, end);
     // The process is the second of the two.
     p.load_32(R6, Frame, VALUE + 4);
     p.shift_left(R6, 32);
@@ -273,7 +277,7 @@ fn add_to_file(p: &mut Assembler, maps: KernelMaps, end: JumpTarget) {
     p.and(R1, i32::MAX);
     p.or(R6, R1);
     p.load(R1, R9, SMALL_RESULT);
-    p.jump_when(R1, Condition::NotEqual, ANY_RESULT, reads);
+    p.jump_when(R1, JumpCondition::NotEqual, ANY_RESULT, reads);
     p.set_wide(R1, WRITTEN);
     p.or(R6, R1);
     p.here(reads);
@@ -281,8 +285,8 @@ fn add_to_file(p: &mut Assembler, maps: KernelMaps, end: JumpTarget) {
     p.set_map(R1, maps.files);
     p.copy(R2, Frame);
     p.add(R2, i32::from(LONG_KEY));
-    p.call(Function::Lookup);
-    p.jump_when(R0, Condition::NotEqual, 0, known);
+    p.call(BpfHelper::Lookup);
+    p.jump_when(R0, JumpCondition::NotEqual, 0, known);
     p.set(R1, 1);
     p.store(Frame, VALUE, R1);
     p.store(Frame, VALUE + 8, R8);
@@ -292,7 +296,7 @@ fn add_to_file(p: &mut Assembler, maps: KernelMaps, end: JumpTarget) {
     p.copy(R3, Frame);
     p.add(R3, i32::from(VALUE));
     p.set(R4, 0);
-    p.call(Function::Update);
+    p.call(BpfHelper::Update);
     p.jump(end);
     p.here(known);
     p.set(R1, 1);
@@ -301,8 +305,8 @@ fn add_to_file(p: &mut Assembler, maps: KernelMaps, end: JumpTarget) {
 }
 
 /// When a thread or a process starts.
-pub fn fork(maps: KernelMaps, child: i16) -> Vec<Instruction> {
-    let mut program = Assembler::default();
+pub fn fork(maps: BpfMaps, child: i16) -> Vec<BpfInstruction> {
+    let mut program = BpfAssembler::default();
     let p = &mut program;
     find_thread(p, maps, |_| {});
     p.load_32(R1, R6, child);
@@ -314,17 +318,17 @@ pub fn fork(maps: KernelMaps, child: i16) -> Vec<Instruction> {
 
 /// When a process executes a program. If a thread other than the first one does that, its id
 /// changes.
-pub fn exec(maps: KernelMaps, old: i16, new: i16) -> Vec<Instruction> {
-    let mut program = Assembler::default();
+pub fn exec(maps: BpfMaps, old: i16, new: i16) -> Vec<BpfInstruction> {
+    let mut program = BpfAssembler::default();
     let p = &mut program;
     let end = p.label();
     p.copy(R6, R1);
     p.load_32(R7, R6, old);
     p.load_32(R8, R6, new);
-    p.jump_when_register(R7, Condition::Equal, R8, end);
+    p.jump_when_register(R7, JumpCondition::Equal, R8, end);
     p.store_32(Frame, KEY, R7);
     look_up(p, maps.threads);
-    p.jump_when(R0, Condition::Equal, 0, end);
+    p.jump_when(R0, JumpCondition::Equal, 0, end);
     remove_thread(p, maps);
     p.store_32(Frame, KEY, R8);
     add_thread(p, maps);
@@ -334,10 +338,10 @@ pub fn exec(maps: KernelMaps, old: i16, new: i16) -> Vec<Instruction> {
 }
 
 /// When a thread ends.
-pub fn exit(maps: KernelMaps) -> Vec<Instruction> {
-    let mut program = Assembler::default();
+pub fn exit(maps: BpfMaps) -> Vec<BpfInstruction> {
+    let mut program = BpfAssembler::default();
     let p = &mut program;
-    p.call(Function::Thread);
+    p.call(BpfHelper::Thread);
     p.store_32(Frame, KEY, R0);
     remove_thread(p, maps);
     return_zero(p);
@@ -345,15 +349,15 @@ pub fn exit(maps: KernelMaps) -> Vec<Instruction> {
 }
 
 /// At a page fault.
-pub fn fault(maps: KernelMaps) -> Vec<Instruction> {
-    let mut program = Assembler::default();
+pub fn fault(maps: BpfMaps) -> Vec<BpfInstruction> {
+    let mut program = BpfAssembler::default();
     let p = &mut program;
     find_thread(p, maps, |_| {});
     let end = p.label();
     p.set(R1, FAULTS as i32);
     p.store_32(Frame, KEY, R1);
     look_up(p, maps.kinds);
-    p.jump_when(R0, Condition::Equal, 0, end);
+    p.jump_when(R0, JumpCondition::Equal, 0, end);
     p.copy(R7, R0);
     add(p, COUNT);
     p.here(end);

@@ -1,0 +1,36 @@
+//! The files of the C interface import downward.
+
+#[path = "../../allotment/tests/support/import_graph.rs"]
+mod import_graph;
+
+/// The files, lowest first. Each imports only from those before it.
+const ORDER: [&str; 26] = [
+    "version",
+    "struct_numbers",
+    "layouts",
+    "handle_kind",
+    "error",
+    "call_pair",
+    "handle_table",
+    "handle_record",
+    "handle",
+    "budget",
+    "source",
+    "options",
+    "statistics",
+    "report",
+    "recycler",
+    "arena",
+    "free_list",
+    "sealed",
+    "slab",
+    "slab_handle",
+    "sized_blocks",
+    "reap",
+    "pool_ref",
+    "malloc",
+    "pool",
+    "header_numbers",
+];
+
+imports_go_downward!(ORDER, 20);

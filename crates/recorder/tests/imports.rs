@@ -1,0 +1,27 @@
+//! The recorder's files import downward.
+
+#[path = "../../allotment/tests/support/import_graph.rs"]
+mod import_graph;
+
+/// The folders and the files beside them, lowest first. Each imports only from those before it.
+const ORDER: [&str; 17] = [
+    "sys",
+    "tls",
+    "clock",
+    "generation",
+    "seccomp",
+    "number_table",
+    "stream_keys",
+    "unwind",
+    "operator_new",
+    "raw_file",
+    "thread_state",
+    "modules",
+    "call_stack",
+    "threads",
+    "events",
+    "next_functions",
+    "hooks",
+];
+
+imports_go_downward!(ORDER, 20);
