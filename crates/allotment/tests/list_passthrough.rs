@@ -1,17 +1,12 @@
-//! `ALLOTMENT_PASSTHROUGH=1`: every object of a free list is a separate malloc block, and the
-//! allocator's guarantees still hold. Random programs are in `list_programs.rs`.
+//! `ALLOTMENT_PASSTHROUGH=1` and what is particular to a free list: runs, boxes and copies. What holds
+//! for every allocator is in `claims_passthrough.rs`.
 
 #[path = "support/mod.rs"]
 mod support;
 
-use core::ptr::NonNull;
-
-use allotment::{Budget, Copier, ErrorKind, FreeList, ListBox, RawFreeList};
+use allotment::{Budget, Copier, ErrorKind, FreeList, ListBox};
 use support::child::{self, Child};
-use support::list::{self, free_all, stamped};
-use support::slab::layout;
-
-type Misuse = fn(&RawFreeList);
+use support::list;
 
 /// Runs `body` in a child process in pass-through mode.
 fn passed_through(test: &str, body: impl Fn()) {
@@ -19,38 +14,6 @@ fn passed_through(test: &str, body: impl Fn()) {
         return body();
     }
     Child::new(test, test).env("ALLOTMENT_PASSTHROUGH", "1").succeeds();
-}
-
-#[test]
-fn each_object_is_a_block_of_malloc() {
-    passed_through("each_object_is_a_block_of_malloc", || {
-        let budget = Budget::new(100_000);
-        let list = RawFreeList::builder(layout(100, 8)).budget(&budget).name("through").build();
-        let objects = stamped(&list, 300);
-        for object in &objects {
-            // SAFETY: live blocks of malloc, if the claim holds.
-            let usable = unsafe { libc::malloc_usable_size(object.start.as_ptr().cast()) };
-            assert!((100..200).contains(&usable), "{usable}");
-        }
-        let statistics = list::assert_exact(&list, 300, Some(&budget));
-        assert_eq!((statistics.chunks, statistics.free_bytes, statistics.wasted_bytes), (0, 0, 0));
-        assert_eq!(allotment::report().allocators[0].statistics, statistics);
-        assert_eq!(list.trim(), 0);
-        free_all(&list, objects);
-        list::assert_empties(&list);
-        let mut more = Vec::new();
-        let error = loop {
-            match list.try_alloc() {
-                Ok(object) => more.push(object),
-                Err(error) => break error,
-            }
-        };
-        assert_eq!((error.kind(), more.len()), (ErrorKind::BudgetExceeded, 1000));
-        list::assert_exact(&list, more.len(), Some(&budget));
-        // A list that is dropped with live objects frees their blocks.
-        drop(list);
-        assert_eq!(budget.used(), 0);
-    });
 }
 
 #[test]
@@ -98,36 +61,4 @@ fn boxes_and_copies_work_as_in_other_modes() {
         drop(copy);
         assert_eq!(budget.used(), 0);
     });
-}
-
-#[test]
-fn a_double_free_and_a_foreign_pointer_are_stopped_too() {
-    let test = "a_double_free_and_a_foreign_pointer_are_stopped_too";
-    let cases: [(&str, Misuse); 2] = [
-        ("double", |list| {
-            let object = list.alloc();
-            // SAFETY: none: this is the misuse.
-            unsafe {
-                list.free(object);
-                list.free(object);
-            }
-        }),
-        ("foreign", |list| {
-            let foreign = NonNull::from(Box::leak(Box::new(7u64)));
-            // SAFETY: none: this is the misuse.
-            unsafe { list.free(foreign.cast()) };
-        }),
-    ];
-    for (case, misuse) in cases {
-        if child::is(case) {
-            misuse(&RawFreeList::builder(layout(24, 8)).name("victim").build());
-            panic!("the misuse was not detected");
-        }
-    }
-    if !child::is_any() {
-        for (case, _) in cases {
-            let stderr = Child::new(test, case).env("ALLOTMENT_PASSTHROUGH", "1").aborts();
-            assert!(stderr.contains("allotment: free list 'victim': "), "{case}: {stderr}");
-        }
-    }
 }

@@ -11,31 +11,12 @@ use std::sync::Mutex;
 
 use allotment::{ErrorKind, LocalPool, PoolGlobalAlloc, PoolRef};
 use support::child::{self, Child};
+use support::fork::forked;
 use support::list::{passed_through, under_a_tool};
 use support::slab::{Random, layout};
 
 #[global_allocator]
 static GLOBAL: PoolGlobalAlloc<System> = PoolGlobalAlloc::new(System);
-
-/// Forks, runs `work` in the child, and returns the child's status.
-///
-/// # Safety
-/// `work` may run in a forked child: it uses only pools, and glibc's malloc, which handles forks.
-unsafe fn forked(work: impl FnOnce()) -> libc::c_int {
-    // SAFETY: passed on to the caller. An alarm ends a child that hangs; `_exit` runs nothing of the parent's.
-    unsafe {
-        let child = libc::fork();
-        assert!(child >= 0);
-        if child == 0 {
-            libc::alarm(30);
-            let result = std::panic::catch_unwind(core::panic::AssertUnwindSafe(work));
-            libc::_exit(i32::from(result.is_err()));
-        }
-        let mut status = 0;
-        assert_eq!(libc::waitpid(child, &mut status, 0), child);
-        status
-    }
-}
 
 /// A request: values that are freed, and one that outlives it.
 fn request(random: &mut Random) -> Vec<u8> {
@@ -133,22 +114,6 @@ fn a_forked_child_uses_a_hardened_pool_while_other_threads_free_its_blocks() {
         });
     }
     assert_eq!(ours.len(), 300);
-}
-
-#[test]
-fn a_child_of_a_parent_with_one_thread_uses_a_hardened_pool() {
-    let pool = LocalPool::builder().hardened(true).maximum(1 << 30).build();
-    let mut texts: Vec<Vec<u8>> = pool.enter(|| (0..1000).map(|n| vec![n as u8; 100]).collect());
-    let work = || {
-        texts.truncate(10);
-        pool.enter(|| texts.extend((0..1000).map(|n| vec![n as u8; 70])));
-        texts.clear();
-        texts.shrink_to_fit();
-        assert_eq!(pool.statistics().live_objects, 0);
-    };
-    // SAFETY: the child uses only pools and malloc.
-    assert_eq!(unsafe { forked(work) }, 0);
-    assert_eq!(texts.len(), 1000);
 }
 
 // ---- few addresses ----

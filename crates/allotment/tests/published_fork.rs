@@ -4,31 +4,14 @@
 //! Generations that one of them had taken off the list leak in the child: a few, once. The child's own
 //! readings and publications work as in the parent.
 
+#[path = "support/mod.rs"]
+mod support;
+
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use allotment::{Published, PublishedGuard};
-
-/// Forks, runs `work` in the child, waits for the child, and returns its status.
-///
-/// # Safety
-/// `work` may be run in a child of this process: it uses `Published`, and glibc's malloc, which is prepared for this.
-unsafe fn forked(work: impl FnOnce()) -> libc::c_int {
-    // SAFETY: guaranteed by the caller. An alarm ends a child that hangs; `_exit` runs no destructor of
-    // the parent.
-    unsafe {
-        let child = libc::fork();
-        assert!(child >= 0);
-        if child == 0 {
-            libc::alarm(30);
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-            libc::_exit(i32::from(result.is_err()));
-        }
-        let mut status = 0;
-        assert_eq!(libc::waitpid(child, &mut status, 0), child);
-        status
-    }
-}
+use support::fork::forked;
 
 /// Counts the live values.
 struct Value<'c>(usize, &'c AtomicUsize);

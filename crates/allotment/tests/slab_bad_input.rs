@@ -1,50 +1,17 @@
-//! Bad input to slabs: absurd alignments, sizes, counts, names and page sizes are errors or have a defined result.
+//! Bad input to slabs: absurd sizes, counts and page sizes are errors or have a defined result. What
+//! every allocator refuses is in `claims_limits.rs`.
 
 #[path = "support/mod.rs"]
 mod support;
 
 use core::mem::MaybeUninit;
 
-use allotment::{
-    Budget, ErrorKind, Lifetime, MAX_NAME_LEN, Malloc, Mmap, RawSlab, SharedSource, Slab,
-};
+use allotment::{Budget, ErrorKind, Lifetime, Malloc, Mmap, RawSlab, SharedSource, Slab};
 use support::child::{self, Child};
 use support::kernel::page_size;
 use support::slab::{self, free_all, layout, stamped, words};
 use support::slab_program::assert_refusal;
 use support::sources::{Recorder, Refuse};
-
-#[test]
-fn any_alignment_up_to_the_absurd_is_granted_or_refused() {
-    for hardened in [false, true] {
-        for bits in 0..=21 {
-            for size in [0, 100, 9000] {
-                let align = 1usize << bits;
-                let slab = RawSlab::builder(layout(size, align)).hardened(hardened).build();
-                // Nine of the largest are more than a thread's cache can hold.
-                let count = if bits < 16 { 100 } else { 9 };
-                let objects = stamped(&slab, count);
-                slab::assert_apart(&objects);
-                slab::assert_exact(&slab, count, None);
-                free_all(&slab, objects);
-                slab::assert_empties(&slab);
-            }
-        }
-    }
-    for bits in 40..=62 {
-        let refused = match RawSlab::builder(layout(1, 1 << bits)).try_build() {
-            Err(error) => error,
-            Ok(slab) => slab.try_alloc().expect_err("terabytes"),
-        };
-        assert!(
-            matches!(
-                refused.kind(),
-                ErrorKind::SizeOverflow | ErrorKind::SourceRefused | ErrorKind::System(_)
-            ),
-            "2^{bits}: {refused}"
-        );
-    }
-}
 
 #[test]
 fn sizes_up_to_the_largest_are_granted_or_refused_in_any_mode() {
@@ -105,18 +72,6 @@ fn zero_slots_are_a_valid_count() {
     slab::assert_apart(&objects);
     free_all(&empty, objects);
     slab::assert_empties(&empty);
-}
-
-#[test]
-fn a_name_may_be_as_long_as_is_said_and_no_longer() {
-    let budget = Budget::new(1 << 20);
-    let longest = "n".repeat(MAX_NAME_LEN);
-    let slab = words().name(longest.clone()).budget(&budget).build();
-    assert_eq!(slab.name(), Some(longest.as_str()));
-    drop(slab);
-    let error = words().name(longest + "n").budget(&budget).try_build().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::NameTooLong);
-    assert_eq!(budget.used(), 0);
 }
 
 #[test]

@@ -9,28 +9,9 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use allotment::{Budget, ErrorKind, File, Lifetime, Malloc, Mmap, RawSlab, SharedSource, Slab};
+use support::fork::forked;
 use support::setup::file_directory;
 use support::slab::{self, Object, Random, WORDS, free_all, stamped, words};
-
-/// Forks, runs `work` in the child, and returns the child's status when it has ended.
-///
-/// # Safety
-/// `work` may be run in a child of this process: it uses slabs, and glibc's malloc, which is prepared for this.
-unsafe fn forked(work: impl FnOnce()) -> libc::c_int {
-    // SAFETY: passed on to the caller. An alarm ends a child that hangs; `_exit` runs nothing of the parent's.
-    unsafe {
-        let child = libc::fork();
-        assert!(child >= 0);
-        if child == 0 {
-            libc::alarm(30);
-            let result = std::panic::catch_unwind(core::panic::AssertUnwindSafe(work));
-            libc::_exit(i32::from(result.is_err()));
-        }
-        let mut status = 0;
-        assert_eq!(libc::waitpid(child, &mut status, 0), child);
-        status
-    }
-}
 
 /// Allocates, frees and checks while `continues` returns `true`.
 fn churn(slab: &RawSlab, seed: u64, continues: impl Fn() -> bool) {
@@ -264,24 +245,4 @@ fn a_childs_touch_of_an_object_in_its_parents_file_faults() {
     let status = unsafe { forked(|| start.write_volatile(0)) };
     assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV, "{status:#x}");
     slab::free(&slab, object);
-}
-
-#[test]
-fn a_child_of_a_child_uses_slabs() {
-    let slab = words().build();
-    let objects = stamped(&slab, 1000);
-    let work = || {
-        let more = stamped(&slab, 1000);
-        let work = || {
-            objects.iter().chain(&more).for_each(Object::assert_intact);
-            free_all(&slab, stamped(&slab, 1000));
-        };
-        // SAFETY: as above.
-        assert_eq!(unsafe { forked(work) }, 0);
-        free_all(&slab, more);
-    };
-    // SAFETY: as above.
-    assert_eq!(unsafe { forked(work) }, 0);
-    free_all(&slab, objects);
-    slab::assert_empties(&slab);
 }

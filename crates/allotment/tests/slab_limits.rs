@@ -1,5 +1,6 @@
-//! A slab's limits: budgets, a source that refuses any one call, few addresses. Bad input is in `slab_bad_input.rs`, the
-//! limits of files in `slab_files.rs`, and what a thread that sleeps can keep in `slab_sleepers.rs`.
+//! A slab's limits: budgets, a source that refuses any one call. What every allocator refuses is in
+//! `claims_limits.rs` and `claims_failing_source.rs`, bad input in `slab_bad_input.rs`, the limits of
+//! files in `slab_files.rs`, and what a thread that sleeps can keep in `slab_sleepers.rs`.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -8,11 +9,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
-use allotment::{
-    AllocError, Budget, ErrorKind, File, Lifetime, Malloc, Mmap, RawSlab, Release, SharedSource,
-};
-use support::child::{self, Child};
-use support::setup::file_directory;
+use allotment::{AllocError, Budget, ErrorKind, Lifetime, Malloc, Mmap, RawSlab, Release};
 use support::slab::{self, Object, Random, WORDS, free_all, layout, stamped, words};
 use support::slab_program::assert_refusal;
 use support::slab_sources::PagedRecorder;
@@ -320,42 +317,5 @@ fn a_source_that_refuses_the_nth_range_or_memory_makes_one_error_and_no_damage()
                 assert_eq!((budget.used(), recorder.committed_bytes()), (0, 0));
             }
         }
-    }
-}
-
-#[test]
-fn a_low_limit_of_addresses_is_an_error_and_the_slab_stays_usable() {
-    let test = "a_low_limit_of_addresses_is_an_error_and_the_slab_stays_usable";
-    if !child::is("low ulimit") {
-        Child::new(test, "low ulimit").limit_addresses(200 << 20).succeeds();
-        return;
-    }
-    let file = || SharedSource::from(File::in_directory(&file_directory()).unwrap());
-    let mappings = || SharedSource::from(Mmap::new());
-    let sources: [(bool, SharedSource); 5] = [
-        (false, mappings()),
-        (true, mappings()),
-        (false, Malloc.into()),
-        (false, file()),
-        (false, Mmap::huge_pages().into()),
-    ];
-    for (hardened, source) in sources {
-        let slab = RawSlab::builder(layout(16_000, 8)).source(source).hardened(hardened).build();
-        let mut slots = Vec::with_capacity(30_000);
-        let error = loop {
-            match slab.try_alloc() {
-                Ok(slot) => slots.push(slot),
-                Err(error) => break error,
-            }
-        };
-        assert_refusal(error);
-        assert!(slots.len() > 2000, "{} objects of 16 KB", slots.len());
-        assert_eq!(slab.statistics().live_objects, slots.len() as u64);
-        assert!(slab.try_alloc().is_err());
-        // SAFETY: allocated above, each freed once.
-        unsafe { slots.drain(..).for_each(|slot| slab.free(slot)) };
-        let objects = stamped(&slab, 2000);
-        free_all(&slab, objects);
-        slab::assert_empties(&slab);
     }
 }

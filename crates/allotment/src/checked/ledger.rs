@@ -438,16 +438,20 @@ impl Ledger {
         }
     }
 
-    /// Checks and forgets all blocks that are free. In pass-through mode, live objects are freed,
-    /// too; in the other modes the allocator frees them with its chunks.
+    /// Checks and forgets all blocks that are free, and the red zones of live objects. In
+    /// pass-through mode, live objects are freed, too; in the other modes the allocator frees them
+    /// with its chunks.
     pub(crate) fn clear(&self, allocator: &impl CheckedAllocator) {
         self.empty_quarantine(allocator);
         let mut objects = self.objects();
-        if self.is_passthrough() {
-            for object in objects.by_address.values() {
+        for object in objects.by_address.values() {
+            if self.is_passthrough() {
                 // SAFETY: it has an entry, so it is a malloc block of this layout. The entry is
                 // removed below.
                 unsafe { self.free_malloc_block(allocator, object.start, object.layout) };
+            } else {
+                let zone = allocator.block_size(object.layout) - object.size;
+                self.check_zone(object.start, object.size, zone);
             }
         }
         for (class, blocks) in objects.vacant.iter_mut().enumerate() {

@@ -17,7 +17,7 @@ use super::page_table::SlabPage;
 use super::registry;
 use super::shared::{SlabChecks, SlabShared};
 use super::tags::TAG_MARK;
-use crate::checked::{self, CheckMode, CheckedAllocator, ForkGuard, Ledger};
+use crate::checked::{self, CheckedAllocator, ForkGuard, Ledger};
 use crate::error::AllocError;
 use crate::memory::{segment_map, tools};
 use crate::statistics::{AllocatorKind, Record, Statistics};
@@ -38,10 +38,8 @@ pub(super) fn slab_of_malloc_block(block: NonNull<u8>) -> Option<u32> {
 /// Makes the ledger of a slab; `None` if the slab is not checked.
 pub(super) fn new_if_checked(hardened: bool, name: Option<&str>) -> Option<Box<dyn SlabChecks>> {
     let ledger = Ledger::new_if_checked(hardened, AllocatorKind::Slab, name, 0)?;
-    if ledger.mode() == CheckMode::Hardened {
-        // A fast path that is given a foreign pointer reads the map, and then comes here.
-        segment_map::allow_all_lookups();
-    }
+    // A handle that is given a foreign pointer reads the map, and then comes here.
+    segment_map::allow_all_lookups();
     Some(ledger)
 }
 

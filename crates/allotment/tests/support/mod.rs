@@ -4,9 +4,13 @@
 #![allow(unused_imports, unused_macros, reason = "as above")]
 
 #[cfg(test)]
+pub mod adapters;
+#[cfg(test)]
 pub mod child;
 #[cfg(test)]
 pub mod corpus;
+#[cfg(test)]
+pub mod fork;
 pub mod input;
 #[cfg(test)]
 pub mod kernel;
@@ -24,6 +28,8 @@ pub mod slab;
 pub mod slab_program;
 pub mod slab_sources;
 pub mod sources;
+#[cfg(test)]
+pub mod subject;
 #[cfg(test)]
 pub mod tool;
 pub mod traits;

@@ -1,7 +1,7 @@
 //! Runs a misuse of memory in a child process under a memory tool, and looks for the tool's report.
 //!
 //! The tool is what `ALLOTMENT_EXPECT_TOOL` names (`asan` or `valgrind`; `.ci/sanitizers` sets it). Without one a case says that it
-//! skips. The file that uses this has a test `the_child_runs_its_case`.
+//! skips. A file that uses [`run`] or [`is_caught`] has a test `the_child_runs_its_case`.
 
 use std::hint::black_box;
 use std::process::{Command, Output};
@@ -24,8 +24,23 @@ pub fn expected_tool() -> Option<Tool> {
     }
 }
 
+/// Whether this process is the child that runs this case.
+pub fn is_case(case: &str) -> bool {
+    std::env::var_os(CASE).is_some_and(|given| given == case)
+}
+
+/// Whether this process is the child of any case.
+pub fn is_child() -> bool {
+    std::env::var_os(CASE).is_some()
+}
+
 /// Runs a case in a child, under the tool; nothing if there is no tool.
 pub fn run(case: &str) -> Option<(Tool, Output)> {
+    run_in("the_child_runs_its_case", case)
+}
+
+/// As above; this test runs the case.
+pub fn run_in(test: &str, case: &str) -> Option<(Tool, Output)> {
     let Some(tool) = expected_tool() else {
         println!("skipped: {case}: ALLOTMENT_EXPECT_TOOL names no tool; .ci/sanitizers runs this");
         return None;
@@ -39,13 +54,18 @@ pub fn run(case: &str) -> Option<(Tool, Output)> {
             command
         }
     };
-    command.args(["--exact", "the_child_runs_its_case", "--nocapture", "--test-threads=1"]);
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
     Some((tool, command.env(CASE, case).output().unwrap()))
 }
 
 /// The tool must stop the case with a report of this access.
 pub fn is_caught(case: &str, access: Access) {
-    let Some((tool, output)) = run(case) else { return };
+    is_caught_in("the_child_runs_its_case", case, access);
+}
+
+/// As above; this test runs the case.
+pub fn is_caught_in(test: &str, case: &str, access: Access) {
+    let Some((tool, output)) = run_in(test, case) else { return };
     let report = String::from_utf8_lossy(&output.stderr);
     // The tool's own exit status: a crash of another kind is no catch.
     let stopped = match tool {
@@ -61,6 +81,36 @@ pub fn is_caught(case: &str, access: Access) {
     };
     for word in words {
         assert!(report.contains(word), "{case}: no '{word}' in:\n{report}");
+    }
+}
+
+/// The case must succeed without a report; this test runs it.
+pub fn is_clean_in(test: &str, case: &str) {
+    let Some((_, output)) = run_in(test, case) else { return };
+    let report = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{report}");
+    for word in ["AddressSanitizer", "Invalid", "uninitialised"] {
+        assert!(!report.contains(word), "{report}");
+    }
+}
+
+/// Valgrind must report a branch on bytes that were never written; this test runs the case.
+/// AddressSanitizer does not know which bytes were written.
+pub fn is_unwritten_in(test: &str, case: &str) {
+    if expected_tool() == Some(Tool::AddressSanitizer) {
+        return println!("skipped: AddressSanitizer does not know which bytes were written");
+    }
+    let Some((_, output)) = run_in(test, case) else { return };
+    let report = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(99), "{report}");
+    assert!(report.contains("depends on uninitialised value"), "{report}");
+}
+
+/// Branches on a byte that the tool must know to be unwritten.
+pub fn branch_on(object: NonNull<u8>) {
+    // SAFETY: the object's own byte.
+    if black_box(unsafe { object.read_volatile() }) == 7 {
+        println!("seven");
     }
 }
 

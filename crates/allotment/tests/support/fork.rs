@@ -1,0 +1,24 @@
+//! Runs a part of a test in a forked child.
+
+/// Forks, runs `work` in the child, waits for the child, and returns its status, which is 0 unless
+/// `work` panicked or the child was killed.
+///
+/// # Safety
+/// `work` may be run in a child of this process: it takes no lock that another thread may hold at the
+/// fork, those of glibc's malloc apart, which is prepared for forks.
+pub unsafe fn forked(work: impl FnOnce()) -> libc::c_int {
+    // SAFETY: guaranteed by the caller. An alarm ends a child that hangs; `_exit` runs no destructor
+    // of the parent.
+    unsafe {
+        let child = libc::fork();
+        assert!(child >= 0);
+        if child == 0 {
+            libc::alarm(60);
+            let result = std::panic::catch_unwind(core::panic::AssertUnwindSafe(work));
+            libc::_exit(i32::from(result.is_err()));
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &mut status, 0), child);
+        status
+    }
+}

@@ -1,0 +1,374 @@
+//! What the suites of claims (`claims_*.rs`) ask of an allocator, so that a claim is written once and
+//! tested with every allocator. `adapters.rs` implements it for each of them.
+//!
+//! A claim is a function with a type parameter. One of the macros below makes a module of its name
+//! with one test for each allocator, so that a failure reads `a_double_free_is_stopped::reap`:
+//!
+//! | macro | allocators | left out |
+//! |---|---|---|
+//! | `every!` | all | |
+//! | `writable!` | whose objects may be written to at any time | sealed memory |
+//! | `limited!` | with a budget, figures and typed errors | slabs by size, `PoolGlobalAlloc` |
+//! | `sourced!` | with a source | pools, sealed memory, slabs by size |
+//! | `checked!` | with a hardened mode | sealed memory, slabs by size |
+//! | `checked_calls!` | whose own `free` checks any address | also blocks that any thread frees |
+//! | `reusing!` | whose freed memory serves new objects | arenas |
+//! | `sized_frees!` | whose `free` takes a layout | slabs, free lists |
+//! | `resets!` | with a `reset` | all but arenas and reaps |
+//! | `ending!` | whose live objects end with them | slabs, pools |
+//! | `filled!` | that checks memory which was never allocated | reaps, pools |
+//! | `reporting!` | that can report the objects that are live at its end | arenas, reaps, sealed memory |
+//!
+//! `adapters.rs` says why an allocator has no such capability.
+
+use core::alloc::Layout;
+use core::ptr::NonNull;
+
+use allotment::{AllocError, Budget, ErrorKind, Release, SharedSource, Statistics};
+
+use super::slab::{Object, layout};
+
+/// The options with which an allocator is created. An allocator ignores those that it does not have.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The only layout that is allocated, where an allocator serves a single one.
+    pub layout: Layout,
+    pub name: Option<String>,
+    pub source: Option<SharedSource>,
+    pub release: Option<Release>,
+    pub budget: Option<Budget>,
+    pub hardened: bool,
+    pub report_live: Option<bool>,
+}
+
+impl Options {
+    pub fn of(layout: Layout) -> Self {
+        Self {
+            layout,
+            name: None,
+            source: None,
+            release: None,
+            budget: None,
+            hardened: false,
+            report_live: None,
+        }
+    }
+
+    pub fn of_size(size: usize) -> Self {
+        Self::of(layout(size, 8))
+    }
+
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = Some(name.to_owned());
+        self
+    }
+
+    pub fn source(mut self, source: SharedSource) -> Self {
+        self.source = Some(source);
+        self
+    }
+
+    pub fn release(mut self, release: Release) -> Self {
+        self.release = Some(release);
+        self
+    }
+
+    pub fn budget(mut self, budget: &Budget) -> Self {
+        self.budget = Some(budget.clone());
+        self
+    }
+
+    pub fn hardened(mut self, hardened: bool) -> Self {
+        self.hardened = hardened;
+        self
+    }
+
+    pub fn report_live(mut self, report: bool) -> Self {
+        self.report_live = Some(report);
+        self
+    }
+}
+
+/// An allocator, or one way to call it.
+pub trait Subject: Sized {
+    /// Whether one allocator serves objects of any layout.
+    const ANY_LAYOUT: bool;
+    /// The values of the option `hardened`.
+    const MODES: &'static [bool] = &[false, true];
+    /// Whether two objects of size zero have different addresses.
+    const ZERO_SIZES_APART: bool = true;
+    /// Whether a freed object's memory serves the next one.
+    const REUSES: bool = true;
+    /// Whether its lock may be held by another thread of the parent process at a fork, so that a
+    /// child of a process with several threads may not use it under a memory tool.
+    const SHARED: bool = false;
+
+    fn try_create(options: &Options) -> Result<Self, AllocError>;
+
+    fn create(options: &Options) -> Self {
+        Self::try_create(options).expect("nothing is refused")
+    }
+
+    /// Allocates an object. Its bytes may be written only if the allocator is in `writable!`.
+    fn try_alloc(&self, layout: Layout) -> Result<NonNull<u8>, AllocError>;
+
+    /// # Safety
+    /// The object is live, and was allocated with this layout.
+    unsafe fn free(&self, object: NonNull<u8>, layout: Layout);
+
+    /// Gives back what is empty, as far as the allocator has such a call.
+    fn trim(&self);
+
+    /// Allocates an object and stamps it.
+    fn try_stamped(&self, layout: Layout, number: u64) -> Result<Object, AllocError> {
+        self.try_alloc(layout).map(|start| Object::stamp(start, layout, number))
+    }
+
+    /// Stamped objects, numbered from 0.
+    fn stamped(&self, layout: Layout, count: usize) -> Vec<Object> {
+        let stamped = |number| self.try_stamped(layout, number).expect("nothing is refused");
+        (0..count as u64).map(stamped).collect()
+    }
+
+    /// Checks and frees objects of this layout.
+    fn free_all(&self, layout: Layout, objects: impl IntoIterator<Item = Object>) {
+        for object in objects {
+            // SAFETY: live until now, and of this layout.
+            unsafe { self.free(object.end(), layout) };
+        }
+    }
+
+    /// Makes the memory of freed objects available to new ones, if freeing alone does not.
+    fn recycle(&mut self) {}
+}
+
+/// What an allocator holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    pub live_objects: usize,
+    pub held_bytes: usize,
+    pub structure_bytes: usize,
+}
+
+impl From<Statistics> for Figures {
+    fn from(statistics: Statistics) -> Self {
+        Self {
+            live_objects: statistics.live_objects as usize,
+            held_bytes: statistics.held_bytes as usize,
+            structure_bytes: statistics.structure_bytes as usize,
+        }
+    }
+}
+
+/// An allocator with a name, a budget, figures and typed errors.
+pub trait Limited: Subject {
+    /// The number of live objects counts those of size zero.
+    const COUNTS_ZERO_SIZES: bool = true;
+    /// Whether a trim gives back everything, if no object is live.
+    const EMPTIES: bool = true;
+
+    /// The infallible call.
+    fn alloc(&self, layout: Layout) -> NonNull<u8>;
+
+    fn figures(&self) -> Figures;
+
+    /// The sources to test it with; one entry of `None` where it has no such option.
+    fn sources() -> Vec<Option<SharedSource>> {
+        vec![None]
+    }
+}
+
+/// An allocator with a source.
+pub trait Sourced: Limited {
+    fn statistics(&self) -> Statistics;
+
+    /// The bytes that the source has lent. Most allocators have their structures in their chunks.
+    fn lent_bytes(&self) -> usize {
+        self.figures().held_bytes
+    }
+}
+
+/// An allocator with a hardened mode.
+pub trait Checked: Subject {
+    /// What messages call it.
+    const KIND: &'static str;
+    /// The bytes from the end of an object of [`VICTIM`] bytes to the end of its block.
+    const RED_ZONE: usize = 24;
+    /// Addresses at and above this one may fault in `free`.
+    const ADDRESSES: usize = usize::MAX;
+    /// What the message says of a free block that was never handed out and is freed.
+    const NEVER_ALLOCATED: &'static str = FOREIGN;
+    /// The size that the message names for a block that has left the quarantine.
+    const VACANT_SIZE: usize = VICTIM;
+    /// What the message says of a double free in pass-through mode. Malloc may hand out the block
+    /// again, so most allocators forget it at the free.
+    const PASSED_DOUBLE_FREE: &'static str = FOREIGN;
+}
+
+/// An allocator whose freed memory serves new objects.
+pub trait Reuses: Subject {}
+
+/// An allocator that frees all its objects at once.
+pub trait Resets: Subject {
+    fn reset(&mut self);
+}
+
+/// An allocator whose hardened mode fills memory before it is allocated for the first time.
+pub trait Fills: Checked {
+    /// What the message says of a write to such memory.
+    const WRITE_BEFORE_ALLOCATION: &'static str = WRITE_AFTER_FREE;
+}
+
+/// An allocator that can report, when it is dropped, how many objects are live.
+pub trait Reports: Checked {
+    /// Whether it does so in hardened mode, unless it is told not to.
+    const IF_HARDENED: bool;
+
+    /// What the line says after the allocator's kind and name, for objects of [`VICTIM`] bytes.
+    fn words(live: usize) -> String {
+        format!("dropped with {live} live objects of {VICTIM} bytes")
+    }
+}
+
+/// The bytes of an object that is misused.
+pub const VICTIM: usize = 24;
+
+// What messages call each misuse, whatever the allocator.
+pub const DOUBLE_FREE: &str = "double free";
+pub const FOREIGN: &str = "foreign pointer, no live object of this allocator";
+pub const OVERRUN: &str = "overrun, bytes behind the object were written";
+pub const WRITE_AFTER_FREE: &str = "write after free";
+pub const WRITE_AFTER_RESET: &str = "write after reset";
+
+/// Asserts that an error is one of a request that no machine can meet.
+pub fn assert_too_much(error: AllocError, what: impl core::fmt::Debug) {
+    let kind = error.kind();
+    let known = matches!(
+        kind,
+        ErrorKind::SizeOverflow | ErrorKind::SourceRefused | ErrorKind::System(libc::ENOMEM)
+    );
+    assert!(known, "{what:?}: {error:?}");
+    assert!(!error.to_string().is_empty());
+}
+
+/// Makes the tests of one claim.
+macro_rules! tests {
+    ($claim:ident: $($test:ident $adapter:ident,)*) => {
+        mod $claim {
+            $(
+                #[test]
+                fn $test() {
+                    let test = concat!(stringify!($claim), "::", stringify!($test));
+                    super::$claim::<crate::support::adapters::$adapter>(test);
+                }
+            )*
+        }
+    };
+}
+
+macro_rules! every {
+    ($($claim:ident)*) => {$(
+        $crate::support::subject::tests! { $claim:
+            arena Arena, free_list FreeList, slab Slab, slab_handle SlabHandle,
+            slab_by_size SlabBySize, reap Reap, pool Pool, pool_elsewhere PoolElsewhere,
+            pool_global PoolGlobal, sealed Sealed,
+        }
+    )*};
+}
+
+macro_rules! writable {
+    ($($claim:ident)*) => {$(
+        $crate::support::subject::tests! { $claim:
+            arena Arena, free_list FreeList, slab Slab, slab_handle SlabHandle,
+            slab_by_size SlabBySize, reap Reap, pool Pool, pool_elsewhere PoolElsewhere,
+            pool_global PoolGlobal,
+        }
+    )*};
+}
+
+macro_rules! limited {
+    ($($claim:ident)*) => {$(
+        $crate::support::subject::tests! { $claim:
+            arena Arena, free_list FreeList, slab Slab, slab_handle SlabHandle, reap Reap,
+            pool Pool, sealed Sealed,
+        }
+    )*};
+}
+
+macro_rules! sourced {
+    ($($claim:ident)*) => {$(
+        $crate::support::subject::tests! { $claim:
+            arena Arena, free_list FreeList, slab Slab, slab_handle SlabHandle, reap Reap,
+        }
+    )*};
+}
+
+macro_rules! checked {
+    ($($claim:ident)*) => {$(
+        $crate::support::subject::tests! { $claim:
+            arena Arena, free_list FreeList, slab Slab, slab_handle SlabHandle, reap Reap,
+            pool Pool, pool_elsewhere PoolElsewhere, pool_global PoolGlobal,
+        }
+    )*};
+}
+
+macro_rules! checked_calls {
+    ($($claim:ident)*) => {$(
+        $crate::support::subject::tests! { $claim:
+            arena Arena, free_list FreeList, slab Slab, slab_handle SlabHandle, reap Reap,
+            pool Pool,
+        }
+    )*};
+}
+
+macro_rules! reusing {
+    ($($claim:ident)*) => {$(
+        $crate::support::subject::tests! { $claim:
+            free_list FreeList, slab Slab, slab_handle SlabHandle, reap Reap, pool Pool,
+            pool_elsewhere PoolElsewhere, pool_global PoolGlobal,
+        }
+    )*};
+}
+
+macro_rules! sized_frees {
+    ($($claim:ident)*) => {$(
+        $crate::support::subject::tests! { $claim:
+            arena Arena, reap Reap, pool Pool, pool_elsewhere PoolElsewhere,
+            pool_global PoolGlobal,
+        }
+    )*};
+}
+
+macro_rules! resets {
+    ($($claim:ident)*) => {$(
+        $crate::support::subject::tests! { $claim: arena Arena, reap Reap, }
+    )*};
+}
+
+macro_rules! ending {
+    ($($claim:ident)*) => {$(
+        $crate::support::subject::tests! { $claim: arena Arena, free_list FreeList, reap Reap, }
+    )*};
+}
+
+macro_rules! filled {
+    ($($claim:ident)*) => {$(
+        $crate::support::subject::tests! { $claim:
+            arena Arena, free_list FreeList, slab Slab, slab_handle SlabHandle,
+        }
+    )*};
+}
+
+macro_rules! reporting {
+    ($($claim:ident)*) => {$(
+        $crate::support::subject::tests! { $claim:
+            free_list FreeList, slab Slab, slab_handle SlabHandle, pool Pool,
+            pool_elsewhere PoolElsewhere, pool_global PoolGlobal,
+        }
+    )*};
+}
+
+pub(crate) use {
+    checked, checked_calls, ending, every, filled, limited, reporting, resets, reusing,
+    sized_frees, sourced, tests, writable,
+};
