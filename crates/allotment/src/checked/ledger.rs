@@ -31,9 +31,8 @@ use core::num::NonZeroUsize;
 use core::ptr::NonNull;
 use std::alloc::{GlobalAlloc, System};
 use std::collections::{HashMap, VecDeque};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::fork_guard::{self, ForkGuard};
 use super::misuse::{Misuse, abort_on_misuse};
 use super::mode::CheckMode;
 use crate::error::{AllocError, ErrorKind};
@@ -171,7 +170,6 @@ impl Ledger {
         classes: usize,
     ) -> Option<Box<Self>> {
         let mode = CheckMode::of_process(hardened)?;
-        fork_guard::watch_forks();
         let objects = LedgerState { vacant: vec![Vec::new(); classes], ..LedgerState::default() };
         Some(Box::new(Self { mode, kind, name: name.map(Box::from), objects: Mutex::new(objects) }))
     }
@@ -185,10 +183,8 @@ impl Ledger {
         self.mode == CheckMode::Passthrough
     }
 
-    fn objects(&self) -> ForkGuard<'_, LedgerState> {
-        // Of the allocators with a ledger, only these two are used by several threads.
-        let is_shared = matches!(self.kind, AllocatorKind::Slab | AllocatorKind::Pool);
-        fork_guard::lock(&self.objects, is_shared)
+    fn objects(&self) -> MutexGuard<'_, LedgerState> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number of live objects, and their bytes.

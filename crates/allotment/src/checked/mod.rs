@@ -14,15 +14,12 @@
 //! |---|---|
 //! | `mode` | why an allocator is checked |
 //! | `misuse` | the kinds of misuse, and their messages |
-//! | `fork_guard` | locks that no other thread holds while the process forks |
 //! | `ledger` | live objects, quarantine, red zones, fill patterns and malloc blocks |
 
-mod fork_guard;
 mod ledger;
 mod misuse;
 mod mode;
 
-pub(crate) use fork_guard::{ForkGuard, lock};
 pub(crate) use ledger::{CheckedAllocator, CheckedObject, Ledger};
 pub(crate) use misuse::{Misuse, abort_on_misuse};
 pub(crate) use mode::{CheckMode, GUARD, guarded};

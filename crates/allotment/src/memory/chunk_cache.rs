@@ -13,8 +13,8 @@
 //!    `index_stack.rs`.
 //! 2. At every instant, `cached` is at least the bytes on the stacks, and at most what policy and
 //!    limit allow: bytes are reserved before a chunk is pushed, and released after it was taken.
-//!    When the allowance is lowered, `cached` is within the new allowance as soon as these calls
-//!    have ended: the call that lowered it, and all calls that gave chunks back and began earlier.
+//!    The call that lowers the allowance unmaps what exceeds it, except chunks that another thread's
+//!    trim has taken off their stack at that moment and puts back: those stay until the next trim.
 //! 3. A mapping number names one mapping from [`ChunkCache::add_mapping`] until that mapping is
 //!    unmapped. Then it returns to the free numbers. The table of mappings never shrinks.
 //! 4. No thread waits for another: every step is a compare-and-exchange that fails only if another
@@ -183,16 +183,16 @@ impl<M: Mappings> ChunkCache<M> {
         unpack_policy(self.policy.load(Ordering::Relaxed))
     }
 
-    /// Sets the policy, and gives back what it does not allow to keep, including what other threads
-    /// are giving at the same time. Returns the number of chunks unmapped.
+    /// Sets the policy, and gives back what it does not allow to keep, except chunks that another
+    /// thread's trim puts back at the same time. Returns the number of chunks unmapped.
     pub fn set_policy(&self, policy: Release) -> usize {
         self.adaptive.store(ADAPTIVE_FLOOR, Ordering::Relaxed);
         self.policy.store(pack_policy(policy), Ordering::Relaxed);
         self.trim(self.over_allowed())
     }
 
-    /// Limits the bytes kept, with every policy, and gives back what exceeds the limit, including
-    /// what other threads are giving at the same time. Returns the number of chunks unmapped.
+    /// Limits the bytes kept, with every policy, and gives back what exceeds the limit, except chunks
+    /// that another thread's trim puts back at the same time. Returns the number of chunks unmapped.
     pub fn set_limit(&self, bytes: usize) -> usize {
         self.limit.store(bytes, Ordering::Relaxed);
         self.trim(self.over_allowed())

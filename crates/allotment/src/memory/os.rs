@@ -53,20 +53,6 @@ pub fn coarse_millis() -> u64 {
 /// Registers a function that every later child made by fork calls, on its only thread. The function
 /// must be async-signal-safe.
 pub fn on_fork(child: extern "C" fn()) {
-    at_fork(None, None, child);
-}
-
-/// Registers two functions that the thread calls that forks: one before each later fork, and one
-/// after it, in the parent and in the child. The second one must be async-signal-safe.
-pub fn around_forks(before: extern "C" fn(), after: extern "C" fn()) {
-    at_fork(Some(before), Some(after), after);
-}
-
-fn at_fork(
-    before: Option<extern "C" fn()>,
-    parent: Option<extern "C" fn()>,
-    child: extern "C" fn(),
-) {
     unsafe extern "C" {
         /// POSIX; every supported C library has it.
         safe fn pthread_atfork(
@@ -75,8 +61,8 @@ fn at_fork(
             child: Option<extern "C" fn()>,
         ) -> core::ffi::c_int;
     }
-    // The only error is a lack of memory. In that case the functions are not called.
-    let _ = pthread_atfork(before, parent, Some(child));
+    // The only error is a lack of memory. In that case the function is not called in children.
+    let _ = pthread_atfork(None, None, Some(child));
 }
 
 /// Declares that this process will call [`fence_process`]. Kernels before 4.14 and some sandboxes

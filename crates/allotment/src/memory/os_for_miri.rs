@@ -68,8 +68,6 @@ pub fn nanos() -> u64 {
 
 pub fn on_fork(_child: extern "C" fn()) {}
 
-pub fn around_forks(_before: extern "C" fn(), _after: extern "C" fn()) {}
-
 pub fn register_process_fences() -> Result<(), AllocError> {
     Err(refused(Errno::NOSYS, 0))
 }

@@ -23,7 +23,7 @@ use core::alloc::Layout;
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::block_allocator::BlockAllocator;
 use super::chunk_supply::ChunkGrowth;
@@ -33,7 +33,6 @@ use super::outgoing::OutgoingBatch;
 use super::ownership::Ownership;
 use super::region_supply::RegionSupply;
 use super::size_classes::SizeClass;
-use crate::checked::{self, ForkGuard};
 use crate::error::{AllocError, OnFailure, ReturnError};
 use crate::memory::cache_padded::CachePadded;
 use crate::memory::{os, region};
@@ -202,8 +201,8 @@ impl PoolShared {
     }
 
     /// Takes the lock of checked mode. The value is whether the pool has ended.
-    pub(super) fn lock_checked(&self) -> ForkGuard<'_, bool> {
-        checked::lock(&self.checked_lock, true)
+    pub(super) fn lock_checked(&self) -> MutexGuard<'_, bool> {
+        self.checked_lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs work on the blocks in checked mode: under the lock, and outside every pool, because it

@@ -11,13 +11,13 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::page_table::SlabPage;
 use super::registry;
 use super::shared::{SlabChecks, SlabShared};
 use super::tags::TAG_MARK;
-use crate::checked::{self, CheckedAllocator, ForkGuard, Ledger};
+use crate::checked::{CheckedAllocator, Ledger};
 use crate::error::AllocError;
 use crate::memory::{segment_map, tools};
 use crate::statistics::{AllocatorKind, Record, Statistics};
@@ -26,8 +26,8 @@ use crate::statistics::{AllocatorKind, Record, Statistics};
 /// slab.
 static MALLOC_BLOCKS: Mutex<BTreeMap<usize, u32>> = Mutex::new(BTreeMap::new());
 
-fn malloc_blocks() -> ForkGuard<'static, BTreeMap<usize, u32>> {
-    checked::lock(&MALLOC_BLOCKS, true)
+fn malloc_blocks() -> MutexGuard<'static, BTreeMap<usize, u32>> {
+    MALLOC_BLOCKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The number of the slab that handed out a malloc block, if one did.

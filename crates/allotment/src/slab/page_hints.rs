@@ -107,7 +107,7 @@ impl PageHints<'_> {
         let first = first / 64;
         for step in 0..list.summary.len() {
             let index = (first + step) % list.summary.len();
-            let mut bits = list.summary[index].load(Ordering::Relaxed);
+            let mut bits = list.summary[index].load(Ordering::SeqCst);
             while bits != 0 {
                 let word = index * 64 + bits.trailing_zeros() as usize;
                 if let Some(page) = self.clear_in(list, word) {
@@ -122,7 +122,7 @@ impl PageHints<'_> {
 
     fn clear_in(&self, list: HintList<'_>, index: usize) -> Option<usize> {
         let word = &list.words[index];
-        let mut hints = word.load(Ordering::Relaxed);
+        let mut hints = word.load(Ordering::SeqCst);
         while hints != 0 {
             let bit = hints & hints.wrapping_neg();
             // Acquire pairs with the Release of `set`.
@@ -134,7 +134,7 @@ impl PageHints<'_> {
                 }
                 return Some(index * 64 + bit.trailing_zeros() as usize);
             }
-            hints = word.load(Ordering::Relaxed);
+            hints = word.load(Ordering::SeqCst);
         }
         None
     }
