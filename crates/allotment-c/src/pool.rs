@@ -193,7 +193,9 @@ unsafe fn enter(pool: *mut allot_pool) -> Result<allot_entered, Failure> {
     let mut entered = this.entered.borrow_mut();
     let refused = AllocError::new(ErrorKind::SourceRefused, size_of::<*const ()>());
     entered.try_reserve(1).map_err(|_| this.failed(refused))?;
-    let before = this.pool.enter_unguarded();
+    // SAFETY: passed on to the caller. `leave` checks the order, and a pool that is entered is not
+    // destroyed.
+    let before = unsafe { this.pool.enter_unguarded() };
     entered.push(before);
     Ok(allot_entered { pool, before })
 }

@@ -134,7 +134,7 @@ pub use memory::{
 };
 #[cfg(not(loom))]
 #[doc(inline)]
-pub use pool::{LocalPool, PoolBox, PoolGlobalAlloc, PoolRef, PoolString, PoolVec, Reap};
+pub use pool::{LocalPool, PoolBox, PoolGlobalAlloc, PoolRef, PoolString, PoolVec, Reap, ReapBox};
 #[cfg(not(loom))]
 pub use report::{AllocatorReport, Report, owner_of, report};
 #[cfg(not(loom))]

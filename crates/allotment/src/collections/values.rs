@@ -25,7 +25,7 @@ impl<T> NoDrop<T> {
     pub(crate) const CHECK: () = assert!(
         !needs_drop::<T>(),
         "this type needs drop, and the allocator frees its memory without dropping what is in it: \
-         use `alloc_boxed`, which owns the value and drops it, \
+         use `alloc_boxed` or `alloc_slice_boxed`, which own what is in it and drop it, \
          or `alloc_undropped`, which says that it is never dropped"
     );
 }

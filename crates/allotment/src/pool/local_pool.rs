@@ -277,15 +277,21 @@ impl LocalPool {
                 unsafe { self.pool.leave_to(self.previous) };
             }
         }
-        let _guard = LeaveGuard { pool: self, previous: self.enter_unguarded() };
+        // SAFETY: the guard leaves the pool, which it borrows, before anything that was entered or
+        // that is borrowed outside can end.
+        let _guard = LeaveGuard { pool: self, previous: unsafe { self.enter_unguarded() } };
         run()
     }
 
     /// First half of [`enter`](Self::enter), for the C interface. Returns the pool that was current
     /// before.
+    ///
+    /// # Safety
+    /// Before this pool ends, and before the pool that was current before ends, the thread calls
+    /// [`leave_to`](Self::leave_to) with the returned value.
     #[doc(hidden)]
     #[must_use]
-    pub fn enter_unguarded(&self) -> *const () {
+    pub unsafe fn enter_unguarded(&self) -> *const () {
         if self.passthrough {
             return ptr::null();
         }

@@ -175,8 +175,9 @@ impl Reap {
     /// allocation of its class.
     ///
     /// # Safety
-    /// The block came from this reap with this layout (or was resized to it), has not been freed,
-    /// neither by a free nor by a reset, and is not used again.
+    /// `block` is the pointer that this reap returned for this layout (or for a resize to it). A
+    /// pointer made from a reference to the value may be used for those bytes only, and won't do.
+    /// The block has not been freed, neither by a free nor by a reset, and is not used again.
     #[inline]
     pub unsafe fn free_layout(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: passed on to the caller.

@@ -110,19 +110,8 @@ typed_calls! {
     /// *number += 1;
     /// ```
     ///
-    /// [`free_layout`](Self::free_layout) frees it before that. The layout is that of the value,
-    /// also for slices and strings:
-    ///
-    /// ```
-    /// use core::{alloc::Layout, ptr::NonNull};
-    ///
-    /// let reap = allotment::Reap::new();
-    /// let name = reap.alloc_str("system.cpu");
-    /// let (block, layout) = (NonNull::from(&mut *name).cast(), Layout::for_value(name));
-    /// // SAFETY: allocated above with this layout, and `name` is not used again.
-    /// unsafe { reap.free_layout(block, layout) };
-    /// assert_eq!(reap.statistics().live_objects, 0);
-    /// ```
+    /// [`alloc_boxed`](Self::alloc_boxed) and [`alloc_slice_boxed`](Self::alloc_slice_boxed) return
+    /// a box, whose drop frees the block before that.
     alloc;
     ///
     /// ```
