@@ -151,7 +151,7 @@ fn a_stale_free_is_stopped<S: Checked>(test: &str) {
         let victim = victim::<S>();
         let stale = object(&victim);
         free(&victim, stale);
-        // New objects don't get its memory, whatever is allocated and freed.
+        // While the memory is in quarantine, no new object gets it.
         for _ in 0..200 {
             let new = alloc(&victim);
             assert_ne!(new, stale);
@@ -436,7 +436,7 @@ fn a_write_to_memory_that_was_never_allocated_is_stopped_when_it_is<S: Fills>(te
 // ---- messages ----
 
 fn live_objects_at_the_end_are_reported_if_that_is_on<S: Reports>(test: &str) {
-    // Whether it is hardened, what it is told, whether it reports.
+    // The option `hardened`, the option `report_live`, whether live objects are reported.
     let cases = [
         (false, None, false),
         (false, Some(true), true),

@@ -14,7 +14,7 @@ mod loom_support;
 use loom_support::explore;
 use loom_support::slab::{NoSlot, PagesModel, Slots, Wrong};
 
-/// Pages of which another thread takes new ones.
+/// A slab whose threads take new pages from the source one at a time.
 fn slab(pages: PagesModel, wrong: Wrong) -> PagesModel {
     pages.stealing_by_exchange().taking_turns().wrong(wrong)
 }

@@ -11,8 +11,8 @@ use crate::analyse::formatting;
 const AS_MUCH: f64 = 0.01;
 /// The most peak memory that a plan may take, as a multiple of glibc's.
 pub const MOST_MEMORY: f64 = 1.5;
-/// Bytes that a plan may take besides glibc's peak, whatever the multiple: an allocator's first
-/// chunk is no reason to refuse it.
+/// Bytes beyond glibc's peak that every plan may take, even if [`MOST_MEMORY`] is exceeded: an
+/// allocator's first chunk is no reason to refuse it.
 const FREE_MEMORY: u64 = 1 << 20;
 /// The least saving, as a share of the program's CPU time.
 const LEAST_GAIN: f64 = 0.01;

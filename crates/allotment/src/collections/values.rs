@@ -1,5 +1,5 @@
-//! Values, slices and strings that an allocator lends: one body of each call, over whatever gives
-//! blocks. [`typed_calls!`](super::typed_calls) defines the calls themselves.
+//! Values, slices and strings that an allocator lends: one body of each call, for arenas and reaps.
+//! [`typed_calls!`](super::typed_calls) defines the calls themselves.
 //!
 //! # Invariant
 //!
@@ -30,8 +30,8 @@ impl<T> NoDrop<T> {
     );
 }
 
-/// A block with memory for a slice, of which the first `filled` values are initialised. If making a
-/// value unwinds or fails, the drop of this guard drops the values and frees the block.
+/// A block with memory for a slice. Its first `filled` values are initialised. If making a value
+/// unwinds or fails, the drop of this guard drops the values and frees the block.
 struct PartialSlice<T, S: BlockSource> {
     source: S,
     first: NonNull<T>,
@@ -262,8 +262,8 @@ pub(crate) unsafe trait LendingSource<'a>: BlockSource {
                 Err(error) => return Ok(Err(error)),
             }
         }
-        // SAFETY: a block of this memory with the layout of its `len` values, all of which were
-        // written, and which nothing else owns.
+        // SAFETY: a block of this memory with the layout of `len` values. All of them were written,
+        // and nothing else owns the block.
         Ok(Ok(unsafe { BoxIn::from_raw_in(partial.into_raw(), self.memory()) }))
     }
 

@@ -54,8 +54,7 @@ pub const DEFAULT_LIMIT: usize = 1 << 30;
 
 const ADAPTIVE_INTERVAL: u64 = 1000;
 
-/// The most bytes that one call unmaps for the decay, because the caller waits for it. With 512 MiB
-/// idle, the longest drop of an arena takes 0.3 ms, and would take 3.4 ms without this bound.
+/// The most bytes that one call unmaps for the decay, because the caller waits for it.
 const TRIM_STEP: usize = 32 << 20;
 
 /// The table of mappings, by number, and the clock. The process has one implementation, tests have

@@ -2,8 +2,8 @@
 //!
 //! The shared recycler costs a few locked instructions, which take longer than a small request
 //! does. So each thread keeps the last small chunk that it gave back, and takes that one first. A
-//! loop that makes an arena for each small request then accesses nothing shared. (Without the thread
-//! chunk, `allot bench query-small` takes 1.4 times as much CPU time.) A thread keeps at most one
+//! loop that makes an arena for each small request then accesses nothing shared. (This is
+//! for `allot bench query-small`.) A thread keeps at most one
 //! chunk, of at most [`MAX_SIZE`] bytes. With a larger cache for each thread, every thread would
 //! fault in its own working set.
 //!

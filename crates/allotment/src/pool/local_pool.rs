@@ -277,8 +277,8 @@ impl LocalPool {
                 unsafe { self.pool.leave_to(self.previous) };
             }
         }
-        // SAFETY: the guard leaves the pool, which it borrows, before anything that was entered or
-        // that is borrowed outside can end.
+        // SAFETY: the guard calls `leave_to` when `run` returns or unwinds. Until then this call
+        // borrows this pool, and the call that entered the previous pool borrows that one.
         let _guard = LeaveGuard { pool: self, previous: unsafe { self.enter_unguarded() } };
         run()
     }

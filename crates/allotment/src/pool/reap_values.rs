@@ -22,7 +22,7 @@ use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 /// two words (three for slices). Its methods are those of [`BoxIn`].
 ///
 /// ```
-/// use allotment::{Reap, pool::ReapBox, unsize_box};
+/// use allotment::{Reap, ReapBox, unsize_box};
 ///
 /// let reap = Reap::new();
 /// let name = reap.alloc_boxed(String::from("system.cpu"));

@@ -40,15 +40,14 @@ pub trait CacheBackend {
     fn add(&self, page: &Page<Self::Pages>, word: usize, taken: u64);
     /// Returns the cached slots to their pages.
     fn return_cached(&self);
-    /// Returns the slots to their pages that wait for that.
+    /// Returns the outgoing slots to their pages.
     fn send_outgoing(&self);
 
     // ---- pages ----
 
     /// The current page, and its word to take next.
     fn current(&self) -> Option<(&Page<Self::Pages>, usize)>;
-    /// Makes a page that the cache has claimed the current one, of which `word` is to be taken
-    /// next.
+    /// Makes a claimed page the current one. The next refill takes slots of `word`.
     fn set_current(&self, page: &Page<Self::Pages>, word: usize);
     /// Removes the current page. The caller gives up its claim.
     fn take_current(&self) -> Option<&Page<Self::Pages>>;

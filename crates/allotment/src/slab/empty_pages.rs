@@ -13,13 +13,12 @@
 //!
 //! - If the thread that emptied it also allocates, the page is released at once: where objects come
 //!   and go, empty pages are surplus.
-//! - Each time a thread refills its cache, one more page may be released. (Without this rule, two
-//!   threads that replace objects at random, as `allot bench churn` does with 125,000 objects for
-//!   each, keep 14 % more memory when all are freed.)
+//! - Each time a thread refills its cache, one more page may be released. (This is for threads that
+//!   replace objects at random, as in `allot bench churn` with two threads.)
 //! - If threads only free, releasing a page costs more than emptying it did, and the memory may be
 //!   needed again. Releases then take at most an eighth of the time: after a release that took t
-//!   nanoseconds, the next one may begin 7 t nanoseconds later. (Without this rule, 250,000 objects
-//!   freed as `allot bench burst-free` does leave 22 % more memory at the end.)
+//!   nanoseconds, the next one may begin 7 t nanoseconds later. (This is for bursts that end, as in
+//!   `allot bench burst-free`.)
 //!
 //! So the pages of a burst that ends all at once are released over the following milliseconds of
 //! the slab's own work, and not all by the thread that ends the burst. All of this happens in calls

@@ -91,7 +91,7 @@ pub trait PageBackend: Sized {
     fn remove_kept(&self, bytes: usize);
     /// The bytes of kept pages to release now. `page` is the bytes of the page just emptied.
     fn excess(&self, page: usize, allocates: bool) -> usize;
-    /// Sets everything to 0 for whose sake pages are kept.
+    /// Lowers to 0 the bytes of empty pages that may be kept.
     fn clear_limits(&self);
 
     // ---- memory ----

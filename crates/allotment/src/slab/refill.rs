@@ -23,8 +23,7 @@ const FREES_ONLY_AFTER: u32 = 8;
 /// overlap.
 const MAX_OUTGOING_PAGES: usize = 16;
 /// The outgoing slots also keep at most the slab's pages divided by this from being released.
-/// (Otherwise random replacements among 12,500 objects, as in `allot bench churn`, keep 16 % more
-/// memory.)
+/// (This is for random replacements among few objects, as in `allot bench churn`.)
 const OUTGOING_DIVISOR: usize = 32;
 /// A refill takes at least this many slots if they are to be had, or half of the cache's capacity
 /// if that is less.
@@ -78,8 +77,8 @@ impl CacheBackend for ThreadCache {
         // SAFETY: the entries below `top` are free (invariant 2).
         let mut entry = unsafe { self.entries.add(before) };
         if taken == !0 {
-            // A whole word, from the highest slot down: no bits to search. (With the search, `allot
-            // bench exchange-1000` would take a tenth longer.)
+            // A whole word, from the highest slot down: no bits to search. This is for
+            // `allot bench exchange-1000`, whose pages are freed whole.
             // SAFETY: there is room for the slots (the callers take no more), and they are ours.
             unsafe {
                 let mut slot = first.byte_add(SLOTS_PER_WORD * size);
@@ -193,8 +192,7 @@ impl ThreadCache {
         // cache's own pointer to them.
         let cache = unsafe { &*cache };
         // Most such frees follow each other on one page, which already has an outgoing slot. So the
-        // page is marked, and belongs to this slab. (Without this shortcut, a program like `allot
-        // bench exchange-1000` takes twice the time.)
+        // page is marked, and belongs to this slab. This is for `allot bench exchange-1000`.
         let offset = slot.addr().get().wrapping_sub(cache.granule_start.get());
         if offset < cache.granule_bytes.get() {
             let shared = cache.shared();

@@ -86,7 +86,7 @@ impl Counter {
 pub(crate) struct Record {
     /// What was allocated in the open window of an arena, for the fast path (see
     /// memory/position_word.rs); 0 for all other allocators. The statistics add it to the next two
-    /// counters, each of which may be negative by itself.
+    /// counters. Each of these may be negative by itself.
     pub position_word: Counter,
     pub live_objects: Counter,
     pub live_bytes: Counter,
