@@ -2,21 +2,32 @@
 
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 export RUST_BACKTRACE=1
+export CARGO_NET_RETRY=10
 features=allocator-api2-02,allocator-api2-03,allocator-api2-04,derive,hashbrown-017
 started=$SECONDS
 failed=()
+logs=()
 skipped=()
+took=()
 
-# step NAME COMMAND...: runs the command, prints how long it took, and goes on if it fails.
+# step NAME COMMAND...: runs the command, prints how long it took, and goes on if it fails. What a failed step printed is kept for the end.
 step() {
-    local name=$1 from=$SECONDS
+    local name=$1 from=$SECONDS log code
     shift
+    log=$(mktemp)
     printf '\n== %s\n' "$name"
-    if "$@"; then
+    # No pipe: a server that a test left behind would keep it open, and this script waiting. The last lines take a moment.
+    "$@" > >(tee "$log") 2>&1 && code=0 || code=$?
+    sleep 0.1
+    if [ "$code" = 0 ]; then
+        took+=("$((SECONDS - from)) s: $name")
         printf '== %s: %d s\n' "$name" $((SECONDS - from))
+        rm -f "$log"
     else
+        took+=("$((SECONDS - from)) s: $name (failed)")
         printf '\n== FAILED: %s (%d s)\n   %s\n' "$name" $((SECONDS - from)) "$*"
         failed+=("$name")
+        logs+=("$log")
     fi
 }
 
@@ -35,9 +46,18 @@ late_step() {
     fi
 }
 
-# Prints what was skipped and what failed; the script's exit status.
+# Prints how long the steps took, what was skipped, and what failed with its last words; the script's exit status.
 finish() {
+    local text name log
+    for log in "${logs[@]}"; do
+        printf '\n== from the output of a failed step\n'
+        grep -nE '^error|panicked at|FAILED|^== failed|no end within' "$log" | tail -n 30
+        printf -- '...\n'
+        tail -n 20 "$log"
+        rm -f "$log"
+    done
     printf '\n== %d s\n' $((SECONDS - started))
+    for text in "${took[@]}"; do printf '==   %s\n' "$text"; done
     for text in "${skipped[@]}"; do printf '== skipped: %s\n' "$text"; done
     for name in "${failed[@]}"; do printf '== failed: %s\n' "$name"; done
     [ ${#failed[@]} = 0 ] && echo '== all passed'
