@@ -53,6 +53,11 @@ impl RawArena {
     /// changed.
     fn take_chunk(&self, need: usize) -> Result<(NonNull<ArenaChunkHeader>, bool), AllocError> {
         if let Some(chunk) = self.take_spare_chunk(need) {
+            // SAFETY: a chunk of this arena (invariant 1).
+            let size = unsafe { chunk.as_ref() }.size;
+            if size <= MAX_GROWTH {
+                self.growth_size.set(size.max(self.growth_size.get()));
+            }
             return Ok((chunk, false));
         }
         let chunk_source = self.chunk_source();

@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 
 use super::chunk_header::end_of;
 use super::raw::RawArena;
-use crate::error::OnFailure;
+use crate::error::{OnFailure, unlikely};
 use crate::memory::layout::align_up;
 use crate::memory::position_word::{self, MAX_STEP};
 
@@ -44,8 +44,7 @@ impl RawArena {
     /// object that is not the last one is left as it is.
     ///
     /// # Safety
-    /// The object is this arena's, is live and in the open scope, and has `old` bytes. The arena is
-    /// not checked.
+    /// The object is this arena's, is live, and has `old` bytes. The arena is not checked.
     #[inline]
     unsafe fn resize_last<const MIN_ALIGN: usize>(
         &self,
@@ -98,7 +97,7 @@ impl RawArena {
     }
 
     /// Frees one object. If it is the last one, its bytes go back to the chunk; otherwise only the
-    /// counters change. An object of an outer scope is left as it is.
+    /// counters change. An object of an outer scope is never the last one.
     ///
     /// # Safety
     /// The object is this arena's and live, and was allocated or last resized with this layout and
@@ -110,26 +109,33 @@ impl RawArena {
             return;
         }
         if let Some(checks) = self.checks() {
+            unlikely();
             return checks.free(self, object, layout);
-        }
-        if !self.in_scope(object) {
-            return;
         }
         match self.last(object, size, MIN_ALIGN) {
             LastObject::InWindow => {
                 let word =
                     self.record().position_word.get() - position_word::object(size, MIN_ALIGN);
-                return self.record().position_word.set(word);
+                self.record().position_word.set(word);
             }
-            LastObject::BeforeWindow => {
-                if let Some(current) = NonNull::new(self.current.get()) {
-                    self.open_window(current, object.addr().get());
-                }
-            }
-            LastObject::No => {}
+            LastObject::BeforeWindow => self.free_before_window(object, size),
+            LastObject::No => self.count_freed(size),
         }
+    }
+
+    #[inline]
+    fn count_freed(&self, size: usize) {
         self.record().live_objects.sub(1);
         self.record().live_bytes.sub(size as u64);
+    }
+
+    /// Frees the object that ends where the window begins: the window begins at its start then.
+    #[cold]
+    fn free_before_window(&self, object: NonNull<u8>, size: usize) {
+        if let Some(current) = NonNull::new(self.current.get()) {
+            self.open_window(current, object.addr().get());
+        }
+        self.count_freed(size);
     }
 
     /// Makes one object larger. If it is the last one and there is room, it grows in place;
@@ -152,7 +158,6 @@ impl RawArena {
             if old.size() > 0
                 && aligned
                 && self.checks().is_none()
-                && self.in_scope(object)
                 && self.resize_last::<MIN_ALIGN>(object, old.size(), new.size())
             {
                 // The window is in the same chunk, so its provenance reaches the added bytes.
@@ -187,9 +192,7 @@ impl RawArena {
             if let Some(checks) = self.checks() {
                 return Ok(checks.shrink(self, object, old, new));
             }
-            if self.in_scope(object)
-                && !self.resize_last::<MIN_ALIGN>(object, old.size(), new.size())
-            {
+            if !self.resize_last::<MIN_ALIGN>(object, old.size(), new.size()) {
                 let difference = (old.size() - new.size()) as u64;
                 let address = object.addr();
                 if self.base.get().addr() <= address.get() && address.get() < self.pos().addr() {

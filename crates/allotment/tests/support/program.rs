@@ -223,7 +223,10 @@ impl Run<'_> {
             self.model.resize(index, start, new);
         } else if start != object.start {
             // An object from outside the scope stays as it is; what came is new, and the scope's.
+            self.model.set_aside(index, None);
             self.adopt::<M>(start, new);
+        } else {
+            self.model.set_aside(index, Some(new_size));
         }
     }
 
@@ -236,6 +239,8 @@ impl Run<'_> {
         unsafe { arena.free(object.start, object.layout) };
         if self.model.in_scope(&object) {
             self.model.remove(index);
+        } else {
+            self.model.set_aside(index, None);
         }
     }
 
