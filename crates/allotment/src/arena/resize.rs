@@ -164,7 +164,9 @@ impl RawArena {
                 let object = self.base.get().with_addr(object.addr().get());
                 return Ok(NonNull::new_unchecked(object));
             }
-            self.move_to::<F, MIN_ALIGN>(object, old, new)
+            let moved = self.alloc_grown::<F, MIN_ALIGN>(new)?;
+            self.copy_and_free::<MIN_ALIGN>(object, old, moved, old.size());
+            Ok(moved)
         }
     }
 
@@ -187,7 +189,9 @@ impl RawArena {
         // SAFETY: guaranteed by the caller.
         unsafe {
             if new.size() == 0 || !aligned {
-                return self.move_to::<F, MIN_ALIGN>(object, old, new);
+                let moved = self.alloc::<F, MIN_ALIGN>(new)?;
+                self.copy_and_free::<MIN_ALIGN>(object, old, moved, new.size());
+                return Ok(moved);
             }
             if let Some(checks) = self.checks() {
                 return Ok(checks.shrink(self, object, old, new));
@@ -209,23 +213,22 @@ impl RawArena {
         Ok(object)
     }
 
-    /// Copies an object to a new block of another layout, and frees the old block.
+    /// Copies an object's first `len` bytes to the memory that it moves to, and frees it.
     ///
     /// # Safety
-    /// As for [`free`](Self::free).
-    unsafe fn move_to<F: OnFailure, const MIN_ALIGN: usize>(
+    /// As for [`free`](Self::free), with the layout `old`. Both objects have `len` bytes.
+    unsafe fn copy_and_free<const MIN_ALIGN: usize>(
         &self,
         object: NonNull<u8>,
         old: Layout,
-        new: Layout,
-    ) -> Result<NonNull<u8>, F::Error> {
-        let moved = self.alloc::<F, MIN_ALIGN>(new)?;
+        moved: NonNull<u8>,
+        len: usize,
+    ) {
         // SAFETY: both objects have the copied bytes, and don't overlap (invariant 4). The old
         // object is freed once, and its caller gives it up.
         unsafe {
-            moved.copy_from_nonoverlapping(object, old.size().min(new.size()));
+            moved.copy_from_nonoverlapping(object, len);
             self.free::<MIN_ALIGN>(object, old);
         }
-        Ok(moved)
     }
 }
