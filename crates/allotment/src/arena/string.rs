@@ -67,7 +67,8 @@ impl<const MIN_ALIGN: usize> Clone for ArenaString<'_, MIN_ALIGN> {
 }
 
 /// Formats into an arena: like `format!`, with the arena before the format string. Returns an
-/// [`ArenaString`].
+/// [`ArenaString`], whose capacity is its length if nothing else was allocated while it was
+/// formatted.
 ///
 /// ```
 /// use allotment::{Arena, format_in};
@@ -81,10 +82,7 @@ impl<const MIN_ALIGN: usize> Clone for ArenaString<'_, MIN_ALIGN> {
 /// If memory is exhausted, or a formatting implementation returns an error.
 #[macro_export]
 macro_rules! format_in {
-    ($arena:expr, $($arguments:tt)*) => {{
-        let mut string = $crate::ArenaString::new_in($arena);
-        ::core::fmt::Write::write_fmt(&mut string, ::core::format_args!($($arguments)*))
-            .expect("no memory, or a formatting implementation returned an error");
-        string
-    }};
+    ($arena:expr, $($arguments:tt)*) => {
+        $crate::ArenaString::format_in($arena, ::core::format_args!($($arguments)*))
+    };
 }

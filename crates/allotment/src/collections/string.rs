@@ -14,6 +14,9 @@ use super::block_source::BlockSource;
 use super::vec::VecIn;
 use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 
+/// The capacity with which a formatted string begins, in bytes.
+const FORMATTED: usize = 64;
+
 /// A growing string whose memory comes from a [`BlockSource`].
 ///
 /// Use it under the name for its memory: [`ArenaString`](crate::ArenaString),
@@ -69,6 +72,23 @@ impl<S: BlockSource> StringIn<S> {
     /// As for [`VecIn::try_reserve`].
     pub fn try_from_str_in(text: &str, source: S) -> Result<Self, AllocError> {
         Self::from_str_in_or::<ReturnError>(text, source)
+    }
+
+    /// Formats into a new string, for [`format_in!`](crate::format_in).
+    ///
+    /// # Panics
+    /// If memory is exhausted, or a formatting implementation returns an error.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn format_in(source: S, arguments: fmt::Arguments<'_>) -> Self {
+        // Most strings fit, so that they do not grow. What an arena's last object does not need
+        // goes back; another object keeps it.
+        let mut string =
+            Self::try_with_capacity_in(FORMATTED, source).unwrap_or_else(|_| Self::new_in(source));
+        fmt::write(&mut string, arguments)
+            .expect("no memory, or a formatting implementation returned an error");
+        let _ = string.try_shrink_to_fit();
+        string
     }
 
     /// Turns bytes into a string.
@@ -387,9 +407,22 @@ impl<S: BlockSource> DerefMut for StringIn<S> {
     }
 }
 
+/// The failure of [`fmt::Write`], which says nothing of its cause. A result that fits a register needs
+/// no memory on the way.
+enum ReturnFormatError {}
+
+impl OnFailure for ReturnFormatError {
+    type Error = fmt::Error;
+
+    fn fail(_: AllocError) -> fmt::Error {
+        fmt::Error
+    }
+}
+
 impl<S: BlockSource> fmt::Write for StringIn<S> {
     /// Appends. Fails with nothing appended when memory is not available.
+    #[inline]
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.try_push_str(text).map_err(|_| fmt::Error)
+        self.push_str_or::<ReturnFormatError>(text)
     }
 }

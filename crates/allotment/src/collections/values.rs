@@ -148,11 +148,12 @@ pub(crate) unsafe trait LendingSource<'a>: BlockSource {
         value: T,
         hand_out: impl FnOnce(NonNull<T>) -> P,
     ) -> Result<P, F::Error> {
+        let value = ManuallyDrop::new(value); // as in `place_or`
         match self.alloc_fast(Layout::new::<T>()) {
             Some(block) => {
                 let block = block.cast::<T>();
                 // SAFETY: as in `place_or`.
-                unsafe { block.write(value) };
+                unsafe { block.write(ManuallyDrop::into_inner(value)) };
                 Ok(hand_out(block))
             }
             None => {
@@ -166,9 +167,10 @@ pub(crate) unsafe trait LendingSource<'a>: BlockSource {
     #[inline(never)]
     fn place_word_slow<F: OnFailure, T, P>(
         self,
-        value: T,
+        value: ManuallyDrop<T>,
         hand_out: impl FnOnce(NonNull<T>) -> P,
     ) -> Result<P, F::Error> {
+        let value = ManuallyDrop::into_inner(value);
         let block = self.alloc_slow::<F>(Layout::new::<T>())?.cast::<T>();
         // SAFETY: as in `place_or`.
         unsafe { block.write(value) };

@@ -1,6 +1,7 @@
 //! The collections whose memory is a pool's: `PoolVec`, `PoolString` and `PoolBox`.
 
 use core::alloc::Layout;
+use core::mem::ManuallyDrop;
 use core::pin::Pin;
 use core::ptr::NonNull;
 
@@ -212,15 +213,24 @@ impl<T> BoxIn<T, PoolMemory> {
     #[inline(always)]
     fn new_in_or<F: OnFailure>(value: T, pool: PoolRef) -> Result<Self, F::Error> {
         let layout = Layout::new::<T>();
-        let address = match layout.size() {
-            0 => NonNull::dangling(),
-            _ => pool.alloc_or::<F>(layout)?.cast::<T>(),
+        // The allocation does not unwind. But the compiler does not know that: to drop the value,
+        // it would need its address, and so a copy in memory.
+        let value = ManuallyDrop::new(value);
+        let block = match layout.size() {
+            0 => Ok(NonNull::dangling()),
+            _ => pool.alloc_or::<F>(layout).map(NonNull::cast::<T>),
         };
-        // SAFETY: a block of this layout that nothing else uses, or no byte is written; the box
-        // alone owns it.
-        unsafe {
-            address.write(value);
-            Ok(Self::from_raw(address))
+        match block {
+            // SAFETY: a block of this layout that nothing else uses, or no byte is written; the box
+            // alone owns it.
+            Ok(address) => unsafe {
+                address.write(ManuallyDrop::into_inner(value));
+                Ok(Self::from_raw(address))
+            },
+            Err(error) => {
+                drop(ManuallyDrop::into_inner(value));
+                Err(error)
+            }
         }
     }
 

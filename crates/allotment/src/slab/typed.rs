@@ -3,6 +3,7 @@
 use core::alloc::Layout;
 use core::fmt;
 use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
 
 use super::boxed::{SlabBox, SlabSlot};
 use super::builder::SlabBuilder;
@@ -71,7 +72,8 @@ impl<T> Slab<T> {
     /// # Panics
     /// Aborts if [`try_alloc_for`](Self::try_alloc_for) returns an error.
     pub fn alloc_for(&self, lifetime: Lifetime, value: T) -> SlabBox<T> {
-        always(self.slot_for_or::<Abort>(lifetime)).fill(value)
+        let value = ManuallyDrop::new(value); // as in `alloc`
+        always(self.slot_for_or::<Abort>(lifetime)).fill(ManuallyDrop::into_inner(value))
     }
 
     /// Allocates a box for a value of this expected lifetime.
@@ -83,7 +85,10 @@ impl<T> Slab<T> {
         lifetime: Lifetime,
         value: T,
     ) -> Result<SlabBox<T>, (AllocError, T)> {
-        match self.slot_for_or::<ReturnError>(lifetime) {
+        let value = ManuallyDrop::new(value);
+        let slot = self.slot_for_or::<ReturnError>(lifetime);
+        let value = ManuallyDrop::into_inner(value);
+        match slot {
             Ok(slot) => Ok(slot.fill(value)),
             Err(error) => Err((error, value)),
         }
