@@ -208,12 +208,18 @@ impl Model {
         }
     }
 
+    /// The bytes that the statistics count as freed until a rewind.
+    pub fn set_aside_bytes(&self) -> u64 {
+        self.set_aside.iter().map(|it| it.bytes).sum()
+    }
+
     /// The arena counts what the model counts, and nobody wrote into anybody else's object.
     pub fn check(&self, statistics: &Statistics) {
-        let less = |what: fn(&SetAside) -> u64| self.set_aside.iter().map(what).sum::<u64>();
-        let live_objects = self.ranges.len() as u64 - less(|it| it.objects);
+        let set_aside = self.set_aside.iter().map(|it| it.objects).sum::<u64>();
+        let live_objects = self.ranges.len() as u64 - set_aside;
         assert_eq!(statistics.live_objects, live_objects, "live objects");
-        assert_eq!(statistics.live_bytes, self.live_bytes - less(|it| it.bytes), "live bytes");
+        let live_bytes = self.live_bytes - self.set_aside_bytes();
+        assert_eq!(statistics.live_bytes, live_bytes, "live bytes");
         for object in self.objects.iter().chain(self.set_aside.iter().map(|it| &it.object)) {
             object.assert_intact(object.size());
         }

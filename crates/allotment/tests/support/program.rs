@@ -131,7 +131,7 @@ fn run_on<const M: usize>(fixed: Fixed, mut input: Input<'_>) {
 impl Run<'_> {
     fn check<const M: usize>(&self, arena: &Arena<M>) {
         self.model.check(&arena.statistics());
-        self.setup.check(arena);
+        self.setup.check(arena, self.model.set_aside_bytes());
         for object in self.model.objects() {
             self.setup.assert_in_chunk(object.start.addr().get(), object.layout.size());
         }
