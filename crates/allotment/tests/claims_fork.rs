@@ -113,6 +113,9 @@ fn a_child_that_drops_what_it_inherits_has_everything_back<S: Limited>(_: &str) 
 }
 
 fn what_a_child_does_changes_nothing_of_its_parents_on_any_source<S: Sourced>(_: &str) {
+    if passed_through() {
+        return println!("skipped: objects are malloc's, and on no source");
+    }
     for source in S::sources() {
         for &hardened in S::MODES {
             let options = Options::of_size(100).hardened(hardened);
@@ -153,7 +156,6 @@ fn what_a_child_does_changes_nothing_of_its_parents_on_any_source<S: Sourced>(_:
             // SAFETY: the child's copy, dropped once in this process.
             let drops = || drop(unsafe { core::ptr::read(&subject) });
             let shared = source.as_ref().is_some_and(|source| source.name() == "file");
-            let shared = shared && !passed_through();
             let works: [(&dyn Fn(), bool); 5] = [
                 (&writes, true),
                 (&allocates, true),

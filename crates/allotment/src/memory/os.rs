@@ -468,6 +468,8 @@ pub fn punch_hole(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<(), A
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     #[test]
@@ -513,6 +515,38 @@ mod tests {
         match register_process_fences() {
             Ok(()) => fence_process().unwrap(),
             Err(error) => println!("skipped: this kernel has no fences for a process: {error}"),
+        }
+    }
+
+    #[test]
+    fn a_file_without_a_name_can_not_be_given_one() {
+        use std::os::fd::AsRawFd;
+        let directory = std::env::temp_dir();
+        let file = create_unlinked(&directory).unwrap();
+        let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let name = directory.join(format!("allotment-named-{}", std::process::id()));
+        let (cwd, follow) = (rustix::fs::CWD, rustix::fs::AtFlags::SYMLINK_FOLLOW);
+        let linked = rustix::fs::linkat(cwd, open, cwd, &name, follow);
+        let _ = fs::remove_file(name);
+        assert!(linked.is_err());
+    }
+
+    #[test]
+    fn a_file_without_permissions_is_memory_for_its_creator_alone() {
+        let path = std::env::temp_dir().join(format!("allotment-closed-{}", std::process::id()));
+        let file = create_file(&path, Mode::empty()).unwrap();
+        let other = fs::File::open(&path);
+        fs::remove_file(&path).unwrap();
+        // SAFETY: a system call without arguments.
+        assert!(other.is_err() || unsafe { libc::geteuid() } == 0);
+        let len = page_size();
+        reserve_blocks(file.as_fd(), 0, len).unwrap();
+        let start = map_file(file.as_fd(), 0, len, 1).unwrap();
+        // SAFETY: our own mapping, within its bounds, unmapped once.
+        unsafe {
+            start.write(7);
+            assert_eq!(start.read(), 7);
+            unmap(start, len).unwrap();
         }
     }
 
