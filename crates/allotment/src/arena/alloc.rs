@@ -102,6 +102,9 @@ impl RawArena {
         layout: Layout,
         roomy: bool,
     ) -> Result<(NonNull<u8>, bool), AllocError> {
+        if self.forget_orphaned_chunks() {
+            return Err(AllocError::new(ErrorKind::ForkedChild, layout.size()));
+        }
         if let Some(checks) = self.checks() {
             return checks.alloc(self, layout).map(|object| (object, false));
         }

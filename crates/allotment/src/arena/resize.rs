@@ -7,8 +7,8 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 
 use super::chunk_header::end_of;
-use super::raw::RawArena;
-use crate::error::{OnFailure, unlikely};
+use super::raw::{ArenaChecks, RawArena};
+use crate::error::OnFailure;
 use crate::memory::layout::align_up;
 use crate::memory::position_word::{self, MAX_STEP};
 
@@ -78,6 +78,9 @@ impl RawArena {
         old: usize,
         new: usize,
     ) -> bool {
+        if self.forget_orphaned_chunks() {
+            return false;
+        }
         let Some(current) = NonNull::new(self.current.get()) else { return false };
         let available = end_of(current).addr().get() - object.addr().get();
         if new > available {
@@ -109,8 +112,7 @@ impl RawArena {
             return;
         }
         if let Some(checks) = self.checks() {
-            unlikely();
-            return checks.free(self, object, layout);
+            return self.free_checked(checks, object, layout);
         }
         match self.last(object, size, MIN_ALIGN) {
             LastObject::InWindow => {
@@ -123,6 +125,13 @@ impl RawArena {
         }
     }
 
+    #[cold]
+    fn free_checked(&self, checks: &dyn ArenaChecks, object: NonNull<u8>, layout: Layout) {
+        if !self.forget_orphaned_chunks() {
+            checks.free(self, object, layout);
+        }
+    }
+
     #[inline]
     fn count_freed(&self, size: usize) {
         self.record().live_objects.sub(1);
@@ -132,6 +141,9 @@ impl RawArena {
     /// Frees the object that ends where the window begins: the window begins at its start then.
     #[cold]
     fn free_before_window(&self, object: NonNull<u8>, size: usize) {
+        if self.forget_orphaned_chunks() {
+            return;
+        }
         if let Some(current) = NonNull::new(self.current.get()) {
             self.open_window(current, object.addr().get());
         }
@@ -193,7 +205,7 @@ impl RawArena {
                 self.copy_and_free::<MIN_ALIGN>(object, old, moved, new.size());
                 return Ok(moved);
             }
-            if let Some(checks) = self.checks() {
+            if let Some(checks) = self.checks().filter(|_| !self.forget_orphaned_chunks()) {
                 return Ok(checks.shrink(self, object, old, new));
             }
             if !self.resize_last::<MIN_ALIGN>(object, old.size(), new.size()) {

@@ -12,6 +12,7 @@ use crate::memory::layout::MAX_GROWTH;
 impl RawArena {
     /// The arena's current position.
     pub(super) fn position(&self) -> ArenaPosition {
+        self.forget_orphaned_chunks();
         let record = self.record();
         ArenaPosition {
             window: self.window(),
@@ -30,7 +31,8 @@ impl RawArena {
     /// Opens a scope at `position`, which is the arena's current position. A new window begins with
     /// the scope, so that no older object is the last one (invariant 5).
     pub(super) fn open_scope(&self, position: &ArenaPosition) {
-        let end = NonNull::new(position.current).map(|chunk| {
+        let current = NonNull::new(position.current).filter(|_| !self.is_orphaned());
+        let end = current.map(|chunk| {
             self.fold();
             self.open_window(chunk, position.pos.addr());
             end_of(chunk).as_ptr()
@@ -55,13 +57,15 @@ impl RawArena {
     pub(super) fn in_scope(&self, object: NonNull<u8>) -> bool {
         let scope = self.scope.get();
         let object = object.as_ptr();
+        if !scope.active || (scope.start <= object && object < scope.end) {
+            return true;
+        }
+        if self.forget_orphaned_chunks() {
+            return false;
+        }
         // SAFETY: the chunks newer than the scope's are this arena's (invariants 1 and 5).
         let mut newer = unsafe { Chunks::new(self.newest.get(), scope.newest) };
-        !scope.active
-            || (scope.start <= object && object < scope.end)
-            || newer.any(|(chunk, _)| {
-                chunk.as_ptr().cast() <= object && object < end_of(chunk).as_ptr()
-            })
+        newer.any(|(chunk, _)| chunk.as_ptr().cast() <= object && object < end_of(chunk).as_ptr())
     }
 
     /// Rewinds to a position, and to the scope that was open there.
@@ -70,6 +74,10 @@ impl RawArena {
     /// The position came from this arena's `position`. After that, the arena was not rewound to an
     /// older position and not reset. Nothing allocated after the position is used any more.
     pub(super) unsafe fn rewind(&self, position: &ArenaPosition) {
+        if self.forget_orphaned_chunks() {
+            self.scope.set(position.outer);
+            return;
+        }
         if let Some(checks) = self.checks() {
             checks.rewound(self, position.next_object);
         }
@@ -173,6 +181,10 @@ impl RawArena {
     /// # Safety
     /// No object of the arena is used any more, and no open scope will be rewound.
     pub(super) unsafe fn reset(&self) {
+        if self.forget_orphaned_chunks() {
+            self.scope.set(OpenScope::NONE);
+            return;
+        }
         if let Some(checks) = self.checks() {
             checks.rewound(self, 0);
             self.check_free_bytes(checks);
