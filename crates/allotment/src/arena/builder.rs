@@ -5,7 +5,7 @@ use super::raw::{ArenaChecks, RawArena};
 use super::retain::Retain;
 use super::settings::ArenaSettings;
 use super::typed::Arena;
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::error::{AllocError, or_fail};
 use crate::options::common_options;
 use crate::statistics::{AllocatorKind, Record};
 
@@ -76,8 +76,9 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
     /// # Panics
     /// Aborts where [`try_build`](Self::try_build) returns an error.
     #[must_use]
+    #[track_caller]
     pub fn build(self) -> Arena<MIN_ALIGN> {
-        always(self.build_or::<Abort>())
+        or_fail(self.try_build())
     }
 
     /// Builds the arena, or returns the reason why that failed.
@@ -86,12 +87,7 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
     /// If the name is too long, or the hint overflows, or the source or the budget refuses the
     /// first chunk.
     pub fn try_build(self) -> Result<Arena<MIN_ALIGN>, AllocError> {
-        self.build_or::<ReturnError>()
-    }
-
-    fn build_or<F: OnFailure>(self) -> Result<Arena<MIN_ALIGN>, F::Error> {
-        let raw = RawArena::new(self.hint, Some(Box::new(self.settings)));
-        raw.map(Arena::from_raw).map_err(F::fail)
+        RawArena::new(self.hint, Some(Box::new(self.settings))).map(Arena::from_raw)
     }
 }
 

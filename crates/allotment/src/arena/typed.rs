@@ -17,7 +17,7 @@ use super::boxed::ArenaBox;
 use super::builder::ArenaBuilder;
 use super::raw::{MAX_MIN_ALIGN, RawArena};
 use crate::collections::{ArenaMemory, BoxIn, LendingSource, NoDrop, StatelessMemory, typed_calls};
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always, or_fail};
 use crate::statistics::Statistics;
 
 /// Memory for objects that die together: a position that moves up through chunks.
@@ -127,7 +127,7 @@ impl Arena {
     #[inline]
     #[must_use]
     pub fn new() -> Self {
-        always(RawArena::new(0, None).map(Self::from_raw).map_err(Abort::fail))
+        or_fail(RawArena::new(0, None).map(Self::from_raw))
     }
 
     /// An arena that takes its first chunk immediately. The chunk has room for `bytes` bytes and
@@ -138,8 +138,9 @@ impl Arena {
     /// Aborts where [`try_with_hint`](Self::try_with_hint) returns an error.
     #[inline]
     #[must_use]
+    #[track_caller]
     pub fn with_hint(bytes: usize) -> Self {
-        always(RawArena::new(bytes, None).map(Self::from_raw).map_err(Abort::fail))
+        or_fail(Self::try_with_hint(bytes))
     }
 
     /// Like [`with_hint`](Self::with_hint), but returns an error instead of aborting.
@@ -171,7 +172,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     #[inline]
     #[must_use]
     pub fn with_min_align() -> Self {
-        always(RawArena::new(0, None).map(Self::from_raw).map_err(Abort::fail))
+        or_fail(RawArena::new(0, None).map(Self::from_raw))
     }
 
     /// Returns a builder for an arena with this minimum alignment and options.

@@ -1,6 +1,7 @@
 //! The collections whose memory is a pool's: `PoolVec`, `PoolString` and `PoolBox`.
 
 use core::alloc::Layout;
+use core::mem::{ManuallyDrop, needs_drop};
 use core::pin::Pin;
 use core::ptr::NonNull;
 
@@ -212,15 +213,40 @@ impl<T> BoxIn<T, PoolMemory> {
     #[inline(always)]
     fn new_in_or<F: OnFailure>(value: T, pool: PoolRef) -> Result<Self, F::Error> {
         let layout = Layout::new::<T>();
-        let address = match layout.size() {
-            0 => NonNull::dangling(),
-            _ => pool.alloc_or::<F>(layout)?.cast::<T>(),
+        // If the slow path unwound and had to drop the value here, the value would have to lie in
+        // memory. So the slow path gets it, unless it needs no drop and is forgotten.
+        let value = ManuallyDrop::new(value);
+        let block = if layout.size() == 0 {
+            NonNull::<T>::dangling().cast()
+        } else if needs_drop::<T>() {
+            match pool.alloc_fast(layout) {
+                Some(block) => block,
+                None => return Self::new_in_slow::<F>(ManuallyDrop::into_inner(value), pool),
+            }
+        } else {
+            pool.alloc_or::<F>(layout)?
         };
-        // SAFETY: a block of this layout that nothing else uses, or no byte is written; the box
-        // alone owns it.
+        // SAFETY: a block of this layout that nothing else uses, or no byte is written.
+        Ok(unsafe { Self::fill(block, ManuallyDrop::into_inner(value)) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn new_in_slow<F: OnFailure>(value: T, pool: PoolRef) -> Result<Self, F::Error> {
+        let block = pool.alloc_or::<F>(Layout::new::<T>())?;
+        // SAFETY: a block of this layout that nothing else uses.
+        Ok(unsafe { Self::fill(block, value) })
+    }
+
+    /// # Safety
+    /// The block has this layout, and nothing else uses it. Without bytes it may be dangling.
+    #[inline(always)]
+    unsafe fn fill(block: NonNull<u8>, value: T) -> Self {
+        let block = block.cast::<T>();
+        // SAFETY: guaranteed by the caller; the box alone owns the block.
         unsafe {
-            address.write(value);
-            Ok(Self::from_raw(address))
+            block.write(value);
+            Self::from_raw(block)
         }
     }
 

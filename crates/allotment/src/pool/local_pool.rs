@@ -14,7 +14,7 @@ use super::local_pool_builder::{LocalPoolBuilder, LocalPoolSettings};
 use super::parked::AcquireOptions;
 use super::pool_ref::PoolRef;
 use super::shared::PoolShared;
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always, or_fail};
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
 use crate::memory::{region, tools};
@@ -109,6 +109,7 @@ impl LocalPool {
     /// # Panics
     /// Aborts when the memory is not available.
     #[must_use]
+    #[track_caller]
     pub fn with_reserved(bytes: usize) -> Self {
         Self::builder().reserved(bytes).build()
     }
@@ -235,9 +236,10 @@ impl LocalPool {
     /// for the alignment.
     #[inline]
     #[must_use]
+    #[track_caller]
     pub unsafe fn resize(&self, block: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
         // SAFETY: passed on to the caller.
-        always(unsafe { self.try_resize(block, old, new_size) }.map_err(Abort::fail))
+        or_fail(unsafe { self.try_resize(block, old, new_size) })
     }
 
     /// Fallible version of [`resize`](Self::resize).

@@ -1,7 +1,7 @@
 //! The options of a pool.
 
 use super::LocalPool;
-use crate::error::{Abort, AllocError, OnFailure, always};
+use crate::error::{AllocError, or_fail};
 use crate::memory::budget::Budget;
 use crate::memory::release::Release;
 use crate::options::common_options;
@@ -92,8 +92,9 @@ impl LocalPoolBuilder {
     /// # Panics
     /// Aborts where [`try_build`](Self::try_build) returns an error.
     #[must_use]
+    #[track_caller]
     pub fn build(self) -> LocalPool {
-        always(LocalPool::make(self.settings).map_err(Abort::fail))
+        or_fail(self.try_build())
     }
 
     /// Builds the pool.

@@ -7,7 +7,7 @@ use super::block_allocator::BlockAllocator;
 use super::checked::BlockLedger;
 use super::chunk_supply::{ChunkGrowth, ChunkMemory, ChunkSupply};
 use super::reap_builder::{ReapBuilder, ReapSettings};
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always, or_fail};
 use crate::memory::chunk_source::ChunkSource;
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
@@ -99,6 +99,7 @@ impl Reap {
     /// # Panics
     /// Aborts when the chunk is not available.
     #[must_use]
+    #[track_caller]
     pub fn with_reserved(bytes: usize) -> Self {
         Self::builder().reserved(bytes).build()
     }
@@ -196,9 +197,10 @@ impl Reap {
     /// for the alignment.
     #[inline]
     #[must_use]
+    #[track_caller]
     pub unsafe fn resize(&self, block: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
         // SAFETY: passed on to the caller.
-        always(unsafe { self.blocks.resize(block, old, new_size) }.map_err(Abort::fail))
+        or_fail(unsafe { self.try_resize(block, old, new_size) })
     }
 
     /// Fallible version of [`resize`](Self::resize).

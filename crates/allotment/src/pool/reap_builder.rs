@@ -1,7 +1,7 @@
 //! The options of a reap.
 
 use super::Reap;
-use crate::error::{Abort, AllocError, OnFailure, always};
+use crate::error::{AllocError, or_fail};
 use crate::memory::budget::Budget;
 use crate::memory::release::Release;
 use crate::memory::source::SharedSource;
@@ -81,8 +81,9 @@ impl ReapBuilder {
     /// # Panics
     /// Aborts where [`try_build`](Self::try_build) returns an error.
     #[must_use]
+    #[track_caller]
     pub fn build(self) -> Reap {
-        always(Reap::make(self.settings).map_err(Abort::fail))
+        or_fail(self.try_build())
     }
 
     /// Builds the reap.

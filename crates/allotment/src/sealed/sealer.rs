@@ -173,13 +173,9 @@ impl<'s> Sealer<'s> {
     /// Formats into a string: `sealer.format(format_args!("{host}:{port}"))`.
     ///
     /// # Panics
-    /// If there is no memory, or if a formatting implementation returns an error.
+    /// As for [`str`](Self::str), and if a formatting implementation returns an error.
     pub fn format(self, arguments: fmt::Arguments<'_>) -> &'s str {
-        let mut string = self.string();
-        string
-            .write_fmt(arguments)
-            .expect("no memory, or a formatting implementation returned an error");
-        Self::lend_str(string)
+        Self::lend_str(StringIn::format_in(self, arguments))
     }
 
     /// Like [`format`](Self::format), but returns an error if there is no memory.
