@@ -156,6 +156,35 @@ impl fmt::Display for AllocError {
 
 impl std::error::Error for AllocError {}
 
+/// What the calls of the `Allocator` traits of `allocator-api2` do when the allocator's budget
+/// refuses, or when a size fits no address space in an allocator that has a budget. A builder's
+/// `on_refusal` sets it.
+///
+/// A collection of another crate does not tell its allocator whether it can return an error. Most of
+/// its calls can't: `insert` and `push` end the process when the allocator returns one.
+///
+/// The `Allocator` of the standard library always returns the error, because
+/// [not all collections of a nightly toolchain](https://github.com/rust-lang/rust/issues/156490) are
+/// sound when an allocator panics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnRefusal {
+    /// Panic, as the allocator's own calls without `try_` do. `try_reserve` of such a collection
+    /// panics too.
+    #[default]
+    Panic,
+    /// Return the error. `try_reserve` of the collection returns it. Its calls that can't return it
+    /// end the process.
+    ReturnError,
+}
+
+impl OnRefusal {
+    /// The choice of an allocator with this budget. Without one there is nothing to confine.
+    pub(crate) const fn with<B>(self, budget: &Option<B>) -> Self {
+        if budget.is_some() { self } else { Self::ReturnError }
+    }
+}
+
 /// What a call does with an error. One generic body serves a call and its `try_` twin.
 ///
 /// `pub` because the collections' [`BlockSource`](crate::collections::BlockSource) names it; this
@@ -200,7 +229,7 @@ pub(crate) fn fail(error: AllocError) -> ! {
             std::alloc::handle_alloc_error(layout)
         }
         // The words of the standard library's collections.
-        ErrorKind::SizeOverflow => panic!("capacity overflow: {error}"),
+        ErrorKind::SizeOverflow => panic!("capacity overflow"),
         _ => panic!("allotment: {error}"),
     }
 }

@@ -113,7 +113,7 @@ mod options;
 #[cfg(not(loom))]
 mod report;
 
-pub use error::{AllocError, ErrorKind, MAX_NAME_LEN};
+pub use error::{AllocError, ErrorKind, MAX_NAME_LEN, OnRefusal};
 pub use memory::budget::Budget;
 pub use memory::release::Release;
 

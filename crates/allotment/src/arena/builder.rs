@@ -45,6 +45,7 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
         release,
         budget,
         maximum,
+        on_refusal,
         ///
         /// Hardened mode finds double frees, foreign pointers, wrong sizes, overruns, and writes after a
         /// free or a reset. A double free, a foreign pointer or a wrong size is found in the call of

@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 
 use super::typed::Arena;
 use crate::collections::BlockSource;
-use crate::error::{Abort, AllocError, ErrorKind, OnFailure, ReturnError, always};
+use crate::error::{Abort, AllocError, ErrorKind, OnFailure, OnRefusal, ReturnError, always};
 
 /// The alignment of memory for callers that give none.
 const DEFAULT_ALIGN: usize = 16;
@@ -177,7 +177,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
 
 // SAFETY: an object stays valid until it is freed, or until the arena is reset, rewound or dropped.
 // A collection borrows the arena, which prevents the latter three. An object of size zero is
-// dangling. Nothing unwinds.
+// dangling. A call that unwinds does so before it changes anything.
 unsafe impl<const MIN_ALIGN: usize> BlockSource for &Arena<MIN_ALIGN> {
     #[inline]
     fn alloc<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
@@ -193,6 +193,11 @@ unsafe impl<const MIN_ALIGN: usize> BlockSource for &Arena<MIN_ALIGN> {
     unsafe fn free(self, object: NonNull<u8>, layout: Layout) {
         // SAFETY: guaranteed by the caller.
         unsafe { self.raw.free::<MIN_ALIGN>(object, layout) }
+    }
+
+    fn on_refusal(self) -> OnRefusal {
+        let settings = self.raw.settings();
+        settings.on_refusal.with(&settings.budget)
     }
 
     #[inline]

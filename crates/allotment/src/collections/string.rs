@@ -88,8 +88,7 @@ impl<S: BlockSource> StringIn<S> {
             }
         }
         let mut string = Infallible(Self::new_in(source));
-        fmt::write(&mut string, arguments)
-            .expect("a formatting implementation returned an error");
+        fmt::write(&mut string, arguments).expect("a formatting implementation returned an error");
         string.0
     }
 

@@ -14,7 +14,7 @@ use super::local_pool_builder::{LocalPoolBuilder, LocalPoolSettings};
 use super::parked::AcquireOptions;
 use super::pool_ref::PoolRef;
 use super::shared::PoolShared;
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always, or_fail};
+use crate::error::{Abort, AllocError, OnFailure, OnRefusal, ReturnError, always, or_fail};
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
 use crate::memory::{region, tools};
@@ -127,6 +127,10 @@ impl LocalPool {
         LocalPoolBuilder::new()
     }
 
+    pub(super) fn on_refusal(&self) -> OnRefusal {
+        self.shared.on_refusal.get()
+    }
+
     pub(super) fn make(settings: LocalPoolSettings) -> Result<Self, AllocError> {
         // What follows must not allocate from the current pool, which may end before the new pool.
         let _outside = CurrentPoolGuard::outside();
@@ -149,8 +153,15 @@ impl LocalPool {
         let (initial, increment) = (settings.initial, settings.increment);
         let growth = ChunkGrowth { initial, increment, spare_large_bytes };
         let budget = settings.budget.clone();
-        let reports_live = settings.report_live == Some(true);
-        let options = AcquireOptions { budget, growth, record, checked, passthrough, reports_live };
+        let options = AcquireOptions {
+            on_refusal: settings.on_refusal.with(&budget),
+            budget,
+            growth,
+            record,
+            checked,
+            passthrough,
+            reports_live: settings.report_live == Some(true),
+        };
         let shared = PoolShared::acquire(options).inspect_err(|_| record.release())?;
         let reserved = settings.reserved;
         let pool = Self { shared, record, settings, passthrough, thread_bound: PhantomData };

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use super::global_heap::{global_alloc, global_free, global_resize};
 use super::shared::PoolShared;
-use crate::error::{AllocError, ErrorKind, OnFailure, ReturnError};
+use crate::error::{AllocError, ErrorKind, OnFailure, OnRefusal, ReturnError};
 
 /// A reference to a pool or to the global heap: eight bytes, valid on any thread, for the life of
 /// the process.
@@ -109,6 +109,11 @@ impl PoolRef {
                 Err(error) => Err(error),
             },
         }
+    }
+
+    /// The choice of the pool, if it can be used. The global heap has no budget.
+    pub(super) fn on_refusal(self) -> OnRefusal {
+        self.usable_pool().map_or(OnRefusal::ReturnError, |shared| shared.on_refusal.get())
     }
 
     #[inline(always)]

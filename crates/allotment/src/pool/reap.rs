@@ -7,7 +7,7 @@ use super::block_allocator::BlockAllocator;
 use super::checked::BlockLedger;
 use super::chunk_supply::{ChunkGrowth, ChunkMemory, ChunkSupply};
 use super::reap_builder::{ReapBuilder, ReapSettings};
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always, or_fail};
+use crate::error::{Abort, AllocError, OnFailure, OnRefusal, ReturnError, always, or_fail};
 use crate::memory::chunk_source::ChunkSource;
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
@@ -115,6 +115,11 @@ impl Reap {
     /// Starts building a reap with options.
     pub const fn builder() -> ReapBuilder {
         ReapBuilder::new()
+    }
+
+    pub(super) fn on_refusal(&self) -> OnRefusal {
+        let settings = &self.blocks.supply.settings;
+        settings.on_refusal.with(&settings.budget)
     }
 
     pub(super) fn make(settings: ReapSettings) -> Result<Self, AllocError> {

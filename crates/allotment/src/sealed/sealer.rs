@@ -13,7 +13,7 @@ use core::ptr::NonNull;
 use super::chunks::SealedChunks;
 use super::read_only::ReadOnly;
 use crate::collections::{BlockSource, StringIn, VecIn};
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::error::{Abort, AllocError, OnFailure, OnRefusal, ReturnError, always};
 
 /// Allocates memory for an initialiser. Everything allocated here is sealed with the value.
 ///
@@ -265,7 +265,7 @@ impl fmt::Debug for Sealer<'_> {
 }
 
 // SAFETY: blocks stay valid until they are freed, or until `'s` ends (invariant 2).
-// Nothing unwinds.
+// A call that unwinds does so before it changes anything.
 unsafe impl BlockSource for Sealer<'_> {
     #[inline]
     fn alloc<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
@@ -276,6 +276,10 @@ unsafe impl BlockSource for Sealer<'_> {
     unsafe fn free(self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: guaranteed by the caller.
         unsafe { self.chunks().free(block, layout) }
+    }
+
+    fn on_refusal(self) -> OnRefusal {
+        self.chunks().on_refusal()
     }
 
     unsafe fn resize<F: OnFailure>(
