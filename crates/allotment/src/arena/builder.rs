@@ -75,7 +75,7 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
     /// Builds the arena.
     ///
     /// # Panics
-    /// Aborts where [`try_build`](Self::try_build) returns an error.
+    /// If [`try_build`](Self::try_build) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn build(self) -> Arena<MIN_ALIGN> {

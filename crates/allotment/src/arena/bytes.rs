@@ -44,7 +44,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         always(self.raw.alloc::<Abort, MIN_ALIGN>(layout))
     }
 
-    /// Like [`alloc_layout`](Self::alloc_layout), but returns an error instead of aborting.
+    /// Like [`alloc_layout`](Self::alloc_layout), but returns an error instead of panicking.
     ///
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
@@ -63,7 +63,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     }
 
     /// Like [`alloc_layout_zeroed`](Self::alloc_layout_zeroed), but returns an error instead of
-    /// aborting.
+    /// panicking.
     ///
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
@@ -75,12 +75,12 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// Allocates `count * size` zeroed bytes with an alignment of 16, like calloc.
     ///
     /// # Panics
-    /// Aborts if the product overflows, or as [`alloc`](Self::alloc).
+    /// If the product overflows, or as [`alloc`](Self::alloc).
     pub fn calloc(&self, count: usize, size: usize) -> &mut [u8] {
         always(self.calloc_or::<Abort>(count, size))
     }
 
-    /// Like [`calloc`](Self::calloc), but returns an error instead of aborting.
+    /// Like [`calloc`](Self::calloc), but returns an error instead of panicking.
     ///
     /// # Errors
     /// [`ErrorKind::SizeOverflow`] if the product overflows; otherwise as
@@ -134,7 +134,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         always(unsafe { self.raw.grow::<Abort, MIN_ALIGN>(object, old, new) })
     }
 
-    /// Like [`grow`](Self::grow), but returns an error instead of aborting. A failed call leaves
+    /// Like [`grow`](Self::grow), but returns an error instead of panicking. A failed call leaves
     /// the object as it was.
     ///
     /// # Safety

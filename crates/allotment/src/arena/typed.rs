@@ -24,8 +24,8 @@ use crate::statistics::Statistics;
 ///
 /// Allocating takes `&self` and returns a `&mut T` that lives as long as the arena is borrowed.
 /// [`reset`](Arena::reset) and dropping the arena free everything at once. When memory is
-/// exhausted, calls without `try_` end the process, like any other Rust allocation. Their `try_`
-/// twins return an [`AllocError`] and leave the arena as it was.
+/// exhausted, calls without `try_` end the process, like any other Rust allocation. If a budget
+/// refuses, they panic. Their `try_` twins return an [`AllocError`] and leave the arena as it was.
 ///
 /// `MIN_ALIGN` is the alignment of every position: 1, 2, 4, 8 or 16. An object of that alignment or
 /// less needs no rounding, and sizes are padded to it. The default, 8, gives pointers and numbers
@@ -135,7 +135,8 @@ impl Arena {
     /// [`new`](Self::new).
     ///
     /// # Panics
-    /// Aborts where [`try_with_hint`](Self::try_with_hint) returns an error.
+    /// If [`try_with_hint`](Self::try_with_hint) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[inline]
     #[must_use]
     #[track_caller]
@@ -143,7 +144,7 @@ impl Arena {
         or_fail(Self::try_with_hint(bytes))
     }
 
-    /// Like [`with_hint`](Self::with_hint), but returns an error instead of aborting.
+    /// Like [`with_hint`](Self::with_hint), but returns an error instead of panicking.
     ///
     /// # Errors
     /// If the hint overflows, or the system refuses the chunk.

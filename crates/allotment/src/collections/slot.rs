@@ -77,7 +77,8 @@ macro_rules! slot_calls {
         /// Allocates a box that holds `value`.
         ///
         /// # Panics
-        /// Aborts if [`try_alloc`](Self::try_alloc) returns an error.
+        /// If [`try_alloc`](Self::try_alloc) returns an error: see
+        /// [`AllocError`](crate::AllocError).
         #[inline(always)]
         pub fn alloc(&self, value: T) -> $boxed {
             // If the slow path unwound and had to drop the value here, the value would have to lie
@@ -120,7 +121,7 @@ macro_rules! slot_calls {
         /// panics, the slot is freed.
         ///
         /// # Panics
-        /// Aborts if [`try_slot`](Self::try_slot) returns an error.
+        /// If [`try_slot`](Self::try_slot) returns an error: see [`AllocError`](crate::AllocError).
         #[inline]
         pub fn alloc_with(&self, make: impl FnOnce() -> T) -> $boxed {
             let slot = self.slot();
@@ -131,7 +132,7 @@ macro_rules! slot_calls {
         /// Allocates a slot without a value.
         ///
         /// # Panics
-        /// Aborts if [`try_slot`](Self::try_slot) returns an error.
+        /// If [`try_slot`](Self::try_slot) returns an error: see [`AllocError`](crate::AllocError).
         #[inline]
         pub fn slot(&self) -> $slot {
             $crate::error::always(self.slot_or::<$crate::error::Abort>())

@@ -104,7 +104,7 @@ impl RawFreeList {
     /// Makes a list with default options.
     ///
     /// # Panics
-    /// Aborts if [`try_new`](Self::try_new) returns an error.
+    /// If [`try_new`](Self::try_new) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         Self::builder(layout).build()
@@ -136,7 +136,7 @@ impl FreeListBuilder<RawFreeList> {
     /// Builds the list.
     ///
     /// # Panics
-    /// Aborts if [`try_build`](Self::try_build) returns an error.
+    /// If [`try_build`](Self::try_build) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn build(self) -> RawFreeList {
@@ -157,7 +157,7 @@ impl<T> FreeListBuilder<FreeList<T>> {
     /// Builds the list.
     ///
     /// # Panics
-    /// Aborts if [`try_build`](Self::try_build) returns an error.
+    /// If [`try_build`](Self::try_build) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn build(self) -> FreeList<T> {

@@ -20,7 +20,7 @@ impl RawFreeList {
     /// takes six instructions on x86-64 if an object is free.
     ///
     /// # Panics
-    /// Aborts if [`try_alloc`](Self::try_alloc) returns an error.
+    /// If [`try_alloc`](Self::try_alloc) returns an error: see [`AllocError`](crate::AllocError).
     #[inline]
     #[must_use]
     pub fn alloc(&self) -> NonNull<u8> {
@@ -133,7 +133,8 @@ impl RawFreeList {
     /// live objects. Each object is freed separately. For 0 objects the address is dangling.
     ///
     /// # Panics
-    /// Aborts if [`try_alloc_run`](Self::try_alloc_run) returns an error.
+    /// If [`try_alloc_run`](Self::try_alloc_run) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn alloc_run(&self, objects: usize) -> NonNull<u8> {
@@ -164,7 +165,8 @@ impl RawFreeList {
     /// allocation.
     ///
     /// # Panics
-    /// Aborts if [`try_alloc_fresh`](Self::try_alloc_fresh) returns an error.
+    /// If [`try_alloc_fresh`](Self::try_alloc_fresh) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn alloc_fresh(&self) -> NonNull<u8> {

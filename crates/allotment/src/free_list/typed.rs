@@ -79,7 +79,7 @@ impl<T> FreeList<T> {
     /// Makes a list with default options.
     ///
     /// # Panics
-    /// Aborts if [`try_new`](Self::try_new) returns an error.
+    /// If [`try_new`](Self::try_new) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
@@ -132,7 +132,7 @@ impl<T> FreeList<T> {
     /// Allocates adjacent slots for this number of values.
     ///
     /// # Panics
-    /// Aborts if [`try_run`](Self::try_run) returns an error.
+    /// If [`try_run`](Self::try_run) returns an error: see [`AllocError`](crate::AllocError).
     #[track_caller]
     pub fn run(&self, values: usize) -> ListRun<'_, T> {
         or_fail(self.try_run(values))

@@ -175,7 +175,7 @@ impl<T> BoxIn<T, PoolMemory> {
     /// Allocates a value in the current pool.
     ///
     /// # Panics
-    /// Aborts where [`try_new`](Self::try_new) returns an error.
+    /// If [`try_new`](Self::try_new) returns an error: see [`AllocError`](crate::AllocError).
     #[inline]
     #[must_use]
     pub fn new(value: T) -> Self {
@@ -194,7 +194,7 @@ impl<T> BoxIn<T, PoolMemory> {
     /// Allocates a value in the given pool.
     ///
     /// # Panics
-    /// Aborts where [`try_new_in`](Self::try_new_in) returns an error.
+    /// If [`try_new_in`](Self::try_new_in) returns an error: see [`AllocError`](crate::AllocError).
     #[inline]
     #[must_use]
     pub fn new_in(value: T, pool: PoolRef) -> Self {

@@ -87,7 +87,7 @@ impl LocalPool {
     /// Creates a pool with default options. It allocates no memory yet.
     ///
     /// # Panics
-    /// Aborts where [`try_new`](Self::try_new) returns an error.
+    /// If [`try_new`](Self::try_new) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
@@ -107,7 +107,7 @@ impl LocalPool {
     /// Larger blocks get memory of their own.
     ///
     /// # Panics
-    /// Aborts when the memory is not available.
+    /// If the memory is refused: see [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn with_reserved(bytes: usize) -> Self {
@@ -192,7 +192,8 @@ impl LocalPool {
     /// ordinary block.
     ///
     /// # Panics
-    /// Aborts where [`try_alloc_layout`](Self::try_alloc_layout) returns an error.
+    /// If [`try_alloc_layout`](Self::try_alloc_layout) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[inline]
     #[must_use]
     pub fn alloc_layout(&self, layout: Layout) -> NonNull<u8> {
@@ -240,7 +241,7 @@ impl LocalPool {
     /// smaller of the two sizes.
     ///
     /// # Panics
-    /// Aborts where [`try_resize`](Self::try_resize) returns an error.
+    /// If [`try_resize`](Self::try_resize) returns an error: see [`AllocError`](crate::AllocError).
     ///
     /// # Safety
     /// As for [`free_layout`](Self::free_layout), with the old layout. The new size must be valid

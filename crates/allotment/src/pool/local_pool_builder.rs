@@ -93,7 +93,7 @@ impl LocalPoolBuilder {
     /// Builds the pool.
     ///
     /// # Panics
-    /// Aborts where [`try_build`](Self::try_build) returns an error.
+    /// If [`try_build`](Self::try_build) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn build(self) -> LocalPool {

@@ -77,7 +77,7 @@ impl Reap {
     /// Creates a reap with default options. It allocates no memory yet.
     ///
     /// # Panics
-    /// Aborts where [`try_new`](Self::try_new) returns an error.
+    /// If [`try_new`](Self::try_new) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
@@ -97,7 +97,7 @@ impl Reap {
     /// [`reset`](Self::reset).
     ///
     /// # Panics
-    /// Aborts when the chunk is not available.
+    /// If the chunk is refused: see [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn with_reserved(bytes: usize) -> Self {
@@ -148,7 +148,8 @@ impl Reap {
     /// ordinary block.
     ///
     /// # Panics
-    /// Aborts where [`try_alloc_layout`](Self::try_alloc_layout) returns an error.
+    /// If [`try_alloc_layout`](Self::try_alloc_layout) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[inline]
     #[must_use]
     pub fn alloc_layout(&self, layout: Layout) -> NonNull<u8> {
@@ -195,7 +196,7 @@ impl Reap {
     /// bytes behind it, or if it is large and its chunk has the capacity. Otherwise it is copied.
     ///
     /// # Panics
-    /// Aborts where [`try_resize`](Self::try_resize) returns an error.
+    /// If [`try_resize`](Self::try_resize) returns an error: see [`AllocError`](crate::AllocError).
     ///
     /// # Safety
     /// As for [`free_layout`](Self::free_layout), with the old layout. The new size must be valid

@@ -82,7 +82,7 @@ impl ReapBuilder {
     /// Builds the reap.
     ///
     /// # Panics
-    /// Aborts where [`try_build`](Self::try_build) returns an error.
+    /// If [`try_build`](Self::try_build) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn build(self) -> Reap {

@@ -116,15 +116,15 @@ impl<T: Sealable> Sealed<T> {
     /// that memory is sealed.
     ///
     /// # Panics
-    /// If `init` panics; all memory is then given back. Aborts where [`try_new`](Self::try_new)
-    /// returns an error.
+    /// If `init` panics; all memory is then given back. If [`try_new`](Self::try_new) returns an
+    /// error: see [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn new(init: impl for<'s> FnOnce(Sealer<'s>) -> T::In<'s>) -> Self {
         Self::builder().build(init)
     }
 
-    /// Like [`new`](Self::new), but returns an error instead of aborting.
+    /// Like [`new`](Self::new), but returns an error instead of panicking.
     ///
     /// # Errors
     /// If memory for the value itself is refused, or if the system refuses to protect the pages

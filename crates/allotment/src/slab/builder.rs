@@ -140,7 +140,7 @@ impl SlabBuilder<RawSlab> {
     /// Builds the slab.
     ///
     /// # Panics
-    /// Aborts if [`try_build`](Self::try_build) returns an error.
+    /// If [`try_build`](Self::try_build) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn build(self) -> RawSlab {
@@ -161,7 +161,7 @@ impl<T> SlabBuilder<Slab<T>> {
     /// Builds the slab.
     ///
     /// # Panics
-    /// Aborts if [`try_build`](Self::try_build) returns an error.
+    /// If [`try_build`](Self::try_build) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn build(self) -> Slab<T> {

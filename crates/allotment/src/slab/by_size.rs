@@ -57,7 +57,8 @@ impl RawSlab {
     /// size up, so keep what it returns.
     ///
     /// # Panics
-    /// Aborts if [`try_by_size`](Self::try_by_size) returns an error.
+    /// If [`try_by_size`](Self::try_by_size) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     ///
     /// ```
     /// use allotment::RawSlab;

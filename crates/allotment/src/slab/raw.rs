@@ -83,7 +83,7 @@ impl RawSlab {
     /// Makes a slab with default options.
     ///
     /// # Panics
-    /// Aborts if [`try_new`](Self::try_new) returns an error.
+    /// If [`try_new`](Self::try_new) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         Self::builder(layout).build()
@@ -143,7 +143,7 @@ impl RawSlab {
     /// It takes twelve instructions on x86-64 if the calling thread's cache holds a slot.
     ///
     /// # Panics
-    /// Aborts if [`try_alloc`](Self::try_alloc) returns an error.
+    /// If [`try_alloc`](Self::try_alloc) returns an error: see [`AllocError`](crate::AllocError).
     #[inline]
     #[must_use]
     pub fn alloc(&self) -> NonNull<u8> {
@@ -186,7 +186,8 @@ impl RawSlab {
     /// [`Lifetime::Short`].
     ///
     /// # Panics
-    /// Aborts if [`try_alloc_for`](Self::try_alloc_for) returns an error.
+    /// If [`try_alloc_for`](Self::try_alloc_for) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn alloc_for(&self, lifetime: Lifetime) -> NonNull<u8> {
@@ -261,7 +262,8 @@ impl RawSlab {
     /// Fills the slice with newly allocated slots.
     ///
     /// # Panics
-    /// Aborts if [`try_alloc_many`](Self::try_alloc_many) returns an error.
+    /// If [`try_alloc_many`](Self::try_alloc_many) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[track_caller]
     pub fn alloc_many(&self, slots: &mut [MaybeUninit<NonNull<u8>>]) {
         or_fail(self.try_alloc_many(slots));
@@ -346,7 +348,8 @@ impl RawSlab {
     /// [`trim`](Self::trim) is called.
     ///
     /// # Panics
-    /// Aborts if [`try_reserve`](Self::try_reserve) returns an error.
+    /// If [`try_reserve`](Self::try_reserve) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[track_caller]
     pub fn reserve(&self, slots: usize) {
         or_fail(self.try_reserve(slots));
@@ -463,7 +466,7 @@ impl RawSlabHandle<'_> {
     /// Allocates an uninitialised slot: [`RawSlab::alloc`] in seven instructions on x86-64.
     ///
     /// # Panics
-    /// Aborts if [`try_alloc`](Self::try_alloc) returns an error.
+    /// If [`try_alloc`](Self::try_alloc) returns an error: see [`AllocError`](crate::AllocError).
     #[inline(always)]
     #[must_use]
     pub fn alloc(&self) -> NonNull<u8> {

@@ -31,7 +31,8 @@ impl<T> Slab<T> {
     /// Makes a slab with default options.
     ///
     /// # Panics
-    /// Aborts if [`try_build`](SlabBuilder::try_build) returns an error.
+    /// If [`try_build`](SlabBuilder::try_build) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
@@ -75,7 +76,8 @@ impl<T> Slab<T> {
     /// Allocates a box for a value of this expected lifetime.
     ///
     /// # Panics
-    /// Aborts if [`try_alloc_for`](Self::try_alloc_for) returns an error.
+    /// If [`try_alloc_for`](Self::try_alloc_for) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[track_caller]
     pub fn alloc_for(&self, lifetime: Lifetime, value: T) -> SlabBox<T> {
         or_fail(self.try_slot_for(lifetime)).fill(value)
@@ -106,7 +108,7 @@ impl<T> Slab<T> {
     /// Same as [`RawSlab::reserve`].
     ///
     /// # Panics
-    /// Aborts if [`RawSlab::try_reserve`] returns an error.
+    /// If [`RawSlab::try_reserve`] returns an error: see [`AllocError`](crate::AllocError).
     #[track_caller]
     pub fn reserve(&self, values: usize) {
         self.raw.reserve(values);
