@@ -184,7 +184,8 @@ fn a_hashbrown_map_over_its_budget_panics_and_stays_valid() {
     let pool = LocalPool::builder().maximum(LIMIT).build();
     for _ in 0..3 {
         let mut map = hashbrown::HashMap::new_in(pool.reference());
-        assert_over_budget(LIMIT, || (0u32..).for_each(|n| _ = map.insert(n, counter.clone())));
+        let all = 0..LIMIT as u32;
+        assert_over_budget(LIMIT, || all.for_each(|n| _ = map.insert(n, counter.clone())));
         let len = map.len();
         assert_eq!(Rc::strong_count(&counter), len + 1);
         assert!((0..len as u32).all(|number| map.contains_key(&number)));
