@@ -101,7 +101,7 @@ impl<T, S: BlockSource> Buffer<T, S> {
             self.grow::<F>(1)?;
         }
         // SAFETY: `len < capacity` (invariant 1).
-        unsafe { self.first().add(self.len).write(ManuallyDrop::into_inner(value)) };
+        unsafe { self.first().add(self.len).cast().write(value) };
         self.len += 1;
         Ok(())
     }

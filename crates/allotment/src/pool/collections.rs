@@ -226,27 +226,22 @@ impl<T> BoxIn<T, PoolMemory> {
         } else {
             pool.alloc_or::<F>(layout)?
         };
-        // SAFETY: a block of this layout that nothing else uses, or no byte is written.
-        Ok(unsafe { Self::fill(block, ManuallyDrop::into_inner(value)) })
+        // SAFETY: a block of this layout that nothing else uses, or no byte is written; the box
+        // alone owns it.
+        unsafe {
+            block.cast().write(value);
+            Ok(Self::from_raw(block.cast()))
+        }
     }
 
     #[cold]
     #[inline(never)]
     fn new_in_slow<F: OnFailure>(value: T, pool: PoolRef) -> Result<Self, F::Error> {
-        let block = pool.alloc_or::<F>(Layout::new::<T>())?;
-        // SAFETY: a block of this layout that nothing else uses.
-        Ok(unsafe { Self::fill(block, value) })
-    }
-
-    /// # Safety
-    /// The block has this layout, and nothing else uses it. Without bytes it may be dangling.
-    #[inline(always)]
-    unsafe fn fill(block: NonNull<u8>, value: T) -> Self {
-        let block = block.cast::<T>();
-        // SAFETY: guaranteed by the caller; the box alone owns the block.
+        let block = pool.alloc_or::<F>(Layout::new::<T>())?.cast::<T>();
+        // SAFETY: as in `new_in_or`.
         unsafe {
             block.write(value);
-            Self::from_raw(block)
+            Ok(Self::from_raw(block))
         }
     }
 
