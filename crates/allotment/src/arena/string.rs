@@ -79,7 +79,7 @@ impl<const MIN_ALIGN: usize> Clone for ArenaString<'_, MIN_ALIGN> {
 /// ```
 ///
 /// # Panics
-/// If memory is exhausted, or a formatting implementation returns an error.
+/// As for [`StringIn::push_str`], and if a formatting implementation returns an error.
 #[macro_export]
 macro_rules! format_in {
     ($arena:expr, $($arguments:tt)*) => {

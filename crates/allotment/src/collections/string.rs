@@ -77,18 +77,26 @@ impl<S: BlockSource> StringIn<S> {
     /// Formats into a new string, for [`format_in!`](crate::format_in).
     ///
     /// # Panics
-    /// If memory is exhausted, or a formatting implementation returns an error.
+    /// As for [`push_str`](Self::push_str), and if a formatting implementation returns an error.
     #[doc(hidden)]
     #[must_use]
     pub fn format_in(source: S, arguments: fmt::Arguments<'_>) -> Self {
+        /// Fails as an infallible call does: [`fmt::Error`] can't carry the error.
+        struct Infallible<S: BlockSource>(StringIn<S>);
+        impl<S: BlockSource> fmt::Write for Infallible<S> {
+            #[inline]
+            fn write_str(&mut self, text: &str) -> fmt::Result {
+                self.0.push_str(text);
+                Ok(())
+            }
+        }
         // Most strings fit, so that they do not grow. What an arena's last object does not need
         // goes back; another object keeps it.
-        let mut string =
-            Self::try_with_capacity_in(FORMATTED, source).unwrap_or_else(|_| Self::new_in(source));
-        fmt::write(&mut string, arguments)
-            .expect("no memory, or a formatting implementation returned an error");
-        let _ = string.try_shrink_to_fit();
-        string
+        let roomy = Self::try_with_capacity_in(FORMATTED, source);
+        let mut string = Infallible(roomy.unwrap_or_else(|_| Self::new_in(source)));
+        fmt::write(&mut string, arguments).expect("a formatting implementation returned an error");
+        let _ = string.0.try_shrink_to_fit();
+        string.0
     }
 
     /// Turns bytes into a string.

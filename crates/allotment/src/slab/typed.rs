@@ -10,7 +10,7 @@ use super::builder::SlabBuilder;
 use super::lifetime::Lifetime;
 use super::raw::{RawSlab, RawSlabHandle};
 use crate::collections::{SlabMemory, StatelessMemory, slot_calls};
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::error::{AllocError, OnFailure, or_fail};
 use crate::statistics::Statistics;
 
 /// Values of one type. Any thread makes them, and any thread drops them. [`RawSlab`] describes how
@@ -32,7 +32,8 @@ impl<T> Slab<T> {
     /// Makes a slab with default options.
     ///
     /// # Panics
-    /// Aborts if [`try_build`](SlabBuilder::try_build) returns an error.
+    /// If [`try_build`](SlabBuilder::try_build) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
@@ -59,10 +60,16 @@ impl<T> Slab<T> {
         self.raw.alloc_or::<F>().map(|slot| unsafe { SlabSlot::new(slot, SlabMemory::MEMORY) })
     }
 
+    #[inline(always)]
+    fn slot_fast(&self) -> Option<SlabSlot<T>> {
+        // SAFETY: as above.
+        self.raw.alloc_fast().map(|slot| unsafe { SlabSlot::new(slot, SlabMemory::MEMORY) })
+    }
+
     slot_calls!(SlabSlot<T>, SlabBox<T>, "RawSlab");
 
-    fn slot_for_or<F: OnFailure>(&self, lifetime: Lifetime) -> Result<SlabSlot<T>, F::Error> {
-        let slot = self.raw.try_alloc_for(lifetime).map_err(F::fail)?;
+    fn try_slot_for(&self, lifetime: Lifetime) -> Result<SlabSlot<T>, AllocError> {
+        let slot = self.raw.try_alloc_for(lifetime)?;
         // SAFETY: as above.
         Ok(unsafe { SlabSlot::new(slot, SlabMemory::MEMORY) })
     }
@@ -70,10 +77,20 @@ impl<T> Slab<T> {
     /// Allocates a box for a value of this expected lifetime.
     ///
     /// # Panics
-    /// Aborts if [`try_alloc_for`](Self::try_alloc_for) returns an error.
+    /// If [`try_alloc_for`](Self::try_alloc_for) returns an error: see
+    /// [`AllocError`](crate::AllocError).
+    #[track_caller]
     pub fn alloc_for(&self, lifetime: Lifetime, value: T) -> SlabBox<T> {
-        let value = ManuallyDrop::new(value); // as in `alloc`
-        always(self.slot_for_or::<Abort>(lifetime)).fill(ManuallyDrop::into_inner(value))
+        // The call does not unwind. But the compiler does not know that: to drop the value, it would
+        // need its address, and so a copy in memory.
+        let value = ManuallyDrop::new(value);
+        match self.try_slot_for(lifetime) {
+            Ok(slot) => slot.fill(ManuallyDrop::into_inner(value)),
+            Err(error) => {
+                drop(ManuallyDrop::into_inner(value));
+                or_fail(Err(error))
+            }
+        }
     }
 
     /// Allocates a box for a value of this expected lifetime.
@@ -86,7 +103,7 @@ impl<T> Slab<T> {
         value: T,
     ) -> Result<SlabBox<T>, (AllocError, T)> {
         let value = ManuallyDrop::new(value);
-        let slot = self.slot_for_or::<ReturnError>(lifetime);
+        let slot = self.try_slot_for(lifetime);
         let value = ManuallyDrop::into_inner(value);
         match slot {
             Ok(slot) => Ok(slot.fill(value)),
@@ -104,7 +121,8 @@ impl<T> Slab<T> {
     /// Same as [`RawSlab::reserve`].
     ///
     /// # Panics
-    /// Aborts if [`RawSlab::try_reserve`] returns an error.
+    /// If [`RawSlab::try_reserve`] returns an error: see [`AllocError`](crate::AllocError).
+    #[track_caller]
     pub fn reserve(&self, values: usize) {
         self.raw.reserve(values);
     }
@@ -150,6 +168,12 @@ impl<T> SlabHandle<'_, T> {
     fn slot_or<F: OnFailure>(&self) -> Result<SlabSlot<T>, F::Error> {
         // SAFETY: a slot of a slab for values of this type.
         self.raw.alloc_or::<F>().map(|slot| unsafe { SlabSlot::new(slot, SlabMemory::MEMORY) })
+    }
+
+    #[inline(always)]
+    fn slot_fast(&self) -> Option<SlabSlot<T>> {
+        // SAFETY: as above.
+        self.raw.alloc_fast().map(|slot| unsafe { SlabSlot::new(slot, SlabMemory::MEMORY) })
     }
 
     slot_calls!(SlabSlot<T>, SlabBox<T>, "RawSlab");
