@@ -37,7 +37,7 @@ pub struct BenchArguments {
     #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["html", "svg"])]
     against: Option<PathBuf>,
     /// Fragment free memory before each timed run, so that the kernel has few huge pages to give:
-    /// takes nine tenths of it for some seconds, and holds a sixteenth of that during the run
+    /// takes up to nine tenths of it for some seconds, and holds up to a quarter during the run
     #[arg(long, conflicts_with = "against")]
     fragmented: bool,
     /// Do less work in each run, and take about one minute for each workload

@@ -1,12 +1,13 @@
 //! `--fragmented`: memory in which the kernel finds few free huge pages, made on purpose.
 //!
-//! A child process takes the free memory, page by page, until the kernel has few free huge pages
-//! left. Then it gives back all pages but every sixteenth. The kernel now has as much free memory as
-//! before, but in small pieces: for a huge page it must move pages first (*compaction*). The child
-//! holds its pages until its standard input is closed, and gives them back by ending.
+//! A child process takes free memory, page by page, and then gives back all pages but every
+//! sixteenth: the kernel has that memory again, but in small pieces. Then the child takes the huge
+//! pages that are still free, and keeps them. For a huge page the kernel must now move other pages
+//! first (*compaction*). The child holds what it has until its standard input is closed, and gives it
+//! back by ending.
 //!
-//! At most nine tenths of the free memory are taken, for the seconds that this lasts, and at most a
-//! sixteenth of that is held. Memory that holds files does not count as free. If memory runs out, the
+//! At most nine tenths of the free memory are taken at a time, for the seconds that this lasts, and at
+//! most a quarter is held. Memory that holds files does not count as free. If memory runs out, the
 //! kernel ends this child before any other process.
 
 use crate::console::failure::Failure;
@@ -20,17 +21,23 @@ use std::num::NonZero;
 use std::process::{Child, Stdio};
 use std::ptr::NonNull;
 
-/// The part of the free memory that is taken at most.
+/// The part of the free memory that is taken at most, page by page.
 const MOST: f64 = 0.9;
+
+/// The part of it that is taken at most in huge pages.
+const MOST_IN_HUGE_PAGES: f64 = 0.15;
 
 /// Of this many pages, one is held.
 const HELD: usize = 16;
 
 /// The kernel has few free huge pages if it has no more than this.
-const FEW: u64 = 64;
+const FEW: u64 = 8;
 
-/// Memory is taken in pieces of this size, so that the kernel's free huge pages are counted in time.
+/// Memory is taken in pieces of this size. After each one, the kernel's free huge pages are counted.
 const PIECE: usize = 64 << 20;
+
+/// The same for memory in huge pages.
+const HUGE_PIECE: usize = 8 << 20;
 
 /// The child that holds the pages. Dropping it gives them back.
 #[derive(Debug)]
@@ -75,45 +82,45 @@ pub fn hold() -> Result<(), Failure> {
     end_with_parent();
     // If this is not permitted, the bound on what is taken remains.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
-    let failed = |what: &str| Failure::Failed(what.to_owned());
-    let free = procfs::Meminfo::current().map_err(|error| failed(&error.to_string()))?.mem_free;
-    let pieces = take((free as f64 * MOST) as usize, FEW, PIECE)
-        .map_err(|error| failed(&error.to_string()))?;
-    for piece in &pieces {
-        piece.give_back_most();
-    }
-    let left = resources::free_huge_pages();
-    crate::console::print::json_line(&left)?;
+    let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
+    let free = procfs::Meminfo::current().map_err(|error| failed(&error))?.mem_free as f64;
+    let most = (free * MOST) as usize;
+    let pieces = take(most, PIECE, MmapAdvise::MADV_NOHUGEPAGE).map_err(|error| failed(&error))?;
+    pieces.iter().for_each(Piece::give_back_most);
+    let most = (free * MOST_IN_HUGE_PAGES) as usize;
+    take(most, HUGE_PIECE, MmapAdvise::MADV_HUGEPAGE).map_err(|error| failed(&error))?;
+    crate::console::print::json_line(&resources::free_huge_pages())?;
+    // The end of the input is what it waits for; an error is an end too.
     let _ = io::stdin().read_to_end(&mut Vec::new());
     Ok(())
 }
 
-/// Takes memory in pieces, at most `most` bytes, until the kernel has at most `few` free huge pages.
-fn take(most: usize, few: u64, piece: usize) -> io::Result<Vec<Piece>> {
+/// Takes memory in pieces, at most `most` bytes, until the kernel has few free huge pages.
+fn take(most: usize, piece: usize, pages: MmapAdvise) -> io::Result<Vec<Piece>> {
     let mut pieces = Vec::new();
-    while (pieces.len() + 1) * piece <= most
-        && resources::free_huge_pages().is_some_and(|free| free > few)
+    while (pieces.len() + 1).saturating_mul(piece) <= most
+        && resources::free_huge_pages().is_some_and(|free| free > FEW)
     {
-        pieces.push(Piece::touched(piece)?);
+        pieces.push(Piece::touched(piece, pages)?);
     }
     Ok(pieces)
 }
 
-/// Ordinary pages. They stay mapped until the process ends.
+/// Pages. They stay mapped until the process ends.
 struct Piece {
     start: NonNull<c_void>,
     pages: usize,
 }
 
 impl Piece {
-    fn touched(bytes: usize) -> io::Result<Self> {
+    fn touched(bytes: usize, pages: MmapAdvise) -> io::Result<Self> {
         let length = NonZero::new(bytes).ok_or(io::ErrorKind::InvalidInput)?;
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses.
         let start = unsafe { mmap_anonymous(None, length, access, MapFlags::MAP_PRIVATE) }?;
         // SAFETY: the mapping was just made, and this is advice. A kernel without huge pages
         // refuses it.
-        let _ = unsafe { madvise(start, bytes, MmapAdvise::MADV_NOHUGEPAGE) };
+        let _ = unsafe { madvise(start, bytes, pages) };
         let page = page_size();
         let piece = Self { start, pages: bytes / page };
         for index in 0..piece.pages {
@@ -154,11 +161,10 @@ mod tests {
     fn most_of_what_was_taken_is_given_back() {
         const BYTES: usize = 16 << 20;
         let before = resident().unwrap();
-        let pieces = take(BYTES, 0, BYTES / 2).unwrap();
-        // A kernel that does not tell its free blocks gets nothing fragmented.
-        if resources::free_huge_pages().is_none_or(|free| free == 0) {
+        if resources::free_huge_pages().is_none_or(|free| free <= FEW + 8) {
             return;
         }
+        let pieces = take(BYTES, BYTES / 2, MmapAdvise::MADV_NOHUGEPAGE).unwrap();
         assert_eq!(pieces.len(), 2);
         let taken = resident().unwrap().saturating_sub(before);
         assert!(taken >= (BYTES as u64 / 10) * 9, "{taken}");
@@ -168,8 +174,9 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_taken_than_the_bound_and_nothing_if_few_are_free_already() {
-        assert_eq!(take(PIECE - 1, 0, PIECE).unwrap().len(), 0);
-        assert_eq!(take(usize::MAX, u64::MAX, PIECE).unwrap().len(), 0);
+    fn no_more_is_taken_than_the_bound() {
+        for most in [0, PIECE - 1] {
+            assert!(take(most, PIECE, MmapAdvise::MADV_NOHUGEPAGE).unwrap().is_empty());
+        }
     }
 }
