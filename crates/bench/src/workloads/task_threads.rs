@@ -109,6 +109,7 @@ where
 }
 
 /// Like [`run`]. The whole measured part is steady: `start` also does the tasks before that.
+#[cfg(feature = "catalogue")]
 pub fn run_warm<A, S, R>(
     threads: usize,
     observer: &dyn Observer,
