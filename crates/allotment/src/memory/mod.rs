@@ -20,6 +20,7 @@
 //! | `thread_chunk` | the one chunk that each thread keeps for itself |
 //! | `recycler` | the public handle to both |
 //! | `source` | the sources, and how chunks are taken from them and released |
+//! | `file_mappings` | the mappings of files, whose addresses forked children reserve |
 //! | `file` | files as sources |
 //! | `chunk_source` | size, charge and source of the next chunk of an allocator that grows |
 //! | `span_allocator` | spans of a source, for a slab's pages |
@@ -37,6 +38,8 @@ pub mod cache_padded;
 pub mod chunk_source;
 #[cfg(not(loom))]
 pub mod file;
+#[cfg(not(loom))]
+pub mod file_mappings;
 #[cfg(not(any(loom, miri)))]
 pub mod os;
 #[cfg(miri)]
