@@ -16,25 +16,27 @@
     feature = "nightly-allocator-api",
 ))]
 macro_rules! allocator {
-    ($allocator:path, $error:path) => {
-        allocator!($allocator, $error, [const MIN_ALIGN: usize] &crate::Arena<MIN_ALIGN>);
-        allocator!($allocator, $error, [] &crate::Reap);
-        allocator!($allocator, $error, [] &crate::LocalPool);
-        allocator!($allocator, $error, [] crate::PoolRef);
-        allocator!($allocator, $error, [] crate::Sealer<'_>);
+    ($allocator:path, $error:path, $may_panic:expr) => {
+        allocator!($allocator, $error, $may_panic, [const MIN_ALIGN: usize] &crate::Arena<MIN_ALIGN>);
+        allocator!($allocator, $error, $may_panic, [] &crate::Reap);
+        allocator!($allocator, $error, $may_panic, [] &crate::LocalPool);
+        allocator!($allocator, $error, $may_panic, [] crate::PoolRef);
+        allocator!($allocator, $error, $may_panic, [] crate::Sealer<'_>);
     };
-    ($allocator:path, $error:path, [$($generics:tt)*] $source:ty) => {
+    ($allocator:path, $error:path, $may_panic:expr, [$($generics:tt)*] $source:ty) => {
         // SAFETY: a block of a `BlockSource` stays valid and in place until it is freed here, or
         // until what the `BlockSource` borrows ends. A collection borrows its arena or reap, which
         // can't be reset, rewound or dropped meanwhile. All copies of a `BlockSource` are the same
-        // one. The calls do what their names say, and never unwind.
+        // one. The calls do what their names say. One that unwinds has
+        // changed nothing.
         unsafe impl<$($generics)*> $allocator for $source {
             #[inline]
             fn allocate(
                 &self,
                 layout: ::core::alloc::Layout,
             ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
-                let block = BlockSource::alloc::<ReturnError>(*self, layout).map_err(|_| $error)?;
+                let block = BlockSource::alloc::<ReturnError>(*self, layout);
+                let block = block.map_err(|error| refused(*self, error, $may_panic, $error))?;
                 Ok(::core::ptr::NonNull::slice_from_raw_parts(block, layout.size()))
             }
 
@@ -43,7 +45,8 @@ macro_rules! allocator {
                 &self,
                 layout: ::core::alloc::Layout,
             ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
-                let block = BlockSource::alloc_zeroed(*self, layout).map_err(|_| $error)?;
+                let block = BlockSource::alloc_zeroed(*self, layout);
+                let block = block.map_err(|error| refused(*self, error, $may_panic, $error))?;
                 Ok(::core::ptr::NonNull::slice_from_raw_parts(block, layout.size()))
             }
 
@@ -66,7 +69,7 @@ macro_rules! allocator {
             ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
                 // SAFETY: the trait's contract is that of `BlockSource`.
                 let grown = unsafe { BlockSource::resize::<ReturnError>(*self, block, old, new) };
-                let block = grown.map_err(|_| $error)?;
+                let block = grown.map_err(|error| refused(*self, error, $may_panic, $error))?;
                 Ok(::core::ptr::NonNull::slice_from_raw_parts(block, new.size()))
             }
 
@@ -81,7 +84,7 @@ macro_rules! allocator {
                 // the block.
                 unsafe {
                     let grown = BlockSource::resize::<ReturnError>(*self, block, old, new);
-                    let block = grown.map_err(|_| $error)?;
+                    let block = grown.map_err(|error| refused(*self, error, $may_panic, $error))?;
                     block.add(old.size()).write_bytes(0, new.size() - old.size());
                     Ok(::core::ptr::NonNull::slice_from_raw_parts(block, new.size()))
                 }
@@ -96,7 +99,7 @@ macro_rules! allocator {
             ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
                 // SAFETY: the trait's contract is that of `BlockSource`.
                 let shrunk = unsafe { BlockSource::resize::<ReturnError>(*self, block, old, new) };
-                let block = shrunk.map_err(|_| $error)?;
+                let block = shrunk.map_err(|error| refused(*self, error, $may_panic, $error))?;
                 Ok(::core::ptr::NonNull::slice_from_raw_parts(block, new.size()))
             }
         }
@@ -109,16 +112,38 @@ macro_rules! allocator {
     feature = "allocator-api2-04",
     feature = "nightly-allocator-api",
 ))]
-use crate::{collections::BlockSource, error::ReturnError};
+use crate::{
+    collections::BlockSource,
+    error::{AllocError, ErrorKind, OnRefusal, ReturnError, fail},
+};
 
+/// Returns the trait's error, or fails if the program itself refused and the builder chose so.
+#[cfg(any(
+    feature = "allocator-api2-02",
+    feature = "allocator-api2-03",
+    feature = "allocator-api2-04",
+    feature = "nightly-allocator-api",
+))]
+#[cold]
+#[inline(never)]
+fn refused<E>(source: impl BlockSource, error: AllocError, may_panic: bool, returned: E) -> E {
+    let by_program = matches!(error.kind(), ErrorKind::BudgetExceeded | ErrorKind::SizeOverflow);
+    if may_panic && by_program && source.on_refusal() == OnRefusal::Panic {
+        fail(error)
+    }
+    returned
+}
+
+// The documentation of `allocator-api2` allows a panic. So does that of the standard library, but its
+// collections are not prepared for one (rust-lang/rust#156490).
 #[cfg(feature = "allocator-api2-02")]
-allocator!(allocator_api2_02::alloc::Allocator, allocator_api2_02::alloc::AllocError);
+allocator!(allocator_api2_02::alloc::Allocator, allocator_api2_02::alloc::AllocError, true);
 #[cfg(feature = "allocator-api2-03")]
-allocator!(allocator_api2_03::alloc::Allocator, allocator_api2_03::alloc::AllocError);
+allocator!(allocator_api2_03::alloc::Allocator, allocator_api2_03::alloc::AllocError, true);
 #[cfg(feature = "allocator-api2-04")]
-allocator!(allocator_api2_04::alloc::Allocator, allocator_api2_04::alloc::AllocError);
+allocator!(allocator_api2_04::alloc::Allocator, allocator_api2_04::alloc::AllocError, true);
 #[cfg(feature = "nightly-allocator-api")]
-allocator!(std::alloc::Allocator, std::alloc::AllocError);
+allocator!(std::alloc::Allocator, std::alloc::AllocError, false);
 
 /// A collection can't outlive its allocator, and the allocator can't be reset while the collection
 /// is alive:

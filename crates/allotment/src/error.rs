@@ -1,4 +1,4 @@
-//! Errors of fallible calls.
+//! Errors of fallible calls, and what an infallible call does with them.
 
 use core::fmt;
 use std::io::Write;
@@ -20,7 +20,8 @@ pub enum ErrorKind {
     /// The operating system refused. The value is its error number.
     System(i32),
     /// The source refused without an error number: malloc returned null, or a
-    /// [`Source`](crate::Source) of your own refused.
+    /// [`Source`](crate::Source) of your own refused. A source that refuses because of a limit of
+    /// its own returns [`BudgetExceeded`](Self::BudgetExceeded) instead.
     SourceRefused,
     /// The source belongs to the process from which this process was forked.
     ForkedChild,
@@ -33,18 +34,51 @@ pub enum ErrorKind {
 /// The error of every `try_` call: what went wrong, and how many bytes the call needed.
 ///
 /// The failed call leaves the allocator as it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+///
+/// # Calls without `try_`
+///
+/// They turn the error into a panic, whose message is that of the error. So `catch_unwind`, or a
+/// server that catches the panics of its requests, confines the refusal to one request:
+///
+/// ```
+/// use std::panic::catch_unwind;
+///
+/// use allotment::{Arena, Budget};
+///
+/// let tenant = Budget::new(64 << 10);
+/// let request = || {
+///     let arena = Arena::builder().budget(&tenant).build();
+///     arena.alloc_slice_with(100_000, |number| number).len()
+/// };
+/// assert!(catch_unwind(request).is_err(), "over the limit");
+/// assert_eq!(tenant.used(), 0);
+/// ```
+///
+/// The exception is memory that the system does not have: after [`ErrorKind::System`] and
+/// [`ErrorKind::SourceRefused`] the call prints the error and ends the process by
+/// [`handle_alloc_error`](std::alloc::handle_alloc_error), as the standard library's calls do.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AllocError {
     kind: ErrorKind,
     requested: usize,
+    /// The limit of the budget that refused, or [`NO_LIMIT`].
+    limit: usize,
 }
+
+/// No budget's limit: such a budget refuses a sum that overflows only.
+const NO_LIMIT: usize = usize::MAX;
 
 impl AllocError {
     /// Makes an error of this kind for a request of `requested` bytes, for a
     /// [`Source`](crate::Source) of your own.
     #[must_use]
     pub const fn new(kind: ErrorKind, requested: usize) -> Self {
-        Self { kind, requested }
+        Self { kind, requested, limit: NO_LIMIT }
+    }
+
+    /// The error of a budget of `limit` bytes.
+    pub(crate) const fn over_budget(requested: usize, limit: usize) -> Self {
+        Self { kind: ErrorKind::BudgetExceeded, requested, limit }
     }
 
     /// Why the call failed.
@@ -60,6 +94,26 @@ impl AllocError {
     pub const fn requested(&self) -> usize {
         self.requested
     }
+
+    /// The limit, in bytes, of the budget that refused: the allocator's own or one above it.
+    #[must_use]
+    pub const fn budget_limit(&self) -> Option<usize> {
+        match self.limit {
+            NO_LIMIT => None,
+            limit => Some(limit),
+        }
+    }
+}
+
+impl fmt::Debug for AllocError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = f.debug_struct("AllocError");
+        fields.field("kind", &self.kind).field("requested", &self.requested);
+        if let Some(limit) = self.budget_limit() {
+            fields.field("budget_limit", &limit);
+        }
+        fields.finish()
+    }
 }
 
 impl fmt::Display for AllocError {
@@ -72,10 +126,13 @@ impl fmt::Display for AllocError {
             ErrorKind::BadAlignment => {
                 write!(f, "an alignment of {bytes} is not a power of two")
             }
-            ErrorKind::BudgetExceeded => write!(
-                f,
-                "{bytes} bytes are more than the budget has left; reset or drop what it covers, or raise its limit"
-            ),
+            ErrorKind::BudgetExceeded => {
+                write!(f, "{bytes} bytes are more than the budget")?;
+                if let Some(limit) = self.budget_limit() {
+                    write!(f, " of {limit} bytes")?;
+                }
+                f.write_str(" has left; reset or drop what it covers, or raise its limit")
+            }
             ErrorKind::System(code) => write!(
                 f,
                 "the system refused {bytes} bytes: {}",
@@ -99,7 +156,36 @@ impl fmt::Display for AllocError {
 
 impl std::error::Error for AllocError {}
 
-/// What a call does when memory can't be had. One generic body serves a call and its `try_` twin.
+/// What the calls of the `Allocator` traits of `allocator-api2` do when the allocator's budget
+/// refuses, or when a size fits no address space in an allocator that has a budget. A builder's
+/// `on_refusal` sets it.
+///
+/// A collection of another crate does not tell its allocator whether it can return an error. Most of
+/// its calls can't: `insert` and `push` end the process when the allocator returns one.
+///
+/// The `Allocator` of the standard library always returns the error, because
+/// [not all collections of a nightly toolchain](https://github.com/rust-lang/rust/issues/156490) are
+/// sound when an allocator panics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnRefusal {
+    /// Panic, as the allocator's own calls without `try_` do. `try_reserve` of such a collection
+    /// panics too.
+    #[default]
+    Panic,
+    /// Return the error. `try_reserve` of the collection returns it. Its calls that can't return it
+    /// end the process.
+    ReturnError,
+}
+
+impl OnRefusal {
+    /// The choice of an allocator with this budget. Without one there is nothing to confine.
+    pub(crate) const fn with<B>(self, budget: &Option<B>) -> Self {
+        if budget.is_some() { self } else { Self::ReturnError }
+    }
+}
+
+/// What a call does with an error. One generic body serves a call and its `try_` twin.
 ///
 /// `pub` because the collections' [`BlockSource`](crate::collections::BlockSource) names it; this
 /// module is private.
@@ -107,15 +193,11 @@ pub trait OnFailure {
     /// Uninhabited for the infallible call, [`AllocError`] for its `try_` twin.
     type Error;
 
+    /// May unwind, so the caller's state must be as it was before the call.
     fn fail(error: AllocError) -> Self::Error;
-
-    /// A collection of this many values does not fit the address space.
-    fn capacity_overflow(values: usize) -> Self::Error {
-        Self::fail(AllocError::new(ErrorKind::SizeOverflow, values))
-    }
 }
 
-/// The infallible call: the process ends, as after any failed Rust allocation.
+/// The infallible call: [`fail`].
 pub(crate) enum Abort {}
 
 /// The `try_` twin: the caller gets the error.
@@ -127,18 +209,38 @@ impl OnFailure for Abort {
     #[cold]
     #[inline(never)]
     fn fail(error: AllocError) -> Self::Error {
-        // Print the cause first: `handle_alloc_error` knows only the size.
-        let _ = writeln!(std::io::stderr(), "allotment: {error}");
-        let layout = core::alloc::Layout::from_size_align(error.requested, 1)
-            .unwrap_or(core::alloc::Layout::new::<u8>());
-        std::alloc::handle_alloc_error(layout)
+        fail(error)
     }
+}
 
-    /// Panics, as the standard library's collections do.
-    #[cold]
-    #[inline(never)]
-    fn capacity_overflow(_: usize) -> Self::Error {
-        panic!("capacity overflow")
+/// Ends an infallible call that failed. It panics if the program itself refused, by a limit or by
+/// its arguments. If the system has no memory, it ends the process: unwinding and destructors may
+/// need memory too.
+#[cold]
+#[inline(never)]
+#[track_caller]
+pub(crate) fn fail(error: AllocError) -> ! {
+    match error.kind {
+        ErrorKind::System(_) | ErrorKind::SourceRefused => {
+            // Print the cause first: `handle_alloc_error` knows only the size.
+            let _ = writeln!(std::io::stderr(), "allotment: {error}");
+            let layout = core::alloc::Layout::from_size_align(error.requested, 1)
+                .unwrap_or(core::alloc::Layout::new::<u8>());
+            std::alloc::handle_alloc_error(layout)
+        }
+        // The words of the standard library's collections.
+        ErrorKind::SizeOverflow => panic!("capacity overflow"),
+        _ => panic!("allotment: {error}"),
+    }
+}
+
+/// The infallible twin of a call that is not on a fast path.
+#[inline]
+#[track_caller]
+pub(crate) fn or_fail<T>(result: Result<T, AllocError>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => fail(error),
     }
 }
 

@@ -27,8 +27,8 @@
 //!
 //! # What all allocators share
 //!
-//! - **Errors**: each infallible call that allocates ends the process when memory is exhausted. Its
-//!   `try_` twin returns an [`AllocError`] instead.
+//! - **Errors**: each call that allocates panics if a budget refuses, and ends the process if the
+//!   system has no memory. Its `try_` twin returns an [`AllocError`] instead.
 //! - **Limits**: a [`Budget`] is a hard limit on the bytes held by one allocator or by several.
 //! - **Statistics**: [`Statistics`] are always on. [`report()`] lists every named allocator.
 //! - **Sources**: memory comes from [`Mmap`] (the default), [`Malloc`], a [`File`], or a [`Source`]
@@ -113,7 +113,7 @@ mod options;
 #[cfg(not(loom))]
 mod report;
 
-pub use error::{AllocError, ErrorKind, MAX_NAME_LEN};
+pub use error::{AllocError, ErrorKind, MAX_NAME_LEN, OnRefusal};
 pub use memory::budget::Budget;
 pub use memory::release::Release;
 

@@ -7,6 +7,7 @@
 //! | `release` | sealed memory | it is released whole |
 //! | `hardened` | sealed memory | the hardware refuses every write |
 //! | `report_live` | arenas, reaps, sealed memory | their objects end with them |
+//! | `on_refusal` | free lists, slabs | they implement no `Allocator` |
 //!
 //! Pools and reaps have `initial`, `increment` and `reserved`, too.
 //!
@@ -58,7 +59,8 @@ macro_rules! common_option {
     };
     (budget, $(#[$detail:meta])*) => {
         /// Limits the bytes held, structures included. A refused charge is
-        /// [`ErrorKind::BudgetExceeded`](crate::ErrorKind::BudgetExceeded).
+        /// [`ErrorKind::BudgetExceeded`](crate::ErrorKind::BudgetExceeded): an error of a `try_`
+        /// call, and a panic in any other call.
         $(#[$detail])*
         pub fn budget(mut self, budget: &crate::Budget) -> Self {
             self.settings.budget = Some(budget.clone());
@@ -74,6 +76,16 @@ macro_rules! common_option {
                 Some(budget) => budget.child(bytes),
                 None => crate::Budget::new(bytes),
             });
+            self
+        }
+    };
+    (on_refusal, $(#[$detail:meta])*) => {
+        /// Sets what the `Allocator` traits do when the budget refuses. The default is
+        /// [`OnRefusal::Panic`](crate::OnRefusal::Panic). The allocator's own calls don't depend on
+        /// it.
+        $(#[$detail])*
+        pub fn on_refusal(mut self, on_refusal: crate::OnRefusal) -> Self {
+            self.settings.on_refusal = on_refusal;
             self
         }
     };

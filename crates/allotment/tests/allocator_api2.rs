@@ -3,7 +3,13 @@
 //! Needs the three features: `cargo test -p allotment --all-targets --features
 //! allocator-api2-02,allocator-api2-03,allocator-api2-04`.
 
-use allotment::{Arena, Budget};
+#[path = "support/mod.rs"]
+mod support;
+
+use std::rc::Rc;
+
+use allotment::{Arena, Budget, LocalPool, OnRefusal, Reap, SealMap, Sealed};
+use support::subject::{assert_over_budget, panic_message};
 
 /// The same claims for a version of the trait.
 macro_rules! version {
@@ -42,11 +48,69 @@ macro_rules! version {
             }
 
             #[test]
-            fn a_refused_chunk_is_the_traits_error() {
-                let arena = Arena::builder().budget(&Budget::new(4096)).build();
+            fn a_refused_chunk_is_the_traits_error_if_the_builder_chose_so() {
+                let builder = Arena::builder().budget(&Budget::new(4096));
+                let arena = builder.on_refusal(OnRefusal::ReturnError).build();
                 let mut numbers: Vec<u64, _> = Vec::new_in(&arena);
                 assert!(numbers.try_reserve(100_000).is_err());
+                assert!(numbers.try_reserve(isize::MAX as usize / 8).is_err());
                 numbers.try_reserve(10).unwrap();
+            }
+
+            #[test]
+            fn without_a_budget_a_size_that_overflows_is_the_traits_error() {
+                let arena = Arena::new();
+                let mut numbers: Vec<u64, _> = Vec::new_in(&arena);
+                assert!(numbers.try_reserve(isize::MAX as usize / 8).is_err());
+                numbers.try_reserve(10).unwrap();
+            }
+
+            /// Pushes, inserts and clones until the allocator's budget refuses, again and again.
+            fn confined<A: Allocator + Copy>(allocator: A, limit: usize) {
+                let counter = Rc::new(());
+                for _ in 0..3 {
+                    let mut counters = Vec::new_in(allocator);
+                    assert_over_budget(limit, || {
+                        loop {
+                            counters.push(Box::new_in(counter.clone(), allocator));
+                        }
+                    });
+                    // The refused value is dropped, and the others are as they were.
+                    let len = counters.len();
+                    assert_eq!(Rc::strong_count(&counter), len + 1);
+                    assert!(counters.iter().all(|one| Rc::ptr_eq(one, &counter)));
+                    assert_over_budget(limit, || counters.reserve(limit));
+                    assert_over_budget(limit, || {
+                        let mut clones = std::vec::Vec::new();
+                        loop {
+                            clones.push(counters.clone());
+                        }
+                    });
+                    assert_eq!(Rc::strong_count(&counter), len + 1);
+                    let most = isize::MAX as usize / size_of::<Box<Rc<()>, A>>();
+                    let capacity = || Vec::<Box<Rc<()>, A>, A>::with_capacity_in(most, allocator);
+                    assert!(panic_message(capacity).starts_with("capacity overflow"));
+                    assert_eq!((counters.len(), Rc::strong_count(&counter)), (len, len + 1));
+                    drop(counters);
+                    assert_eq!(Rc::strong_count(&counter), 1);
+                }
+            }
+
+            #[test]
+            fn a_budget_that_refuses_panics_and_the_collections_stay_valid() {
+                const LIMIT: usize = 200_000;
+                for hardened in [false, true] {
+                    let reap = Reap::builder().maximum(LIMIT).hardened(hardened).build();
+                    confined(&reap, LIMIT);
+                    let pool = LocalPool::builder().maximum(LIMIT).hardened(hardened).build();
+                    confined(&pool, LIMIT);
+                    confined(pool.reference(), LIMIT);
+                }
+                let arena = Arena::builder().maximum(LIMIT).build();
+                let mut numbers = Vec::new_in(&arena);
+                numbers.extend(0..100u64);
+                assert_over_budget(LIMIT, || numbers.extend(0..100_000));
+                assert!(numbers.iter().copied().take(100).eq(0..100));
             }
 
             #[test]
@@ -111,6 +175,49 @@ fn a_hashbrown_map_lives_in_an_arena() {
         arena.reset();
         assert_eq!(arena.statistics().live_objects, 0);
     }
+}
+
+#[test]
+fn a_hashbrown_map_over_its_budget_panics_and_stays_valid() {
+    const LIMIT: usize = 1 << 20;
+    let counter = Rc::new(());
+    let pool = LocalPool::builder().maximum(LIMIT).build();
+    for _ in 0..3 {
+        let mut map = hashbrown::HashMap::new_in(pool.reference());
+        let all = 0..LIMIT as u32;
+        assert_over_budget(LIMIT, || all.for_each(|n| _ = map.insert(n, counter.clone())));
+        let len = map.len();
+        assert_eq!(Rc::strong_count(&counter), len + 1);
+        assert!((0..len as u32).all(|number| map.contains_key(&number)));
+        assert_over_budget(LIMIT, || map.clone());
+        assert_over_budget(LIMIT, || map.try_reserve(LIMIT));
+        map.retain(|number, _| *number < 100);
+        map.insert(u32::MAX, counter.clone());
+        assert_eq!(Rc::strong_count(&counter), 102);
+        drop(map);
+        assert_eq!((Rc::strong_count(&counter), pool.statistics().live_objects), (1, 0));
+    }
+    let tolerant = LocalPool::builder().maximum(LIMIT).on_refusal(OnRefusal::ReturnError).build();
+    let mut map = hashbrown::HashMap::<u32, u32, _, _>::new_in(tolerant.reference());
+    assert!(map.try_reserve(LIMIT).is_err());
+    map.insert(1, 2);
+}
+
+#[test]
+fn a_sealed_map_over_its_budget_panics_in_the_initialiser() {
+    let build = |on_refusal, reserve: bool| {
+        let map = Sealed::<SealMap<'static, u32, u32>>::builder().maximum(20_000);
+        let init = |mut map: SealMap<'_, u32, u32>| {
+            assert!(!reserve || map.try_reserve(100_000).is_err());
+            (0..100_000 * u32::from(!reserve)).for_each(|number| _ = map.insert(number, number));
+        };
+        map.on_refusal(on_refusal).build(|sealer| {
+            init(SealMap::new_in(sealer));
+            SealMap::new_in(sealer)
+        })
+    };
+    assert_over_budget(20_000, || build(OnRefusal::Panic, false));
+    assert!(build(OnRefusal::ReturnError, true).get().is_empty());
 }
 
 #[test]

@@ -15,6 +15,7 @@ use allotment::{
 use support::child::{self, Child};
 use support::setup::file_directory;
 use support::sources::{Recorder, Refuse};
+use support::subject::panic_message;
 
 fn sources() -> Vec<SharedSource> {
     vec![
@@ -65,6 +66,27 @@ fn a_size_that_overflows_is_an_error_of_every_call_that_takes_one() {
             let mut vec = ArenaVec::new_in(arena);
             vec.try_push(1u8).and_then(|()| vec.try_reserve(usize::MAX))
         });
+    }
+}
+
+#[test]
+fn a_size_that_overflows_is_a_panic_of_every_infallible_call_that_takes_one() {
+    let most = isize::MAX as usize;
+    for hardened in [false, true] {
+        let arena = &Arena::builder().hardened(hardened).build();
+        let overflows = |call: &dyn Fn()| assert_eq!(panic_message(call), "capacity overflow");
+        overflows(&|| _ = arena.alloc_layout(Layout::from_size_align(most, 1).unwrap()));
+        overflows(&|| _ = arena.calloc(usize::MAX, 2));
+        overflows(&|| _ = arena.alloc_slice_with(usize::MAX, |index| index));
+        overflows(&|| _ = arena.alloc_slice_with(most, |_| 1u16));
+        overflows(&|| _ = arena.alloc_slice_uninit::<u16>(most));
+        overflows(&|| _ = arena.alloc_slice_boxed(most, |_| 1u64));
+        overflows(&|| _ = ArenaVec::<u64>::with_capacity_in(usize::MAX / 4, arena));
+        overflows(&|| ArenaVec::from_iter_in([1u8], arena).reserve(usize::MAX));
+        overflows(&|| ArenaString::from_str_in("a", arena).reserve(usize::MAX));
+        overflows(&|| _ = Arena::with_hint(most));
+        assert_eq!(arena.statistics().live_objects, 0);
+        assert_eq!(*arena.alloc(7u8), 7);
     }
 }
 

@@ -1,5 +1,5 @@
-//! Limits, claimed of every allocator: a request that can't be met is a typed error, changes nothing,
-//! and the allocator goes on. Bad input to calls of one allocator is in `bad_input.rs`,
+//! Limits, claimed of every allocator: a request that can't be met is a typed error or a panic, changes
+//! nothing, and the allocator goes on. Bad input to calls of one allocator is in `bad_input.rs`,
 //! `list_bad_input.rs` and `slab_bad_input.rs`, what is particular to a slab's limits in
 //! `slab_limits.rs`.
 
@@ -7,11 +7,14 @@
 mod support;
 
 use core::alloc::Layout;
+use core::ptr::NonNull;
 
 use allotment::{AllocError, Budget, ErrorKind, MAX_NAME_LEN};
 use support::child::{self, Child};
 use support::slab::{Object, assert_apart, layout};
-use support::subject::{Figures, Limited, Options, Subject, assert_too_much, every, limited};
+use support::subject::{
+    Figures, Limited, Options, Subject, assert_over_budget, assert_too_much, every, limited,
+};
 
 every! {
     an_alignment_is_met_or_refused
@@ -21,7 +24,9 @@ limited! {
     objects_of_every_alignment_are_counted_on_every_source
     a_budget_is_never_passed_and_a_refusal_changes_nothing
     a_name_of_the_documented_length_is_kept_and_a_longer_one_is_refused
-    an_infallible_call_that_fails_prints_the_cause_and_aborts
+    an_infallible_call_over_the_budget_panics_and_changes_nothing
+    a_tenant_over_its_limit_ends_its_request_and_no_other
+    an_infallible_call_without_memory_prints_the_cause_and_aborts
     a_low_limit_of_addresses_is_a_typed_error
 }
 
@@ -232,17 +237,94 @@ fn a_name_of_the_documented_length_is_kept_and_a_longer_one_is_refused<S: Limite
     drop(S::create(&named("")));
 }
 
-fn an_infallible_call_that_fails_prints_the_cause_and_aborts<S: Limited>(test: &str) {
-    if child::is(test) {
-        let options = Options::of_size(8).budget(&Budget::new(20_000));
-        let subject = S::create(&options);
-        (0..10_000).for_each(|_| assert!(subject.alloc(options.layout).addr().get() > 0));
-        unreachable!("the budget is smaller");
+/// Objects of one allocator, which are freed when this is dropped, also by a panic.
+struct Live<'s, S: Limited> {
+    subject: &'s S,
+    layout: Layout,
+    objects: Vec<NonNull<u8>>,
+}
+
+impl<'s, S: Limited> Live<'s, S> {
+    fn new(subject: &'s S, layout: Layout) -> Self {
+        Self { subject, layout, objects: Vec::new() }
     }
-    let stderr = Child::new(test, test).aborts();
-    let start = "allotment: ";
-    let line = stderr.lines().find(|line| line.starts_with(start));
-    assert!(line.is_some_and(|line| line.contains("budget")), "{stderr}");
+
+    /// Allocates this number of objects by the infallible call.
+    fn alloc(&mut self, count: usize) {
+        (0..count).for_each(|_| self.objects.push(self.subject.alloc(self.layout)));
+    }
+}
+
+impl<S: Limited> Drop for Live<'_, S> {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `alloc`, each freed once.
+        self.objects.drain(..).for_each(|object| unsafe { self.subject.free(object, self.layout) });
+    }
+}
+
+fn an_infallible_call_over_the_budget_panics_and_changes_nothing<S: Limited>(_: &str) {
+    const LIMIT: usize = 200_000;
+    for &hardened in S::MODES {
+        let budget = Budget::new(LIMIT);
+        let options = Options::of_size(8).budget(&budget).hardened(hardened);
+        let mut subject = S::create(&options);
+        for _ in 0..3 {
+            let mut live = Live::new(&subject, options.layout);
+            assert_over_budget(LIMIT, || live.alloc(usize::MAX));
+            let before = assert_charged(&subject, &budget, live.objects.len());
+            assert_over_budget(LIMIT, || live.alloc(1));
+            assert_eq!(assert_charged(&subject, &budget, live.objects.len()), before, "and again");
+            drop(live);
+            subject.recycle();
+            assert_charged(&subject, &budget, 0);
+        }
+        round_trip(&mut subject, options.layout, 3);
+    }
+}
+
+/// The threads of a server serve many tenants. One tenant of each thread asks for too much again and
+/// again: its request panics, those of the other tenants don't, and the same tenant is served as soon
+/// as it asks for less.
+fn a_tenant_over_its_limit_ends_its_request_and_no_other<S: Limited>(_: &str) {
+    const LIMIT: usize = 200_000;
+    let server = Budget::new(64 * LIMIT);
+    let layout = layout(64, 8);
+    let request = |tenant: &Budget, count: usize| {
+        let subject = S::create(&Options::of(layout).budget(tenant));
+        Live::new(&subject, layout).alloc(count);
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let (server, request) = (&server, &request);
+            scope.spawn(move || {
+                let tenants: Vec<_> = (0..8).map(|_| server.child(LIMIT)).collect();
+                for _ in 0..4 {
+                    for (number, tenant) in tenants.iter().enumerate() {
+                        if number == 3 {
+                            assert_over_budget(LIMIT, || request(tenant, usize::MAX));
+                        }
+                        request(tenant, 10);
+                        assert_eq!(tenant.used(), 0);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(server.used(), 0);
+}
+
+fn an_infallible_call_without_memory_prints_the_cause_and_aborts<S: Limited>(test: &str) {
+    if child::is(test) {
+        let options = Options::of_size(16_000);
+        let subject = S::create(&options);
+        let mut objects = Vec::with_capacity(100_000);
+        (0..100_000).for_each(|_| objects.push(subject.alloc(options.layout)));
+        unreachable!("there are fewer addresses");
+    }
+    let stderr = Child::new(test, test).limit_addresses(400 << 20).aborts();
+    let line = stderr.lines().find(|line| line.starts_with("allotment: "));
+    let cause = line.unwrap_or_else(|| panic!("{stderr}"));
+    assert!(cause.contains("the system refused") || cause.contains("could not supply"), "{cause}");
 }
 
 fn a_low_limit_of_addresses_is_a_typed_error<S: Limited>(test: &str) {

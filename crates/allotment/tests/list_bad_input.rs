@@ -7,11 +7,11 @@ mod support;
 use allotment::{
     Budget, ErrorKind, FreeList, MAX_NAME_LEN, Malloc, Mmap, RawFreeList, SharedSource,
 };
-use support::child::{self, Child};
 use support::list::{self, free_all, stamped, under_a_tool};
 use support::slab::{assert_apart, layout};
 use support::slab_program::assert_refusal;
 use support::sources::{Recorder, Refuse};
+use support::subject::{assert_over_budget, panic_message};
 
 #[test]
 fn runs_of_any_alignment_are_aligned_and_apart() {
@@ -180,36 +180,25 @@ fn a_budget_is_kept_to_the_byte_and_the_list_goes_on_below_it() {
 }
 
 #[test]
-fn an_infallible_call_that_fails_prints_the_cause_and_aborts() {
-    let test = "an_infallible_call_that_fails_prints_the_cause_and_aborts";
+fn an_infallible_call_that_the_program_refuses_panics_with_the_cause() {
     type Body = fn(&FreeList<u64>);
-    let calls: [(&str, Body); 6] = [
-        ("alloc", |list| core::mem::forget(list.alloc(1))),
-        ("alloc with", |list| core::mem::forget(list.alloc_with(|| 1))),
-        ("slot", |list| core::mem::forget(list.slot())),
-        ("run", |list| core::mem::forget(list.run(7))),
-        ("copy", |list| core::mem::forget(list.copy_in_order((), |(), _| 1))),
-        ("fresh", |list| assert!(list.raw().alloc_fresh().addr().get() > 0)),
+    let calls: [Body; 6] = [
+        |list| core::mem::forget(list.alloc(1)),
+        |list| core::mem::forget(list.alloc_with(|| 1)),
+        |list| core::mem::forget(list.slot()),
+        |list| core::mem::forget(list.run(7)),
+        |list| core::mem::forget(list.copy_in_order((), |(), _| 1)),
+        |list| assert!(list.raw().alloc_fresh().addr().get() > 0),
     ];
-    for (call, body) in calls {
-        if child::is(call) {
-            let list = FreeList::<u64>::builder().budget(&Budget::new(20_000)).build();
-            (0..10_000).for_each(|_| body(&list));
-            unreachable!("the budget is smaller");
-        }
+    for body in calls {
+        let list = FreeList::<u64>::builder().budget(&Budget::new(20_000)).build();
+        assert_over_budget(20_000, || {
+            loop {
+                body(&list);
+            }
+        });
     }
-    if child::is("name") {
-        let _ = RawFreeList::builder(layout(8, 8)).name("n".repeat(MAX_NAME_LEN + 1)).build();
-    }
-    if std::env::var_os("ALLOTMENT_TEST_CHILD").is_none() {
-        for (call, _) in calls {
-            let stderr = Child::new(test, call).aborts();
-            assert!(
-                stderr.contains("allotment: ") && stderr.contains("budget"),
-                "{call}: {stderr}"
-            );
-        }
-        let stderr = Child::new(test, "name").aborts();
-        assert!(stderr.contains("allotment: a name of 65 bytes"), "{stderr}");
-    }
+    let long = "n".repeat(MAX_NAME_LEN + 1);
+    let message = panic_message(|| RawFreeList::builder(layout(8, 8)).name(long).build());
+    assert!(message.starts_with("allotment: a name of 65 bytes"), "{message}");
 }

@@ -1,8 +1,12 @@
 //! The options that several builders have mean the same in each.
 
+#[path = "support/mod.rs"]
+mod support;
+
 use core::alloc::Layout;
 
 use allotment::{Arena, Budget, ErrorKind, FreeList, LocalPool, Mmap, Reap, Sealed, Slab};
+use support::subject::{assert_over_budget, panic_message};
 
 type Block = [u8; 256];
 
@@ -105,6 +109,31 @@ fn a_name_that_is_too_long_is_an_error_of_each_builder() {
     ];
     for error in kinds {
         assert_eq!(error.map(|error| error.kind()), Some(ErrorKind::NameTooLong));
+    }
+}
+
+#[test]
+fn an_infallible_builder_panics_where_its_twin_returns_an_error() {
+    let name = || "n".repeat(allotment::MAX_NAME_LEN + 1);
+    let builds: [&dyn Fn(); 6] = [
+        &|| drop(<Arena>::builder().name(name()).build()),
+        &|| drop(FreeList::<Block>::builder().name(name()).build()),
+        &|| drop(Slab::<Block>::builder().name(name()).build()),
+        &|| drop(Reap::builder().name(name()).build()),
+        &|| drop(LocalPool::builder().name(name()).build()),
+        &|| drop(Sealed::<u32>::builder().name(name()).build(|_| 1)),
+    ];
+    for build in builds {
+        assert_eq!(panic_message(build), "allotment: a name of 65 bytes is longer than 64");
+    }
+    let reserves: [&dyn Fn(); 4] = [
+        &|| drop(<Arena>::builder().maximum(10).hint(1 << 20).build()),
+        &|| drop(Slab::<Block>::builder().maximum(10).build()),
+        &|| drop(Reap::builder().maximum(10).reserved(1 << 20).build()),
+        &|| drop(LocalPool::builder().maximum(10).reserved(1 << 20).build()),
+    ];
+    for reserve in reserves {
+        assert_over_budget(10, reserve);
     }
 }
 

@@ -5,12 +5,15 @@
 
 use std::thread;
 
-use allotment::{LocalPool, PoolRef, PoolString};
+use allotment::{LocalPool, OnRefusal, PoolRef, PoolString};
 
 /// Two pools with budgets. Such a pool takes over no memory of an ended pool that still has live blocks, so its statistics count
-/// its own blocks only.
+/// its own blocks only. A size that overflows is the trait's error; `allocator_api2.rs` has the panics.
 fn pools() -> [LocalPool; 2] {
-    [false, true].map(|hardened| LocalPool::builder().maximum(1 << 30).hardened(hardened).build())
+    [false, true].map(|hardened| {
+        let builder = LocalPool::builder().maximum(1 << 30).hardened(hardened);
+        builder.on_refusal(OnRefusal::ReturnError).build()
+    })
 }
 
 fn live(pool: &LocalPool) -> u64 {

@@ -7,7 +7,7 @@ use std::alloc::Layout;
 use std::cell::Cell;
 use std::ptr::NonNull;
 
-use allotment::{AllocError, Budget, Sealed, Sealer};
+use allotment::{AllocError, Budget, OnRefusal, Sealed, Sealer};
 use proptest::test_runner::{Config, TestError, TestRunner};
 
 /// One step of a program.
@@ -142,7 +142,7 @@ macro_rules! version {
             fn check(steps: &[Step], cap: usize) {
                 let budget = Budget::new(cap);
                 let left = Cell::new(Vec::new());
-                let builder = Sealed::<u64>::builder();
+                let builder = Sealed::<u64>::builder().on_refusal(OnRefusal::ReturnError);
                 let builder = if cap == 0 { builder } else { builder.budget(&budget) };
                 let sealed = builder.try_build(|sealer| {
                     left.set(run(sealer, steps));

@@ -7,11 +7,11 @@ mod support;
 use core::mem::MaybeUninit;
 
 use allotment::{Budget, ErrorKind, Lifetime, Malloc, Mmap, RawSlab, SharedSource, Slab};
-use support::child::{self, Child};
 use support::kernel::page_size;
 use support::slab::{self, free_all, layout, stamped, words};
 use support::slab_program::assert_refusal;
 use support::sources::{Recorder, Refuse};
+use support::subject::assert_over_budget;
 
 #[test]
 fn sizes_up_to_the_largest_are_granted_or_refused_in_any_mode() {
@@ -75,31 +75,22 @@ fn zero_slots_are_a_valid_count() {
 }
 
 #[test]
-fn an_infallible_call_that_fails_prints_the_cause_and_aborts() {
-    let test = "an_infallible_call_that_fails_prints_the_cause_and_aborts";
+fn an_infallible_call_over_the_budget_panics_with_the_cause() {
     type Body = fn(&Slab<u64>);
-    let calls: [(&str, Body); 5] = [
-        ("alloc", |slab| core::mem::forget(slab.alloc(1))),
-        ("handle", |slab| core::mem::forget(slab.handle().alloc(1))),
-        ("alloc for", |slab| core::mem::forget(slab.alloc_for(Lifetime::Long, 1))),
-        ("alloc many", |slab| slab.raw().alloc_many(&mut [MaybeUninit::uninit(); 7])),
-        ("reserve", |slab| slab.reserve(10_000)),
+    let calls: [Body; 5] = [
+        |slab| core::mem::forget(slab.alloc(1)),
+        |slab| core::mem::forget(slab.handle().alloc(1)),
+        |slab| core::mem::forget(slab.alloc_for(Lifetime::Long, 1)),
+        |slab| slab.raw().alloc_many(&mut [MaybeUninit::uninit(); 7]),
+        |slab| slab.reserve(10_000),
     ];
-    for (call, body) in calls {
-        if child::is(call) {
-            let slab = Slab::<u64>::builder().budget(&Budget::new(20_000)).build();
-            (0..10_000).for_each(|_| body(&slab));
-            unreachable!("the budget is smaller");
-        }
-    }
-    if std::env::var_os("ALLOTMENT_TEST_CHILD").is_none() {
-        for (call, _) in calls {
-            let stderr = Child::new(test, call).aborts();
-            assert!(
-                stderr.contains("allotment: ") && stderr.contains("budget"),
-                "{call}: {stderr}"
-            );
-        }
+    for body in calls {
+        let slab = Slab::<u64>::builder().budget(&Budget::new(20_000)).build();
+        assert_over_budget(20_000, || {
+            loop {
+                body(&slab);
+            }
+        });
     }
 }
 

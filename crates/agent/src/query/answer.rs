@@ -425,7 +425,8 @@ mod tests {
             Query::parse("context=net&after=-2000&points=1000", i64::from(store.newest()), 10_000)
                 .unwrap();
         let budget = allotment::Budget::new(32 << 10);
-        let arena = allotment::Arena::builder().budget(&budget).build();
+        let builder = allotment::Arena::builder().budget(&budget);
+        let arena = builder.on_refusal(allotment::OnRefusal::ReturnError).build();
         let context = structure.context("net").unwrap();
         let refused =
             answer::<_, _, _, true>(context, &query, store.newest(), &arena, MallocMemory);

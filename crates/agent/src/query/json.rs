@@ -166,7 +166,8 @@ mod tests {
     #[test]
     fn memory_that_is_used_up_is_said() {
         let budget = allotment::Budget::new(64 << 10);
-        let arena = allotment::Arena::builder().budget(&budget).build();
+        let builder = allotment::Arena::builder().budget(&budget);
+        let arena = builder.on_refusal(allotment::OnRefusal::ReturnError).build();
         let mut writer = JsonWriter::new(&arena, 16).unwrap();
         let error = (0..100_000).find_map(|_| writer.string("something").err());
         assert_eq!(error, Some(OutOfMemory));

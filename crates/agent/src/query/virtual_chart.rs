@@ -211,7 +211,8 @@ mod tests {
         let mut refused = 0;
         for limit in (0..64).map(|step| step * 4096) {
             let budget = allotment::Budget::new(limit);
-            let arena = allotment::Arena::builder().budget(&budget).build();
+            let builder = allotment::Arena::builder().budget(&budget);
+            let arena = builder.on_refusal(allotment::OnRefusal::ReturnError).build();
             let names: std::vec::Vec<_> = (0..100).map(|n| format!("name {n}")).collect();
             let mut virtual_chart =
                 VirtualChart::new(&arena, GroupFunction::Average, SeriesBy::Name);

@@ -15,7 +15,7 @@ use crate::query::parameters::{ParameterError, Query, pairs, set_once};
 use crate::sessions::{Session, SessionKey, Theme};
 use allocator_api2::alloc::Allocator;
 use allocator_api2::vec::Vec as VecIn;
-use allotment::{Arena, Budget};
+use allotment::{Arena, Budget, OnRefusal};
 use allotment_server::RequestContext;
 use bytes::Bytes;
 use hyper::Method;
@@ -130,7 +130,9 @@ fn rendered<M: Memory>(
     let limit = &worker.shared().limit;
     let memory = M::request(|| {
         let budget = limit.as_ref().map_or_else(|| Budget::new(most), |all| all.child(most));
+        // The reply's collections return the error, and the request gets an answer that says so.
         let arena = Arena::builder().name("replies").budget(&budget);
+        let arena = arena.on_refusal(OnRefusal::ReturnError);
         // Without memory for the hint the arena is empty, and the first allocation gets the error.
         arena.clone().hint(REPLY_BYTES).try_build().unwrap_or_else(|_| arena.build())
     });

@@ -5,7 +5,7 @@ use super::raw::{ArenaChecks, RawArena};
 use super::retain::Retain;
 use super::settings::ArenaSettings;
 use super::typed::Arena;
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::error::{AllocError, or_fail};
 use crate::options::common_options;
 use crate::statistics::{AllocatorKind, Record};
 
@@ -45,6 +45,7 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
         release,
         budget,
         maximum,
+        on_refusal,
         ///
         /// Hardened mode finds double frees, foreign pointers, wrong sizes, overruns, and writes after a
         /// free or a reset. A double free, a foreign pointer or a wrong size is found in the call of
@@ -74,10 +75,11 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
     /// Builds the arena.
     ///
     /// # Panics
-    /// Aborts where [`try_build`](Self::try_build) returns an error.
+    /// If [`try_build`](Self::try_build) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
+    #[track_caller]
     pub fn build(self) -> Arena<MIN_ALIGN> {
-        always(self.build_or::<Abort>())
+        or_fail(self.try_build())
     }
 
     /// Builds the arena, or returns the reason why that failed.
@@ -86,12 +88,7 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
     /// If the name is too long, or the hint overflows, or the source or the budget refuses the
     /// first chunk.
     pub fn try_build(self) -> Result<Arena<MIN_ALIGN>, AllocError> {
-        self.build_or::<ReturnError>()
-    }
-
-    fn build_or<F: OnFailure>(self) -> Result<Arena<MIN_ALIGN>, F::Error> {
-        let raw = RawArena::new(self.hint, Some(Box::new(self.settings)));
-        raw.map(Arena::from_raw).map_err(F::fail)
+        RawArena::new(self.hint, Some(Box::new(self.settings))).map(Arena::from_raw)
     }
 }
 

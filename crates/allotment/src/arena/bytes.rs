@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 
 use super::typed::Arena;
 use crate::collections::BlockSource;
-use crate::error::{Abort, AllocError, ErrorKind, OnFailure, ReturnError, always};
+use crate::error::{Abort, AllocError, ErrorKind, OnFailure, OnRefusal, ReturnError, always};
 
 /// The alignment of memory for callers that give none.
 const DEFAULT_ALIGN: usize = 16;
@@ -44,7 +44,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         always(self.raw.alloc::<Abort, MIN_ALIGN>(layout))
     }
 
-    /// Like [`alloc_layout`](Self::alloc_layout), but returns an error instead of aborting.
+    /// Like [`alloc_layout`](Self::alloc_layout), but returns an error instead of panicking.
     ///
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
@@ -63,7 +63,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     }
 
     /// Like [`alloc_layout_zeroed`](Self::alloc_layout_zeroed), but returns an error instead of
-    /// aborting.
+    /// panicking.
     ///
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
@@ -75,12 +75,12 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// Allocates `count * size` zeroed bytes with an alignment of 16, like calloc.
     ///
     /// # Panics
-    /// Aborts if the product overflows, or as [`alloc`](Self::alloc).
+    /// If the product overflows, or as [`alloc`](Self::alloc).
     pub fn calloc(&self, count: usize, size: usize) -> &mut [u8] {
         always(self.calloc_or::<Abort>(count, size))
     }
 
-    /// Like [`calloc`](Self::calloc), but returns an error instead of aborting.
+    /// Like [`calloc`](Self::calloc), but returns an error instead of panicking.
     ///
     /// # Errors
     /// [`ErrorKind::SizeOverflow`] if the product overflows; otherwise as
@@ -134,7 +134,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         always(unsafe { self.raw.grow::<Abort, MIN_ALIGN>(object, old, new) })
     }
 
-    /// Like [`grow`](Self::grow), but returns an error instead of aborting. A failed call leaves
+    /// Like [`grow`](Self::grow), but returns an error instead of panicking. A failed call leaves
     /// the object as it was.
     ///
     /// # Safety
@@ -177,7 +177,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
 
 // SAFETY: an object stays valid until it is freed, or until the arena is reset, rewound or dropped.
 // A collection borrows the arena, which prevents the latter three. An object of size zero is
-// dangling. Nothing unwinds.
+// dangling. A call that unwinds does so before it changes anything.
 unsafe impl<const MIN_ALIGN: usize> BlockSource for &Arena<MIN_ALIGN> {
     #[inline]
     fn alloc<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
@@ -193,6 +193,11 @@ unsafe impl<const MIN_ALIGN: usize> BlockSource for &Arena<MIN_ALIGN> {
     unsafe fn free(self, object: NonNull<u8>, layout: Layout) {
         // SAFETY: guaranteed by the caller.
         unsafe { self.raw.free::<MIN_ALIGN>(object, layout) }
+    }
+
+    fn on_refusal(self) -> OnRefusal {
+        let settings = self.raw.settings();
+        settings.on_refusal.with(&settings.budget)
     }
 
     #[inline]

@@ -1,6 +1,7 @@
 //! The options of an arena, as the builder has collected them.
 
 use super::retain::Retain;
+use crate::error::OnRefusal;
 use crate::memory::budget::Budget;
 use crate::memory::release::Release;
 use crate::memory::source::SharedSource;
@@ -13,6 +14,7 @@ pub(super) struct ArenaSettings {
     pub retain: Retain,
     pub release: Release,
     pub budget: Option<Budget>,
+    pub on_refusal: OnRefusal,
     pub hardened: bool,
 }
 
@@ -23,6 +25,7 @@ impl ArenaSettings {
         retain: Retain::Newest,
         release: Release::Adaptive,
         budget: None,
+        on_refusal: OnRefusal::Panic,
         hardened: false,
     };
 }

@@ -78,13 +78,10 @@ impl<const MIN_ALIGN: usize> Clone for ArenaString<'_, MIN_ALIGN> {
 /// ```
 ///
 /// # Panics
-/// If memory is exhausted, or a formatting implementation returns an error.
+/// As for [`StringIn::push_str`], and if a formatting implementation returns an error.
 #[macro_export]
 macro_rules! format_in {
-    ($arena:expr, $($arguments:tt)*) => {{
-        let mut string = $crate::ArenaString::new_in($arena);
-        ::core::fmt::Write::write_fmt(&mut string, ::core::format_args!($($arguments)*))
-            .expect("no memory, or a formatting implementation returned an error");
-        string
-    }};
+    ($arena:expr, $($arguments:tt)*) => {
+        $crate::ArenaString::format_in($arena, ::core::format_args!($($arguments)*))
+    };
 }

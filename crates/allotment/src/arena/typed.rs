@@ -17,15 +17,15 @@ use super::boxed::ArenaBox;
 use super::builder::ArenaBuilder;
 use super::raw::{MAX_MIN_ALIGN, RawArena};
 use crate::collections::{ArenaMemory, BoxIn, LendingSource, NoDrop, StatelessMemory, typed_calls};
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::error::{Abort, AllocError, OnFailure, ReturnError, always, or_fail};
 use crate::statistics::Statistics;
 
 /// Memory for objects that die together: a position that moves up through chunks.
 ///
 /// Allocating takes `&self` and returns a `&mut T` that lives as long as the arena is borrowed.
 /// [`reset`](Arena::reset) and dropping the arena free everything at once. When memory is
-/// exhausted, calls without `try_` end the process, like any other Rust allocation. Their `try_`
-/// twins return an [`AllocError`] and leave the arena as it was.
+/// exhausted, calls without `try_` end the process, like any other Rust allocation. If a budget
+/// refuses, they panic. Their `try_` twins return an [`AllocError`] and leave the arena as it was.
 ///
 /// `MIN_ALIGN` is the alignment of every position: 1, 2, 4, 8 or 16. An object of that alignment or
 /// less needs no rounding, and sizes are padded to it. The default, 8, gives pointers and numbers
@@ -127,7 +127,7 @@ impl Arena {
     #[inline]
     #[must_use]
     pub fn new() -> Self {
-        always(RawArena::new(0, None).map(Self::from_raw).map_err(Abort::fail))
+        or_fail(RawArena::new(0, None).map(Self::from_raw))
     }
 
     /// An arena that takes its first chunk immediately. The chunk has room for `bytes` bytes and
@@ -135,14 +135,16 @@ impl Arena {
     /// [`new`](Self::new).
     ///
     /// # Panics
-    /// Aborts where [`try_with_hint`](Self::try_with_hint) returns an error.
+    /// If [`try_with_hint`](Self::try_with_hint) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[inline]
     #[must_use]
+    #[track_caller]
     pub fn with_hint(bytes: usize) -> Self {
-        always(RawArena::new(bytes, None).map(Self::from_raw).map_err(Abort::fail))
+        or_fail(Self::try_with_hint(bytes))
     }
 
-    /// Like [`with_hint`](Self::with_hint), but returns an error instead of aborting.
+    /// Like [`with_hint`](Self::with_hint), but returns an error instead of panicking.
     ///
     /// # Errors
     /// If the hint overflows, or the system refuses the chunk.
@@ -171,7 +173,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     #[inline]
     #[must_use]
     pub fn with_min_align() -> Self {
-        always(RawArena::new(0, None).map(Self::from_raw).map_err(Abort::fail))
+        or_fail(RawArena::new(0, None).map(Self::from_raw))
     }
 
     /// Returns a builder for an arena with this minimum alignment and options.

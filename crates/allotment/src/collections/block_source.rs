@@ -3,7 +3,7 @@
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use crate::error::{AllocError, OnFailure, ReturnError};
+use crate::error::{AllocError, OnFailure, OnRefusal, ReturnError};
 
 /// What a collection allocates from: `&Arena`, [`PoolRef`](crate::PoolRef),
 /// [`Sealer`](crate::Sealer), `&Reap` or `&LocalPool`.
@@ -12,7 +12,8 @@ use crate::error::{AllocError, OnFailure, ReturnError};
 ///
 /// # Safety
 /// A block is valid for `layout.size()` bytes at `layout.align()`, and overlaps no other memory in
-/// use. It stays so until it is freed, or until what the source borrows ends. Nothing unwinds.
+/// use. It stays so until it is freed, or until what the source borrows ends. A call that unwinds has
+/// changed nothing that its caller holds. `free` does not unwind.
 pub unsafe trait BlockSource: Copy {
     /// An uninitialised block of this layout. A block of size zero may be dangling.
     #[doc(hidden)]
@@ -47,6 +48,11 @@ pub unsafe trait BlockSource: Copy {
         old: Layout,
         new: Layout,
     ) -> Result<NonNull<u8>, F::Error>;
+
+    /// What the `Allocator` traits do after the budget has refused. Without a budget the answer is
+    /// [`OnRefusal::ReturnError`].
+    #[doc(hidden)]
+    fn on_refusal(self) -> OnRefusal;
 
     /// Fallback for [`resize`](Self::resize): allocates a new block, copies, and frees the old
     /// block.

@@ -5,12 +5,12 @@
 //! 1. A `RawVec` has memory for `capacity` values, which only its owner may access (`raw_vec.rs`).
 //! 2. The first `len <= capacity` values are initialised, and the buffer owns them.
 
-use core::mem::ManuallyDrop;
+use core::mem::{ManuallyDrop, needs_drop};
 use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 
 use super::block_source::BlockSource;
-use super::raw_vec::RawVec;
+use super::raw_vec::{RawVec, overflow};
 use crate::error::{OnFailure, ReturnError};
 use crate::memory::layout::MAX_GROWTH;
 
@@ -62,7 +62,7 @@ impl<T, S: BlockSource> Buffer<T, S> {
     #[cold]
     #[inline(never)]
     fn grow<F: OnFailure>(&mut self, more: usize) -> Result<(), F::Error> {
-        let needed = self.len.checked_add(more).ok_or_else(|| F::capacity_overflow(more))?;
+        let needed = self.len.checked_add(more).ok_or_else(|| F::fail(overflow(more)))?;
         let least = match size_of::<T>() {
             1 => 16,
             ..=1024 => 4,
@@ -78,7 +78,7 @@ impl<T, S: BlockSource> Buffer<T, S> {
 
     /// As [`reserve`](Self::reserve), but without extra capacity.
     pub(super) fn reserve_exact<F: OnFailure>(&mut self, more: usize) -> Result<(), F::Error> {
-        let needed = self.len.checked_add(more).ok_or_else(|| F::capacity_overflow(more))?;
+        let needed = self.len.checked_add(more).ok_or_else(|| F::fail(overflow(more)))?;
         if needed <= self.memory.capacity { Ok(()) } else { self.memory.resize::<F>(needed) }
     }
 
@@ -91,10 +91,26 @@ impl<T, S: BlockSource> Buffer<T, S> {
 
     #[inline]
     pub(super) fn push<F: OnFailure>(&mut self, value: T) -> Result<(), F::Error> {
+        // If `grow` unwound and the value had to be dropped here, the value would have to lie in
+        // memory. So `push_slow` gets it, unless it needs no drop and is forgotten.
+        let value = ManuallyDrop::new(value);
         if self.len == self.memory.capacity {
+            if needs_drop::<T>() {
+                return self.push_slow::<F>(ManuallyDrop::into_inner(value));
+            }
             self.grow::<F>(1)?;
         }
         // SAFETY: `len < capacity` (invariant 1).
+        unsafe { self.first().add(self.len).cast().write(value) };
+        self.len += 1;
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_slow<F: OnFailure>(&mut self, value: T) -> Result<(), F::Error> {
+        self.grow::<F>(1)?;
+        // SAFETY: `len < capacity` after `grow` (invariant 1).
         unsafe { self.first().add(self.len).write(value) };
         self.len += 1;
         Ok(())

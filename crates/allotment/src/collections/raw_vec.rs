@@ -10,7 +10,13 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 
 use super::block_source::BlockSource;
-use crate::error::OnFailure;
+use crate::error::{AllocError, ErrorKind, OnFailure};
+
+/// This many values do not fit the address space.
+#[cold]
+pub(super) const fn overflow(values: usize) -> AllocError {
+    AllocError::new(ErrorKind::SizeOverflow, values)
+}
 
 /// Uninitialised memory for values.
 pub(super) struct RawVec<T, S: BlockSource> {
@@ -38,7 +44,7 @@ impl<T, S: BlockSource> RawVec<T, S> {
 
     /// Resizes the memory to exactly `capacity` values. On an error nothing has changed.
     pub(super) fn resize<F: OnFailure>(&mut self, capacity: usize) -> Result<(), F::Error> {
-        let new = Layout::array::<T>(capacity).map_err(|_| F::capacity_overflow(capacity))?;
+        let new = Layout::array::<T>(capacity).map_err(|_| F::fail(overflow(capacity)))?;
         let old = self.layout();
         if new.size() == old.size() {
             return Ok(());

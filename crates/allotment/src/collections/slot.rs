@@ -70,20 +70,35 @@ impl<T, M: BoxMemory> fmt::Debug for SlotIn<T, M> {
     }
 }
 
-/// Defines the calls that allocate boxes and slots, for a type with a method `slot_or`. `$raw` is
-/// the allocator whose errors they return.
+/// Defines the calls that allocate boxes and slots, for a type with the methods `slot_or` and
+/// `slot_fast`. `$raw` is the allocator whose errors they return.
 macro_rules! slot_calls {
     ($slot:ty, $boxed:ty, $raw:literal) => {
         /// Allocates a box that holds `value`.
         ///
         /// # Panics
-        /// Aborts if [`try_alloc`](Self::try_alloc) returns an error.
-        #[inline]
+        /// If [`try_alloc`](Self::try_alloc) returns an error: see
+        /// [`AllocError`](crate::AllocError).
+        #[inline(always)]
         pub fn alloc(&self, value: T) -> $boxed {
-            // The slow path does not unwind. But the compiler does not know that: to drop the
-            // value, it would need its address, and so a copy in memory.
+            // If the slow path unwound and had to drop the value here, the value would have to lie
+            // in memory. So the slow path gets it, unless it needs no drop and is forgotten.
             let value = ::core::mem::ManuallyDrop::new(value);
-            self.slot().fill(::core::mem::ManuallyDrop::into_inner(value))
+            let slot = if ::core::mem::needs_drop::<T>() {
+                match self.slot_fast() {
+                    Some(slot) => slot,
+                    None => return self.alloc_slow(::core::mem::ManuallyDrop::into_inner(value)),
+                }
+            } else {
+                $crate::error::always(self.slot_or::<$crate::error::Abort>())
+            };
+            slot.fill(::core::mem::ManuallyDrop::into_inner(value))
+        }
+
+        #[cold]
+        #[inline(never)]
+        fn alloc_slow(&self, value: T) -> $boxed {
+            self.slot().fill(value)
         }
 
         /// Allocates a box that holds `value`.
@@ -106,7 +121,7 @@ macro_rules! slot_calls {
         /// panics, the slot is freed.
         ///
         /// # Panics
-        /// Aborts if [`try_slot`](Self::try_slot) returns an error.
+        /// If [`try_slot`](Self::try_slot) returns an error: see [`AllocError`](crate::AllocError).
         #[inline]
         pub fn alloc_with(&self, make: impl FnOnce() -> T) -> $boxed {
             let slot = self.slot();
@@ -117,7 +132,7 @@ macro_rules! slot_calls {
         /// Allocates a slot without a value.
         ///
         /// # Panics
-        /// Aborts if [`try_slot`](Self::try_slot) returns an error.
+        /// If [`try_slot`](Self::try_slot) returns an error: see [`AllocError`](crate::AllocError).
         #[inline]
         pub fn slot(&self) -> $slot {
             $crate::error::always(self.slot_or::<$crate::error::Abort>())

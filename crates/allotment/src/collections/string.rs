@@ -71,6 +71,27 @@ impl<S: BlockSource> StringIn<S> {
         Self::from_str_in_or::<ReturnError>(text, source)
     }
 
+    /// Formats into a new string, for [`format_in!`](crate::format_in).
+    ///
+    /// # Panics
+    /// As for [`push_str`](Self::push_str), and if a formatting implementation returns an error.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn format_in(source: S, arguments: fmt::Arguments<'_>) -> Self {
+        /// Fails as an infallible call does: [`fmt::Error`] can't carry the error.
+        struct Infallible<S: BlockSource>(StringIn<S>);
+        impl<S: BlockSource> fmt::Write for Infallible<S> {
+            #[inline]
+            fn write_str(&mut self, text: &str) -> fmt::Result {
+                self.0.push_str(text);
+                Ok(())
+            }
+        }
+        let mut string = Infallible(Self::new_in(source));
+        fmt::write(&mut string, arguments).expect("a formatting implementation returned an error");
+        string.0
+    }
+
     /// Turns bytes into a string.
     ///
     /// # Errors

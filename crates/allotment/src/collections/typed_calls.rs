@@ -23,15 +23,16 @@ macro_rules! typed_calls {
             $(#[$alloc])*
             ///
             /// # Panics
-            /// Aborts where [`try_alloc`](Self::try_alloc) returns an error.
+            /// If [`try_alloc`](Self::try_alloc) returns an error: see
+            /// [`AllocError`](crate::AllocError).
             #[inline]
             pub fn alloc<T>(&self, value: T) -> &mut T {
                 const { NoDrop::<T>::CHECK };
                 always(self.value_or::<Abort, T>(value))
             }
 
-            /// Like [`alloc`](Self::alloc), but returns an error instead of aborting. A failed call
-            /// drops the value.
+            /// Like [`alloc`](Self::alloc), but returns an error instead of panicking. A failed
+            /// call drops the value.
             ///
             /// # Errors
             /// If a new chunk is needed and the budget or the source refuses it.
@@ -55,7 +56,7 @@ macro_rules! typed_calls {
                 }
             }
 
-            /// Like [`alloc_with`](Self::alloc_with), but returns an error instead of aborting. A
+            /// Like [`alloc_with`](Self::alloc_with), but returns an error instead of panicking. A
             /// failed call has not called `make`.
             ///
             /// # Errors
@@ -89,7 +90,7 @@ macro_rules! typed_calls {
             }
 
             /// Like [`alloc_fallible`](Self::alloc_fallible), but returns an error instead of
-            /// aborting: the outer error is the allocator's, the inner one that of `make`.
+            /// panicking: the outer error is the allocator's, the inner one that of `make`.
             ///
             /// # Errors
             /// As [`try_alloc`](Self::try_alloc). `make` has not been called then.
@@ -113,8 +114,8 @@ macro_rules! typed_calls {
                 always(self.boxed_or::<Abort, T>(value))
             }
 
-            /// Like [`alloc_boxed`](Self::alloc_boxed), but returns an error instead of aborting. A
-            /// failed call drops the value.
+            /// Like [`alloc_boxed`](Self::alloc_boxed), but returns an error instead of panicking.
+            /// A failed call drops the value.
             ///
             /// # Errors
             /// As [`try_alloc`](Self::try_alloc).
@@ -135,7 +136,7 @@ macro_rules! typed_calls {
             }
 
             /// Like [`alloc_undropped`](Self::alloc_undropped), but returns an error instead of
-            /// aborting. A failed call drops the value.
+            /// panicking. A failed call drops the value.
             ///
             /// # Errors
             /// As [`try_alloc`](Self::try_alloc).
@@ -154,7 +155,8 @@ macro_rules! typed_calls {
                 always(self.uninit_or::<Abort, T>())
             }
 
-            /// Like [`alloc_uninit`](Self::alloc_uninit), but returns an error instead of aborting.
+            /// Like [`alloc_uninit`](Self::alloc_uninit), but returns an error instead of
+            /// panicking.
             ///
             /// # Errors
             /// As [`try_alloc`](Self::try_alloc).
@@ -174,7 +176,7 @@ macro_rules! typed_calls {
                 always(self.str_or::<Abort>(text))
             }
 
-            /// Like [`alloc_str`](Self::alloc_str), but returns an error instead of aborting.
+            /// Like [`alloc_str`](Self::alloc_str), but returns an error instead of panicking.
             ///
             /// # Errors
             /// As [`try_alloc`](Self::try_alloc).
@@ -192,7 +194,7 @@ macro_rules! typed_calls {
                 always(self.c_str_or::<Abort>(text))
             }
 
-            /// Like [`alloc_c_str`](Self::alloc_c_str), but returns an error instead of aborting.
+            /// Like [`alloc_c_str`](Self::alloc_c_str), but returns an error instead of panicking.
             ///
             /// # Errors
             /// As [`try_alloc`](Self::try_alloc).
@@ -214,7 +216,7 @@ macro_rules! typed_calls {
             }
 
             /// Like [`alloc_slice_copy`](Self::alloc_slice_copy), but returns an error instead of
-            /// aborting.
+            /// panicking.
             ///
             /// # Errors
             /// As [`try_alloc`](Self::try_alloc).
@@ -238,7 +240,7 @@ macro_rules! typed_calls {
             }
 
             /// Like [`alloc_slice_clone`](Self::alloc_slice_clone), but returns an error instead of
-            /// aborting.
+            /// panicking.
             ///
             /// # Errors
             /// As [`try_alloc`](Self::try_alloc).
@@ -255,7 +257,7 @@ macro_rules! typed_calls {
             $(#[$alloc_slice_with])*
             ///
             /// # Panics
-            /// Aborts if the size overflows, or as [`alloc`](Self::alloc). Panics if `make` panics.
+            /// If the size overflows or `make` panics, or as [`alloc`](Self::alloc).
             pub fn alloc_slice_with<T>(
                 &self,
                 len: usize,
@@ -266,7 +268,7 @@ macro_rules! typed_calls {
             }
 
             /// Like [`alloc_slice_with`](Self::alloc_slice_with), but returns an error instead of
-            /// aborting. A failed call has not called `make`.
+            /// panicking. A failed call has not called `make`.
             ///
             /// # Errors
             /// [`ErrorKind::SizeOverflow`](crate::ErrorKind::SizeOverflow); otherwise as
@@ -308,7 +310,7 @@ macro_rules! typed_calls {
             }
 
             /// Like [`alloc_slice_from_iter`](Self::alloc_slice_from_iter), but returns an error
-            /// instead of aborting. A failed call loses the values that it has taken from the
+            /// instead of panicking. A failed call loses the values that it has taken from the
             /// iterator.
             ///
             /// # Errors
@@ -334,7 +336,7 @@ macro_rules! typed_calls {
             }
 
             /// Like [`alloc_slice_boxed`](Self::alloc_slice_boxed), but returns an error instead of
-            /// aborting. A failed call has not called `make`.
+            /// panicking. A failed call has not called `make`.
             ///
             /// # Errors
             /// [`ErrorKind::SizeOverflow`](crate::ErrorKind::SizeOverflow); otherwise as
@@ -351,13 +353,13 @@ macro_rules! typed_calls {
             /// never dropped.
             ///
             /// # Panics
-            /// Aborts if the size overflows, or as [`alloc`](Self::alloc).
+            /// If the size overflows, or as [`alloc`](Self::alloc).
             pub fn alloc_slice_uninit<T>(&self, len: usize) -> &mut [MaybeUninit<T>] {
                 always(self.uninit_slice_or::<Abort, T>(len))
             }
 
             /// Like [`alloc_slice_uninit`](Self::alloc_slice_uninit), but returns an error instead
-            /// of aborting.
+            /// of panicking.
             ///
             /// # Errors
             /// [`ErrorKind::SizeOverflow`](crate::ErrorKind::SizeOverflow); otherwise as

@@ -15,8 +15,9 @@ use core::slice;
 
 use super::block_source::BlockSource;
 use super::boxed::{BoxIn, LendingMemory};
+use super::raw_vec::overflow;
 use super::vec::VecIn;
-use crate::error::{AllocError, ErrorKind, OnFailure, unlikely};
+use crate::error::{OnFailure, unlikely};
 
 /// Refuses a type that needs drop, at compile time.
 pub(crate) struct NoDrop<T>(core::marker::PhantomData<T>);
@@ -83,7 +84,7 @@ impl<T, S: BlockSource> PartialSlice<T, S> {
 }
 
 fn array_layout<F: OnFailure, T>(len: usize) -> Result<Layout, F::Error> {
-    Layout::array::<T>(len).map_err(|_| F::fail(AllocError::new(ErrorKind::SizeOverflow, len)))
+    Layout::array::<T>(len).map_err(|_| F::fail(overflow(len)))
 }
 
 /// A slice in the memory of a source, with an owner.
@@ -110,61 +111,38 @@ pub(crate) unsafe trait LendingSource<'a>: BlockSource {
 
     // ---- values ----
 
-    /// Puts a value into a new block, and returns what `hand_out` makes of the block. The slow path
-    /// returns an address and takes no value: a value that is passed to it would have to lie in
-    /// memory before, and would then be written twice, also on the fast path.
+    /// Puts a value into a new block, and returns what `hand_out` makes of the block. The fast path
+    /// writes the value once: a value that must lie in memory before would be written twice.
     #[inline(always)]
     fn place_or<F: OnFailure, T, P>(
         self,
         value: T,
         hand_out: impl FnOnce(NonNull<T>) -> P,
     ) -> Result<P, F::Error> {
-        if size_of::<T>() <= size_of::<usize>() {
-            return self.place_word_or::<F, T, P>(value, hand_out);
-        }
-        // The slow path does not unwind. But the compiler does not know that: to drop the value, it
-        // would need its address, and so a copy in memory.
         let value = ManuallyDrop::new(value);
-        match self.alloc::<F>(Layout::new::<T>()) {
-            Ok(block) => {
-                let block = block.cast::<T>();
-                // SAFETY: a block for one `T`, which nothing else uses.
-                unsafe { block.write(ManuallyDrop::into_inner(value)) };
-                Ok(hand_out(block))
+        let block = if needs_drop::<T>() || size_of::<T>() <= size_of::<usize>() {
+            // The slow path gets the value, and drops it if it unwinds. If the value fits a
+            // register, the fast path need not save one across a call either.
+            match self.alloc_fast(Layout::new::<T>()) {
+                Some(block) => block,
+                None => {
+                    unlikely();
+                    return self.place_slow::<F, T, P>(ManuallyDrop::into_inner(value), hand_out);
+                }
             }
-            Err(error) => {
-                drop(ManuallyDrop::into_inner(value));
-                Err(error)
-            }
-        }
-    }
-
-    /// [`place_or`](Self::place_or) for a value of at most a word, which is passed in a register.
-    /// It is passed on to the slow path, so that the fast path need not keep it across a call, for
-    /// which it would save and restore a register.
-    #[inline(always)]
-    fn place_word_or<F: OnFailure, T, P>(
-        self,
-        value: T,
-        hand_out: impl FnOnce(NonNull<T>) -> P,
-    ) -> Result<P, F::Error> {
-        match self.alloc_fast(Layout::new::<T>()) {
-            Some(block) => {
-                let block = block.cast::<T>();
-                // SAFETY: as in `place_or`.
-                unsafe { block.write(value) };
-                Ok(hand_out(block))
-            }
-            None => {
-                unlikely();
-                self.place_word_slow::<F, T, P>(value, hand_out)
-            }
-        }
+        } else {
+            // A slow path that unwinds forgets the value, which needs no drop.
+            self.alloc::<F>(Layout::new::<T>())?
+        };
+        let block = block.cast::<T>();
+        // SAFETY: a block for one `T`, which nothing else uses.
+        unsafe { block.write(ManuallyDrop::into_inner(value)) };
+        Ok(hand_out(block))
     }
 
     #[cold]
     #[inline(never)]
-    fn place_word_slow<F: OnFailure, T, P>(
+    fn place_slow<F: OnFailure, T, P>(
         self,
         value: T,
         hand_out: impl FnOnce(NonNull<T>) -> P,
@@ -282,7 +260,6 @@ pub(crate) unsafe trait LendingSource<'a>: BlockSource {
         len: usize,
         mut make: impl FnMut(usize) -> T,
     ) -> Result<BoxedSlice<'a, T, Self>, F::Error> {
-        Layout::array::<T>(len).map_err(|_| F::capacity_overflow(len))?;
         match self.fill_or::<F, T, Infallible>(len, |index| Ok(make(index)))? {
             Ok(values) => Ok(values),
         }

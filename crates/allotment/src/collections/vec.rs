@@ -115,8 +115,9 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// its capacity if that much memory is available.
     ///
     /// # Panics
-    /// If the values would take more than `isize::MAX` bytes. Aborts where
-    /// [`try_reserve`](Self::try_reserve) returns any other error.
+    /// If the values would take more than `isize::MAX` bytes, or
+    /// [`try_reserve`](Self::try_reserve) returns another error: see
+    /// [`AllocError`](crate::AllocError).
     pub fn reserve(&mut self, more: usize) {
         always(self.buffer.reserve::<Abort>(more));
     }
@@ -151,7 +152,8 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// Gives back unused capacity.
     ///
     /// # Panics
-    /// Aborts where [`try_shrink_to_fit`](Self::try_shrink_to_fit) returns an error.
+    /// If [`try_shrink_to_fit`](Self::try_shrink_to_fit) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     pub fn shrink_to_fit(&mut self) {
         always(self.buffer.shrink::<Abort>());
     }

@@ -9,7 +9,7 @@ use super::chunk_header::ObjectSizes;
 use super::raw::RawFreeList;
 use super::settings::FreeListSettings;
 use super::typed::FreeList;
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::error::{AllocError, or_fail};
 use crate::options::common_options;
 use crate::statistics::{AllocatorKind, Record};
 
@@ -95,8 +95,8 @@ impl<L> FreeListBuilder<L> {
         self
     }
 
-    fn build_raw<F: OnFailure>(self) -> Result<RawFreeList, F::Error> {
-        RawFreeList::with_settings(self.layout, self.settings).map_err(F::fail)
+    fn try_build_raw(self) -> Result<RawFreeList, AllocError> {
+        RawFreeList::with_settings(self.layout, self.settings)
     }
 }
 
@@ -104,7 +104,7 @@ impl RawFreeList {
     /// Makes a list with default options.
     ///
     /// # Panics
-    /// Aborts if [`try_new`](Self::try_new) returns an error.
+    /// If [`try_new`](Self::try_new) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         Self::builder(layout).build()
@@ -136,10 +136,11 @@ impl FreeListBuilder<RawFreeList> {
     /// Builds the list.
     ///
     /// # Panics
-    /// Aborts if [`try_build`](Self::try_build) returns an error.
+    /// If [`try_build`](Self::try_build) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
+    #[track_caller]
     pub fn build(self) -> RawFreeList {
-        always(self.build_raw::<Abort>())
+        or_fail(self.try_build())
     }
 
     /// Builds the list.
@@ -148,7 +149,7 @@ impl FreeListBuilder<RawFreeList> {
     /// If the name is too long, the layout exceeds the address space, or there is no memory for the
     /// statistics record.
     pub fn try_build(self) -> Result<RawFreeList, AllocError> {
-        self.build_raw::<ReturnError>()
+        self.try_build_raw()
     }
 }
 
@@ -156,10 +157,11 @@ impl<T> FreeListBuilder<FreeList<T>> {
     /// Builds the list.
     ///
     /// # Panics
-    /// Aborts if [`try_build`](Self::try_build) returns an error.
+    /// If [`try_build`](Self::try_build) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
+    #[track_caller]
     pub fn build(self) -> FreeList<T> {
-        FreeList::from_raw_list(always(self.build_raw::<Abort>()))
+        or_fail(self.try_build())
     }
 
     /// Builds the list.
@@ -167,6 +169,6 @@ impl<T> FreeListBuilder<FreeList<T>> {
     /// # Errors
     /// If the name is too long, or there is no memory for the statistics record.
     pub fn try_build(self) -> Result<FreeList<T>, AllocError> {
-        self.build_raw::<ReturnError>().map(FreeList::from_raw_list)
+        self.try_build_raw().map(FreeList::from_raw_list)
     }
 }

@@ -18,7 +18,7 @@ impl<'l, S, T> Copier<'_, 'l, S, T> {
     /// Its slot is the one after the slot taken last.
     ///
     /// # Panics
-    /// Aborts if the list can't allocate a slot.
+    /// If the list can't allocate a slot: see [`AllocError`](crate::AllocError).
     pub fn copy(&mut self, source: S) -> ListBox<'l, T> {
         always(self.copy_or::<Abort>(source))
     }
@@ -88,8 +88,8 @@ impl<T> FreeList<T> {
     /// ```
     ///
     /// # Panics
-    /// Aborts if the list can't allocate a slot for an object. If `copy` panics, the objects copied
-    /// so far are dropped and their slots freed.
+    /// If the list can't allocate a slot for an object, or `copy` panics. The objects copied so far
+    /// are then dropped and their slots freed. See also [`AllocError`](crate::AllocError).
     pub fn copy_in_order<'l, S>(
         &'l self,
         root: S,

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use std::io::Write;
 
 use super::raw::RawFreeList;
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::error::{Abort, AllocError, ErrorKind, OnFailure, ReturnError, always, or_fail};
 use crate::statistics::{Statistics, printable};
 
 /// At most this many objects, or this many bytes of them if that is fewer, are linked at once.
@@ -20,7 +20,7 @@ impl RawFreeList {
     /// takes six instructions on x86-64 if an object is free.
     ///
     /// # Panics
-    /// Aborts if [`try_alloc`](Self::try_alloc) returns an error.
+    /// If [`try_alloc`](Self::try_alloc) returns an error: see [`AllocError`](crate::AllocError).
     #[inline]
     #[must_use]
     pub fn alloc(&self) -> NonNull<u8> {
@@ -38,13 +38,20 @@ impl RawFreeList {
 
     #[inline(always)]
     pub(super) fn alloc_or<F: OnFailure>(&self) -> Result<NonNull<u8>, F::Error> {
-        let Some(first) = NonNull::new(self.head.get()) else {
-            return self.alloc_slowly::<F>();
-        };
+        match self.alloc_fast() {
+            Some(object) => Ok(object),
+            None => self.alloc_slowly::<F>(),
+        }
+    }
+
+    /// Takes the first free object, if there is one.
+    #[inline(always)]
+    pub(super) fn alloc_fast(&self) -> Option<NonNull<u8>> {
+        let first = NonNull::new(self.head.get())?;
         // SAFETY: a free object, which no other code uses, and which holds a link (invariant 2).
         self.head.set(unsafe { first.as_ref() }.0.get());
         self.count.set(self.count.get().wrapping_add(1));
-        Ok(first.cast())
+        Some(first.cast())
     }
 
     #[cold]
@@ -56,6 +63,9 @@ impl RawFreeList {
     /// Allocates an object when the first chain is empty: the first of the next chain, or a fresh
     /// one. In the second case, the objects after it are linked as the first chain.
     fn refill(&self) -> Result<NonNull<u8>, AllocError> {
+        if self.forget_orphaned_chunks() {
+            return Err(AllocError::new(ErrorKind::ForkedChild, self.layout().size()));
+        }
         if let Some(checks) = self.checks() {
             return checks.alloc(self);
         }
@@ -106,6 +116,9 @@ impl RawFreeList {
     #[cold]
     #[inline(never)]
     unsafe fn free_slowly(&self, object: NonNull<u8>) {
+        if self.forget_orphaned_chunks() {
+            return;
+        }
         if let Some(checks) = self.checks() {
             self.count.set(0);
             return checks.free(self, object);
@@ -126,10 +139,12 @@ impl RawFreeList {
     /// live objects. Each object is freed separately. For 0 objects the address is dangling.
     ///
     /// # Panics
-    /// Aborts if [`try_alloc_run`](Self::try_alloc_run) returns an error.
+    /// If [`try_alloc_run`](Self::try_alloc_run) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[must_use]
+    #[track_caller]
     pub fn alloc_run(&self, objects: usize) -> NonNull<u8> {
-        always(self.try_alloc_run(objects).map_err(Abort::fail))
+        or_fail(self.try_alloc_run(objects))
     }
 
     /// Fallible version of [`alloc_run`](Self::alloc_run).
@@ -156,8 +171,10 @@ impl RawFreeList {
     /// allocation.
     ///
     /// # Panics
-    /// Aborts if [`try_alloc_fresh`](Self::try_alloc_fresh) returns an error.
+    /// If [`try_alloc_fresh`](Self::try_alloc_fresh) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[must_use]
+    #[track_caller]
     pub fn alloc_fresh(&self) -> NonNull<u8> {
         self.alloc_run(1)
     }
@@ -200,11 +217,13 @@ impl RawFreeList {
 impl Drop for RawFreeList {
     /// Releases all memory, including that of live objects.
     fn drop(&mut self) {
-        self.report_live_objects();
-        if let Some(checks) = self.checks() {
-            checks.end(self);
+        if !self.forget_orphaned_chunks() {
+            self.report_live_objects();
+            if let Some(checks) = self.checks() {
+                checks.end(self);
+            }
+            self.release_all();
         }
-        self.release_all();
         self.record.release();
     }
 }

@@ -14,7 +14,7 @@ use super::boxed::{ListBox, ListRun, ListSlot};
 use super::builder::FreeListBuilder;
 use super::raw::RawFreeList;
 use crate::collections::slot_calls;
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::error::{AllocError, OnFailure, or_fail};
 use crate::statistics::Statistics;
 
 /// Values of one type for one thread. A [`ListBox`] owns each value: dropping the box drops the
@@ -79,7 +79,7 @@ impl<T> FreeList<T> {
     /// Makes a list with default options.
     ///
     /// # Panics
-    /// Aborts if [`try_new`](Self::try_new) returns an error.
+    /// If [`try_new`](Self::try_new) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
@@ -114,6 +114,12 @@ impl<T> FreeList<T> {
         self.raw.alloc_or::<F>().map(|object| unsafe { ListSlot::new(object, &self.raw) })
     }
 
+    #[inline(always)]
+    fn slot_fast(&self) -> Option<ListSlot<'_, T>> {
+        // SAFETY: as above.
+        self.raw.alloc_fast().map(|object| unsafe { ListSlot::new(object, &self.raw) })
+    }
+
     slot_calls!(ListSlot<'_, T>, ListBox<'_, T>, "RawFreeList");
 
     /// Allocates the slot after the fresh one taken last; see [`RawFreeList::alloc_fresh`].
@@ -126,9 +132,10 @@ impl<T> FreeList<T> {
     /// Allocates adjacent slots for this number of values.
     ///
     /// # Panics
-    /// Aborts if [`try_run`](Self::try_run) returns an error.
+    /// If [`try_run`](Self::try_run) returns an error: see [`AllocError`](crate::AllocError).
+    #[track_caller]
     pub fn run(&self, values: usize) -> ListRun<'_, T> {
-        always(self.run_or::<Abort>(values))
+        or_fail(self.try_run(values))
     }
 
     /// Allocates adjacent slots for this number of values. The iterator yields them in the order of
@@ -137,11 +144,7 @@ impl<T> FreeList<T> {
     /// # Errors
     /// Same as [`RawFreeList::try_alloc_run`].
     pub fn try_run(&self, values: usize) -> Result<ListRun<'_, T>, AllocError> {
-        self.run_or::<ReturnError>(values)
-    }
-
-    fn run_or<F: OnFailure>(&self, values: usize) -> Result<ListRun<'_, T>, F::Error> {
-        let first = self.raw.try_alloc_run(values).map_err(F::fail)?;
+        let first = self.raw.try_alloc_run(values)?;
         // SAFETY: a run of `values` objects of this list.
         Ok(unsafe { ListRun::new(first, values, &self.raw) })
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::error::{AllocError, ErrorKind};
+use crate::error::AllocError;
 use crate::sync::{AtomicUsize, Ordering};
 
 /// A limit on the bytes that the allocators under it hold. It is exact, and threads can share it.
@@ -15,6 +15,10 @@ use crate::sync::{AtomicUsize, Ordering};
 /// The limit is never exceeded, not even for a moment. If a parent refuses a charge that its child
 /// had room for, the charge takes the child's room until the call returns. A charge by another
 /// thread during that time may be refused although it would fit a moment later.
+///
+/// A call without `try_` panics if a budget refuses, and drops the values that it was given. So a
+/// server that catches the panics of its requests loses the request that went over its limit, and no
+/// other. See [`AllocError`].
 ///
 /// Cloning returns another handle to the same budget. A charge costs one locked instruction for
 /// each level; there is one charge for each chunk or page, and none for an object. Any thread can
@@ -88,7 +92,7 @@ impl Budget {
         while let Some(budget) = next {
             if !budget.level.add(bytes) {
                 self.credit_below(budget, bytes);
-                return Err(AllocError::new(ErrorKind::BudgetExceeded, bytes));
+                return Err(AllocError::over_budget(bytes, budget.limit()));
             }
             next = budget.level.parent.as_ref();
         }
@@ -146,6 +150,7 @@ impl BudgetLevel {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn a_charge_fits_exactly_up_to_the_limit() {
@@ -165,7 +170,9 @@ mod tests {
         let request = tenant.child(usize::MAX);
         request.charge(70).unwrap();
         assert!(request.charge(20).is_err());
-        assert!(server.child(usize::MAX).charge(31).is_err());
+        assert_eq!(request.charge(20).unwrap_err().budget_limit(), Some(80));
+        let error = server.child(usize::MAX).charge(31).unwrap_err();
+        assert_eq!(error.budget_limit(), Some(100), "the level that refused");
         assert_eq!((server.used(), tenant.used(), request.used()), (70, 70, 70));
         request.credit(70);
         assert_eq!((server.used(), tenant.used(), request.used()), (0, 0, 0));
@@ -176,7 +183,7 @@ mod tests {
         assert!(Budget::new(0).charge(1).is_err());
         let all = Budget::new(usize::MAX);
         all.charge(10).unwrap();
-        assert!(all.charge(usize::MAX).is_err());
+        assert_eq!(all.charge(usize::MAX).unwrap_err().budget_limit(), None);
         assert_eq!(all.used(), 10);
     }
 

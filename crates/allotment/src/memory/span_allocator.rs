@@ -164,6 +164,9 @@ impl SpanAllocator {
     /// Takes `len` bytes (whole hardware pages), ready to be written. They begin at the start of a
     /// granule, or are aligned to `align` if that is more.
     pub(crate) fn take(&self, len: usize, align: usize) -> Result<Span, AllocError> {
+        if self.source.is_orphaned() {
+            return Err(AllocError::new(ErrorKind::ForkedChild, len));
+        }
         let align = align.max(SEGMENT_GRANULE);
         let layout = layout_for(len, align)?;
         let Some(source) = self.source.as_source().paged() else {

@@ -7,13 +7,13 @@ use super::local_pool::LocalPool;
 use super::pool_ref::PoolRef;
 use super::reap::Reap;
 use crate::collections::BlockSource;
-use crate::error::OnFailure;
+use crate::error::{OnFailure, OnRefusal};
 
 macro_rules! block_source {
-    ($source:ty, $free:expr) => {
+    ($source:ty, $free:expr, $on_refusal:expr) => {
         // SAFETY: a reap's blocks stay valid until it is reset or dropped, and a borrow of the reap
         // prevents both. Blocks of a pool or of the global heap stay valid until they are freed.
-        // Nothing unwinds.
+        // A call that unwinds does so before it changes anything.
         unsafe impl BlockSource for $source {
             #[inline]
             fn alloc<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
@@ -24,6 +24,10 @@ macro_rules! block_source {
             unsafe fn free(self, block: NonNull<u8>, layout: Layout) {
                 // SAFETY: passed on to the caller.
                 unsafe { $free(self, block, layout) }
+            }
+
+            fn on_refusal(self) -> OnRefusal {
+                $on_refusal(self)
             }
 
             #[inline]
@@ -46,7 +50,11 @@ macro_rules! block_source {
     };
 }
 
-block_source!(&Reap, Reap::free_layout);
-block_source!(&LocalPool, LocalPool::free_layout);
+block_source!(&Reap, Reap::free_layout, Reap::on_refusal);
+block_source!(&LocalPool, LocalPool::free_layout, LocalPool::on_refusal);
 // A reference frees blocks of any pool and of the global heap.
-block_source!(PoolRef, |_, block, layout| PoolRef::free_anywhere(block, layout));
+block_source!(
+    PoolRef,
+    |_, block, layout| PoolRef::free_anywhere(block, layout),
+    PoolRef::on_refusal
+);

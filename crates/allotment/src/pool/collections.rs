@@ -1,6 +1,7 @@
 //! The collections whose memory is a pool's: `PoolVec`, `PoolString` and `PoolBox`.
 
 use core::alloc::Layout;
+use core::mem::{ManuallyDrop, needs_drop};
 use core::pin::Pin;
 use core::ptr::NonNull;
 
@@ -174,7 +175,7 @@ impl<T> BoxIn<T, PoolMemory> {
     /// Allocates a value in the current pool.
     ///
     /// # Panics
-    /// Aborts where [`try_new`](Self::try_new) returns an error.
+    /// If [`try_new`](Self::try_new) returns an error: see [`AllocError`](crate::AllocError).
     #[inline]
     #[must_use]
     pub fn new(value: T) -> Self {
@@ -193,7 +194,7 @@ impl<T> BoxIn<T, PoolMemory> {
     /// Allocates a value in the given pool.
     ///
     /// # Panics
-    /// Aborts where [`try_new_in`](Self::try_new_in) returns an error.
+    /// If [`try_new_in`](Self::try_new_in) returns an error: see [`AllocError`](crate::AllocError).
     #[inline]
     #[must_use]
     pub fn new_in(value: T, pool: PoolRef) -> Self {
@@ -212,15 +213,35 @@ impl<T> BoxIn<T, PoolMemory> {
     #[inline(always)]
     fn new_in_or<F: OnFailure>(value: T, pool: PoolRef) -> Result<Self, F::Error> {
         let layout = Layout::new::<T>();
-        let address = match layout.size() {
-            0 => NonNull::dangling(),
-            _ => pool.alloc_or::<F>(layout)?.cast::<T>(),
+        // If the slow path unwound and had to drop the value here, the value would have to lie in
+        // memory. So the slow path gets it, unless it needs no drop and is forgotten.
+        let value = ManuallyDrop::new(value);
+        let block = if layout.size() == 0 {
+            NonNull::<T>::dangling().cast()
+        } else if needs_drop::<T>() {
+            match pool.alloc_fast(layout) {
+                Some(block) => block,
+                None => return Self::new_in_slow::<F>(ManuallyDrop::into_inner(value), pool),
+            }
+        } else {
+            pool.alloc_or::<F>(layout)?
         };
         // SAFETY: a block of this layout that nothing else uses, or no byte is written; the box
         // alone owns it.
         unsafe {
-            address.write(value);
-            Ok(Self::from_raw(address))
+            block.cast().write(value);
+            Ok(Self::from_raw(block.cast()))
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn new_in_slow<F: OnFailure>(value: T, pool: PoolRef) -> Result<Self, F::Error> {
+        let block = pool.alloc_or::<F>(Layout::new::<T>())?.cast::<T>();
+        // SAFETY: as in `new_in_or`.
+        unsafe {
+            block.write(value);
+            Ok(Self::from_raw(block))
         }
     }
 

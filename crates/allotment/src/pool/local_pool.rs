@@ -14,7 +14,7 @@ use super::local_pool_builder::{LocalPoolBuilder, LocalPoolSettings};
 use super::parked::AcquireOptions;
 use super::pool_ref::PoolRef;
 use super::shared::PoolShared;
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::error::{Abort, AllocError, OnFailure, OnRefusal, ReturnError, always, or_fail};
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
 use crate::memory::{region, tools};
@@ -87,7 +87,7 @@ impl LocalPool {
     /// Creates a pool with default options. It allocates no memory yet.
     ///
     /// # Panics
-    /// Aborts where [`try_new`](Self::try_new) returns an error.
+    /// If [`try_new`](Self::try_new) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
@@ -107,8 +107,9 @@ impl LocalPool {
     /// Larger blocks get memory of their own.
     ///
     /// # Panics
-    /// Aborts when the memory is not available.
+    /// If the memory is refused: see [`AllocError`](crate::AllocError).
     #[must_use]
+    #[track_caller]
     pub fn with_reserved(bytes: usize) -> Self {
         Self::builder().reserved(bytes).build()
     }
@@ -124,6 +125,10 @@ impl LocalPool {
     /// Starts building a pool with options.
     pub const fn builder() -> LocalPoolBuilder {
         LocalPoolBuilder::new()
+    }
+
+    pub(super) fn on_refusal(&self) -> OnRefusal {
+        self.shared.on_refusal.get()
     }
 
     pub(super) fn make(settings: LocalPoolSettings) -> Result<Self, AllocError> {
@@ -148,8 +153,15 @@ impl LocalPool {
         let (initial, increment) = (settings.initial, settings.increment);
         let growth = ChunkGrowth { initial, increment, spare_large_bytes };
         let budget = settings.budget.clone();
-        let reports_live = settings.report_live == Some(true);
-        let options = AcquireOptions { budget, growth, record, checked, passthrough, reports_live };
+        let options = AcquireOptions {
+            on_refusal: settings.on_refusal.with(&budget),
+            budget,
+            growth,
+            record,
+            checked,
+            passthrough,
+            reports_live: settings.report_live == Some(true),
+        };
         let shared = PoolShared::acquire(options).inspect_err(|_| record.release())?;
         let reserved = settings.reserved;
         let pool = Self { shared, record, settings, passthrough, thread_bound: PhantomData };
@@ -180,7 +192,8 @@ impl LocalPool {
     /// ordinary block.
     ///
     /// # Panics
-    /// Aborts where [`try_alloc_layout`](Self::try_alloc_layout) returns an error.
+    /// If [`try_alloc_layout`](Self::try_alloc_layout) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[inline]
     #[must_use]
     pub fn alloc_layout(&self, layout: Layout) -> NonNull<u8> {
@@ -228,16 +241,17 @@ impl LocalPool {
     /// smaller of the two sizes.
     ///
     /// # Panics
-    /// Aborts where [`try_resize`](Self::try_resize) returns an error.
+    /// If [`try_resize`](Self::try_resize) returns an error: see [`AllocError`](crate::AllocError).
     ///
     /// # Safety
     /// As for [`free_layout`](Self::free_layout), with the old layout. The new size must be valid
     /// for the alignment.
     #[inline]
     #[must_use]
+    #[track_caller]
     pub unsafe fn resize(&self, block: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
         // SAFETY: passed on to the caller.
-        always(unsafe { self.try_resize(block, old, new_size) }.map_err(Abort::fail))
+        or_fail(unsafe { self.try_resize(block, old, new_size) })
     }
 
     /// Fallible version of [`resize`](Self::resize).

@@ -1,7 +1,7 @@
 //! The options of a pool.
 
 use super::LocalPool;
-use crate::error::{Abort, AllocError, OnFailure, always};
+use crate::error::{AllocError, OnRefusal, or_fail};
 use crate::memory::budget::Budget;
 use crate::memory::release::Release;
 use crate::options::common_options;
@@ -15,6 +15,7 @@ pub(super) struct LocalPoolSettings {
     pub name: Option<Box<str>>,
     pub release: Release,
     pub budget: Option<Budget>,
+    pub on_refusal: OnRefusal,
     pub initial: usize,
     pub increment: Option<usize>,
     pub reserved: usize,
@@ -42,6 +43,7 @@ impl LocalPoolBuilder {
             name: None,
             release: Release::Adaptive,
             budget: None,
+            on_refusal: OnRefusal::Panic,
             initial: DEFAULT_INITIAL_BYTES,
             increment: None,
             reserved: 0,
@@ -70,6 +72,7 @@ impl LocalPoolBuilder {
         release,
         budget,
         maximum,
+        on_refusal,
         ///
         /// Hardened mode finds double frees, stale frees (while the freed block is in quarantine), foreign
         /// pointers, wrong sizes, overruns and writes after free. A block takes 16 to 31 bytes more before
@@ -90,10 +93,11 @@ impl LocalPoolBuilder {
     /// Builds the pool.
     ///
     /// # Panics
-    /// Aborts where [`try_build`](Self::try_build) returns an error.
+    /// If [`try_build`](Self::try_build) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
+    #[track_caller]
     pub fn build(self) -> LocalPool {
-        always(LocalPool::make(self.settings).map_err(Abort::fail))
+        or_fail(self.try_build())
     }
 
     /// Builds the pool.

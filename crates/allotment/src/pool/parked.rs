@@ -14,7 +14,7 @@ use super::checked::BlockLedger;
 use super::chunk_supply::ChunkGrowth;
 use super::current::{replace_current, thread_token};
 use super::shared::{PoolMode, PoolShared};
-use crate::error::{AllocError, ErrorKind};
+use crate::error::{AllocError, ErrorKind, OnRefusal};
 use crate::memory::budget::Budget;
 use crate::memory::index_stack::{IndexStack, Links};
 use crate::memory::{os, tools};
@@ -23,6 +23,7 @@ use crate::statistics::Record;
 /// What a new pool asks of the `PoolShared` that it acquires.
 pub(super) struct AcquireOptions {
     pub budget: Option<Budget>,
+    pub on_refusal: OnRefusal,
     pub growth: ChunkGrowth,
     pub record: &'static Record,
     pub checked: Option<Box<BlockLedger>>,
@@ -35,7 +36,15 @@ impl PoolShared {
     /// Acquires a `PoolShared` for a pool of this thread: one that an ended pool left, or a new
     /// one.
     pub(super) fn acquire(options: AcquireOptions) -> Result<&'static Self, AllocError> {
-        let AcquireOptions { budget, growth, record, checked, passthrough, reports_live } = options;
+        let AcquireOptions {
+            budget,
+            on_refusal,
+            growth,
+            record,
+            checked,
+            passthrough,
+            reports_live,
+        } = options;
         // The chunks of a parked pool are charged to no budget, and no ledger has its blocks.
         let plain = budget.is_none() && checked.is_none() && !passthrough;
         let shared = match Self::pop(plain && !reports_live) {
@@ -66,6 +75,7 @@ impl PoolShared {
         blocks.supply.budget = budget;
         blocks.growth = growth;
         blocks.checked = checked;
+        shared.on_refusal.set(on_refusal);
         shared.on_stack.set(false);
         shared.held_after_sweep.set(0);
         shared.over_limit_since.set(0);

@@ -6,14 +6,15 @@ use core::ptr::NonNull;
 
 use super::global_heap::{global_alloc, global_free, global_resize};
 use super::shared::PoolShared;
-use crate::error::{AllocError, ErrorKind, OnFailure, ReturnError};
+use crate::error::{AllocError, ErrorKind, OnFailure, OnRefusal, ReturnError};
 
 /// A reference to a pool or to the global heap: eight bytes, valid on any thread, for the life of
 /// the process.
 ///
 /// - Allocation takes from the pool on the pool's own thread, while the pool exists, and otherwise
 ///   from the global heap. It also takes from the global heap where the address range of all pools
-///   is used up or could not be reserved. If the pool's budget refuses, the allocation fails.
+///   is used up or could not be reserved. If the pool's budget refuses, the allocation
+///   fails, and does not go to the global heap.
 /// - Free and resize find the owner by the block's address, on any thread and at any time. The
 ///   reference plays no part in that.
 ///
@@ -109,6 +110,11 @@ impl PoolRef {
                 Err(error) => Err(error),
             },
         }
+    }
+
+    /// The choice of the pool, if it can be used. The global heap has no budget.
+    pub(super) fn on_refusal(self) -> OnRefusal {
+        self.usable_pool().map_or(OnRefusal::ReturnError, |shared| shared.on_refusal.get())
     }
 
     #[inline(always)]

@@ -7,7 +7,7 @@ use super::block_allocator::BlockAllocator;
 use super::checked::BlockLedger;
 use super::chunk_supply::{ChunkGrowth, ChunkMemory, ChunkSupply};
 use super::reap_builder::{ReapBuilder, ReapSettings};
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::error::{Abort, AllocError, OnFailure, OnRefusal, ReturnError, always, or_fail};
 use crate::memory::chunk_source::ChunkSource;
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
@@ -77,7 +77,7 @@ impl Reap {
     /// Creates a reap with default options. It allocates no memory yet.
     ///
     /// # Panics
-    /// Aborts where [`try_new`](Self::try_new) returns an error.
+    /// If [`try_new`](Self::try_new) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
@@ -97,8 +97,9 @@ impl Reap {
     /// [`reset`](Self::reset).
     ///
     /// # Panics
-    /// Aborts when the chunk is not available.
+    /// If the chunk is refused: see [`AllocError`](crate::AllocError).
     #[must_use]
+    #[track_caller]
     pub fn with_reserved(bytes: usize) -> Self {
         Self::builder().reserved(bytes).build()
     }
@@ -114,6 +115,11 @@ impl Reap {
     /// Starts building a reap with options.
     pub const fn builder() -> ReapBuilder {
         ReapBuilder::new()
+    }
+
+    pub(super) fn on_refusal(&self) -> OnRefusal {
+        let settings = &self.blocks.supply.settings;
+        settings.on_refusal.with(&settings.budget)
     }
 
     pub(super) fn make(settings: ReapSettings) -> Result<Self, AllocError> {
@@ -142,7 +148,8 @@ impl Reap {
     /// ordinary block.
     ///
     /// # Panics
-    /// Aborts where [`try_alloc_layout`](Self::try_alloc_layout) returns an error.
+    /// If [`try_alloc_layout`](Self::try_alloc_layout) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[inline]
     #[must_use]
     pub fn alloc_layout(&self, layout: Layout) -> NonNull<u8> {
@@ -189,16 +196,17 @@ impl Reap {
     /// bytes behind it, or if it is large and its chunk has the capacity. Otherwise it is copied.
     ///
     /// # Panics
-    /// Aborts where [`try_resize`](Self::try_resize) returns an error.
+    /// If [`try_resize`](Self::try_resize) returns an error: see [`AllocError`](crate::AllocError).
     ///
     /// # Safety
     /// As for [`free_layout`](Self::free_layout), with the old layout. The new size must be valid
     /// for the alignment.
     #[inline]
     #[must_use]
+    #[track_caller]
     pub unsafe fn resize(&self, block: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
         // SAFETY: passed on to the caller.
-        always(unsafe { self.blocks.resize(block, old, new_size) }.map_err(Abort::fail))
+        or_fail(unsafe { self.try_resize(block, old, new_size) })
     }
 
     /// Fallible version of [`resize`](Self::resize).
@@ -310,6 +318,10 @@ impl ChunkSupply for SourceSupply {
         }
         self.credit(total);
         batch.finish()
+    }
+
+    fn is_orphaned(&self) -> bool {
+        self.settings.source.is_orphaned()
     }
 
     fn is_limited(&self) -> bool {

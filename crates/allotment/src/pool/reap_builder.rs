@@ -1,7 +1,7 @@
 //! The options of a reap.
 
 use super::Reap;
-use crate::error::{Abort, AllocError, OnFailure, always};
+use crate::error::{AllocError, OnRefusal, or_fail};
 use crate::memory::budget::Budget;
 use crate::memory::release::Release;
 use crate::memory::source::SharedSource;
@@ -17,6 +17,7 @@ pub(super) struct ReapSettings {
     pub source: SharedSource,
     pub release: Release,
     pub budget: Option<Budget>,
+    pub on_refusal: OnRefusal,
     pub initial: usize,
     pub increment: Option<usize>,
     pub reserved: usize,
@@ -44,6 +45,7 @@ impl ReapBuilder {
             source: SharedSource::DEFAULT,
             release: Release::Adaptive,
             budget: None,
+            on_refusal: OnRefusal::Panic,
             initial: DEFAULT_INITIAL_BYTES,
             increment: None,
             reserved: 0,
@@ -63,6 +65,7 @@ impl ReapBuilder {
         release,
         budget,
         maximum,
+        on_refusal,
         ///
         /// Hardened mode finds double frees, stale frees (while the freed block is in quarantine), foreign
         /// pointers, wrong sizes, overruns and writes after free. A block takes 16 to 31 bytes more before
@@ -79,10 +82,11 @@ impl ReapBuilder {
     /// Builds the reap.
     ///
     /// # Panics
-    /// Aborts where [`try_build`](Self::try_build) returns an error.
+    /// If [`try_build`](Self::try_build) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
+    #[track_caller]
     pub fn build(self) -> Reap {
-        always(Reap::make(self.settings).map_err(Abort::fail))
+        or_fail(self.try_build())
     }
 
     /// Builds the reap.

@@ -33,7 +33,7 @@ use super::outgoing::OutgoingBatch;
 use super::ownership::Ownership;
 use super::region_supply::RegionSupply;
 use super::size_classes::SizeClass;
-use crate::error::{AllocError, OnFailure, ReturnError};
+use crate::error::{AllocError, OnFailure, OnRefusal, ReturnError};
 use crate::memory::cache_padded::CachePadded;
 use crate::memory::{os, region};
 use crate::statistics::Record;
@@ -70,6 +70,7 @@ pub(super) struct PoolShared {
     /// A `PoolMode`.
     mode: AtomicU8,
     pub(super) outgoing: OutgoingBatch<PoolShared>,
+    pub(super) on_refusal: Cell<OnRefusal>,
     /// This value's index is on one of the stacks of parked.rs.
     pub(super) on_stack: Cell<bool>,
     /// The bytes held after the last search for empty chunks.
@@ -102,6 +103,7 @@ impl PoolShared {
             generation: Cell::new(0),
             mode: AtomicU8::new(PoolMode::Normal as u8),
             outgoing: OutgoingBatch::empty(),
+            on_refusal: Cell::new(OnRefusal::ReturnError),
             on_stack: Cell::new(false),
             held_after_sweep: Cell::new(0),
             over_limit_since: Cell::new(0),

@@ -6,15 +6,16 @@ use core::marker::PhantomData;
 use super::sealable::Sealable;
 use super::sealer::Sealer;
 use super::typed::Sealed;
-use crate::error::{AllocError, ReturnError};
+use crate::error::{AllocError, OnRefusal, or_fail};
 use crate::memory::budget::Budget;
 use crate::options::common_options;
 
 /// The options of a sealed value.
 #[derive(Debug)]
-struct SealedSettings {
-    name: Option<Box<str>>,
-    budget: Option<Budget>,
+pub(super) struct SealedSettings {
+    pub name: Option<Box<str>>,
+    pub budget: Option<Budget>,
+    pub on_refusal: OnRefusal,
 }
 
 /// Builds a [`Sealed`] with options. [`Sealed::builder`] returns one.
@@ -36,7 +37,8 @@ pub struct SealedBuilder<T: Sealable> {
 
 impl<T: Sealable> SealedBuilder<T> {
     pub(super) const fn new() -> Self {
-        Self { settings: SealedSettings { name: None, budget: None }, sealable: PhantomData }
+        let settings = SealedSettings { name: None, budget: None, on_refusal: OnRefusal::Panic };
+        Self { settings, sealable: PhantomData }
     }
 
     common_options! {
@@ -46,15 +48,18 @@ impl<T: Sealable> SealedBuilder<T> {
         /// nothing are credited.
         budget,
         maximum,
+        on_refusal,
     }
 
     /// Builds a value as [`Sealed::new`] does.
     ///
     /// # Panics
-    /// If `init` panics. Aborts where [`try_new`](Self::try_new) returns an error.
+    /// If `init` panics. If [`try_new`](Self::try_new) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[must_use]
+    #[track_caller]
     pub fn build(self, init: impl for<'s> FnOnce(Sealer<'s>) -> T::In<'s>) -> Sealed<T> {
-        Sealed::make_always(self.settings.name.as_deref(), self.settings.budget, init)
+        or_fail(self.try_new(init))
     }
 
     /// Builds a value as [`Sealed::try_new`] does.
@@ -65,7 +70,7 @@ impl<T: Sealable> SealedBuilder<T> {
         self,
         init: impl for<'s> FnOnce(Sealer<'s>) -> T::In<'s>,
     ) -> Result<Sealed<T>, AllocError> {
-        Sealed::make_or::<ReturnError>(self.settings.name.as_deref(), self.settings.budget, init)
+        self.try_build(|sealer| Ok(init(sealer)))
     }
 
     /// Builds a value as [`Sealed::try_build`] does.
@@ -76,7 +81,7 @@ impl<T: Sealable> SealedBuilder<T> {
         self,
         init: impl for<'s> FnOnce(Sealer<'s>) -> Result<T::In<'s>, E>,
     ) -> Result<Sealed<T>, E> {
-        Sealed::make(self.settings.name.as_deref(), self.settings.budget, init)
+        Sealed::make(self.settings, init)
     }
 }
 

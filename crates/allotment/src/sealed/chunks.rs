@@ -32,7 +32,7 @@ use core::num::NonZeroUsize;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::error::{AllocError, ErrorKind};
+use crate::error::{AllocError, ErrorKind, OnRefusal};
 use crate::memory::budget::Budget;
 use crate::memory::chunk_source::ChunkSource;
 use crate::memory::layout::{MAX_GROWTH, SEGMENT_GRANULE, align_up, chunk_bytes_for};
@@ -79,6 +79,7 @@ pub(crate) struct SealedChunks {
     last_growth: Cell<usize>,
     record: &'static Record,
     budget: Option<Budget>,
+    on_refusal: OnRefusal,
     name: Cell<Option<NonNull<str>>>,
 }
 
@@ -193,6 +194,7 @@ impl SealedChunks {
     pub(super) fn begin(
         name: Option<&str>,
         budget: Option<Budget>,
+        on_refusal: OnRefusal,
     ) -> Result<NonNull<Self>, AllocError> {
         let record = Record::acquire(AllocatorKind::Sealed, name)?;
         let release = |error| {
@@ -216,6 +218,7 @@ impl SealedChunks {
                 current: Cell::new(chunk),
                 last_growth: Cell::new(chunk.as_ref().size),
                 record,
+                on_refusal: on_refusal.with(&budget),
                 budget,
                 name: Cell::new(None),
             });
@@ -247,6 +250,10 @@ impl SealedChunks {
         // The name is the library's own. It does not count as an object of the user.
         self.count(-1, -(name.len() as i64));
         Ok(())
+    }
+
+    pub(super) fn on_refusal(&self) -> OnRefusal {
+        self.on_refusal
     }
 
     pub(super) fn record(&self) -> &'static Record {

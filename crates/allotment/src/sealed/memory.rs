@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 
 use super::chunks::SealedChunks;
 use super::sealer::Sealer;
-use crate::error::AllocError;
+use crate::error::{AllocError, OnRefusal};
 use crate::memory::budget::Budget;
 
 /// Memory in which a value is built, and which is then sealed. Dropping it gives the memory back,
@@ -25,8 +25,12 @@ unsafe impl Send for SealedMemory {}
 unsafe impl Sync for SealedMemory {}
 
 impl SealedMemory {
-    pub(super) fn begin(name: Option<&str>, budget: Option<Budget>) -> Result<Self, AllocError> {
-        SealedChunks::begin(name, budget).map(|chunks| Self { chunks })
+    pub(super) fn begin(
+        name: Option<&str>,
+        budget: Option<Budget>,
+        on_refusal: OnRefusal,
+    ) -> Result<Self, AllocError> {
+        SealedChunks::begin(name, budget, on_refusal).map(|chunks| Self { chunks })
     }
 
     pub(super) fn chunks(&self) -> &SealedChunks {

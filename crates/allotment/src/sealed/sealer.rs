@@ -13,7 +13,7 @@ use core::ptr::NonNull;
 use super::chunks::SealedChunks;
 use super::read_only::ReadOnly;
 use crate::collections::{BlockSource, StringIn, VecIn};
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::error::{Abort, AllocError, OnFailure, OnRefusal, ReturnError, always};
 
 /// Allocates memory for an initialiser. Everything allocated here is sealed with the value.
 ///
@@ -94,14 +94,14 @@ impl<'s> Sealer<'s> {
     /// A copy of this string.
     ///
     /// # Panics
-    /// Aborts where [`try_str`](Self::try_str) returns an error.
+    /// If [`try_str`](Self::try_str) returns an error: see [`AllocError`](crate::AllocError).
     pub fn str(self, text: &str) -> &'s str {
         let bytes = always(self.copy_or::<Abort, u8>(text.as_bytes()));
         // SAFETY: a copy of a string.
         unsafe { core::str::from_utf8_unchecked(bytes) }
     }
 
-    /// Like [`str`](Self::str), but returns an error instead of aborting.
+    /// Like [`str`](Self::str), but returns an error instead of panicking.
     ///
     /// # Errors
     /// If the string needs a new page, and the budget or the system refuses it.
@@ -117,7 +117,8 @@ impl<'s> Sealer<'s> {
     /// that knows its length.
     ///
     /// # Panics
-    /// If the iterator panics. Aborts where [`try_slice`](Self::try_slice) returns an error.
+    /// If the iterator panics. If [`try_slice`](Self::try_slice) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     pub fn slice<T: ReadOnly, I>(self, values: I) -> &'s [T]
     where
         I: IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
@@ -125,7 +126,7 @@ impl<'s> Sealer<'s> {
         always(self.slice_or::<Abort, T>(values.into_iter()))
     }
 
-    /// Like [`slice`](Self::slice), but returns an error instead of aborting.
+    /// Like [`slice`](Self::slice), but returns an error instead of panicking.
     ///
     /// # Errors
     /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); otherwise as [`try_str`](Self::try_str).
@@ -139,12 +140,12 @@ impl<'s> Sealer<'s> {
     /// A copy of these values.
     ///
     /// # Panics
-    /// Aborts where [`try_copy`](Self::try_copy) returns an error.
+    /// If [`try_copy`](Self::try_copy) returns an error: see [`AllocError`](crate::AllocError).
     pub fn copy<T: ReadOnly + Copy>(self, values: &[T]) -> &'s [T] {
         always(self.copy_or::<Abort, T>(values))
     }
 
-    /// Like [`copy`](Self::copy), but returns an error instead of aborting.
+    /// Like [`copy`](Self::copy), but returns an error instead of panicking.
     ///
     /// # Errors
     /// As [`try_str`](Self::try_str).
@@ -156,13 +157,13 @@ impl<'s> Sealer<'s> {
     /// value refers to it as a `&'s T`.
     ///
     /// # Panics
-    /// Aborts where [`try_value`](Self::try_value) returns an error.
+    /// If [`try_value`](Self::try_value) returns an error: see [`AllocError`](crate::AllocError).
     #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn value<T: ReadOnly>(self, value: T) -> &'s mut T {
         always(self.value_or::<Abort, T>(value))
     }
 
-    /// Like [`value`](Self::value), but returns an error instead of aborting.
+    /// Like [`value`](Self::value), but returns an error instead of panicking.
     ///
     /// # Errors
     /// As [`try_str`](Self::try_str).
@@ -173,13 +174,9 @@ impl<'s> Sealer<'s> {
     /// Formats into a string: `sealer.format(format_args!("{host}:{port}"))`.
     ///
     /// # Panics
-    /// If there is no memory, or if a formatting implementation returns an error.
+    /// As for [`str`](Self::str), and if a formatting implementation returns an error.
     pub fn format(self, arguments: fmt::Arguments<'_>) -> &'s str {
-        let mut string = self.string();
-        string
-            .write_fmt(arguments)
-            .expect("no memory, or a formatting implementation returned an error");
-        Self::lend_str(string)
+        Self::lend_str(StringIn::format_in(self, arguments))
     }
 
     /// Like [`format`](Self::format), but returns an error if there is no memory.
@@ -230,13 +227,14 @@ impl<'s> Sealer<'s> {
     /// ```
     ///
     /// # Panics
-    /// Aborts where [`try_alloc_layout`](Self::try_alloc_layout) returns an error.
+    /// If [`try_alloc_layout`](Self::try_alloc_layout) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[must_use]
     pub fn alloc_layout(self, layout: Layout) -> NonNull<u8> {
         always(BlockSource::alloc::<Abort>(self, layout))
     }
 
-    /// Like [`alloc_layout`](Self::alloc_layout), but returns an error instead of aborting.
+    /// Like [`alloc_layout`](Self::alloc_layout), but returns an error instead of panicking.
     ///
     /// # Errors
     /// As [`try_str`](Self::try_str).
@@ -269,7 +267,7 @@ impl fmt::Debug for Sealer<'_> {
 }
 
 // SAFETY: blocks stay valid until they are freed, or until `'s` ends (invariant 2).
-// Nothing unwinds.
+// A call that unwinds does so before it changes anything.
 unsafe impl BlockSource for Sealer<'_> {
     #[inline]
     fn alloc<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
@@ -280,6 +278,10 @@ unsafe impl BlockSource for Sealer<'_> {
     unsafe fn free(self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: guaranteed by the caller.
         unsafe { self.chunks().free(block, layout) }
+    }
+
+    fn on_refusal(self) -> OnRefusal {
+        self.chunks().on_refusal()
     }
 
     unsafe fn resize<F: OnFailure>(

@@ -11,12 +11,11 @@
 use core::fmt;
 use core::ptr::NonNull;
 
-use super::builder::SealedBuilder;
+use super::builder::{SealedBuilder, SealedSettings};
 use super::memory::SealedMemory;
 use super::sealable::Sealable;
 use super::sealer::Sealer;
-use crate::error::{Abort, AllocError, OnFailure, always};
-use crate::memory::budget::Budget;
+use crate::error::AllocError;
 use crate::statistics::Statistics;
 
 /// A value that an initialiser builds once, and that is read-only afterwards. Any thread reads it
@@ -117,14 +116,15 @@ impl<T: Sealable> Sealed<T> {
     /// that memory is sealed.
     ///
     /// # Panics
-    /// If `init` panics; all memory is then given back. Aborts where [`try_new`](Self::try_new)
-    /// returns an error.
+    /// If `init` panics; all memory is then given back. If [`try_new`](Self::try_new) returns an
+    /// error: see [`AllocError`](crate::AllocError).
     #[must_use]
+    #[track_caller]
     pub fn new(init: impl for<'s> FnOnce(Sealer<'s>) -> T::In<'s>) -> Self {
         Self::builder().build(init)
     }
 
-    /// Like [`new`](Self::new), but returns an error instead of aborting.
+    /// Like [`new`](Self::new), but returns an error instead of panicking.
     ///
     /// # Errors
     /// If memory for the value itself is refused, or if the system refuses to protect the pages
@@ -161,12 +161,12 @@ impl<T: Sealable> Sealed<T> {
     }
 
     pub(super) fn make<E: From<AllocError>>(
-        name: Option<&str>,
-        budget: Option<Budget>,
+        settings: SealedSettings,
         init: impl for<'s> FnOnce(Sealer<'s>) -> Result<T::In<'s>, E>,
     ) -> Result<Self, E> {
+        let SealedSettings { name, budget, on_refusal } = settings;
         // If anything below fails or unwinds, the drop gives the memory back.
-        let memory = SealedMemory::begin(name, budget)?;
+        let memory = SealedMemory::begin(name.as_deref(), budget, on_refusal)?;
         let address = memory.chunks().alloc(core::alloc::Layout::new::<T::In<'static>>())?;
         // SAFETY: a fresh block for the value, valid as long as `memory` lives.
         unsafe { fill::<T, E>(address, memory.sealer(), init) }?;
@@ -175,22 +175,6 @@ impl<T: Sealable> Sealed<T> {
         // initialiser, because it works for any lifetime.
         unsafe { memory.seal() }?;
         Ok(Self { value: address.cast(), memory })
-    }
-
-    pub(super) fn make_or<F: OnFailure>(
-        name: Option<&str>,
-        budget: Option<Budget>,
-        init: impl for<'s> FnOnce(Sealer<'s>) -> T::In<'s>,
-    ) -> Result<Self, F::Error> {
-        Self::make::<AllocError>(name, budget, |sealer| Ok(init(sealer))).map_err(F::fail)
-    }
-
-    pub(super) fn make_always(
-        name: Option<&str>,
-        budget: Option<Budget>,
-        init: impl for<'s> FnOnce(Sealer<'s>) -> T::In<'s>,
-    ) -> Self {
-        always(Self::make_or::<Abort>(name, budget, init))
     }
 
     /// The value. A call is a load: no lock, no atomic instruction.

@@ -8,7 +8,7 @@ use super::geometry::{DEFAULT_PAGE, MAX_PAGE};
 use super::raw::RawSlab;
 use super::settings::SlabSettings;
 use super::typed::Slab;
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::error::{AllocError, or_fail};
 use crate::memory::release::Release;
 use crate::memory::source::SharedSource;
 use crate::options::common_options;
@@ -131,8 +131,8 @@ impl<S> SlabBuilder<S> {
         self
     }
 
-    fn build_raw<F: OnFailure>(self) -> Result<RawSlab, F::Error> {
-        RawSlab::make(self.layout, self.settings).map_err(F::fail)
+    fn try_build_raw(self) -> Result<RawSlab, AllocError> {
+        RawSlab::make(self.layout, self.settings)
     }
 }
 
@@ -140,10 +140,11 @@ impl SlabBuilder<RawSlab> {
     /// Builds the slab.
     ///
     /// # Panics
-    /// Aborts if [`try_build`](Self::try_build) returns an error.
+    /// If [`try_build`](Self::try_build) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
+    #[track_caller]
     pub fn build(self) -> RawSlab {
-        always(self.build_raw::<Abort>())
+        or_fail(self.try_build())
     }
 
     /// Builds the slab.
@@ -152,7 +153,7 @@ impl SlabBuilder<RawSlab> {
     /// If the name is too long, the layout exceeds the address space, or malloc or the budget
     /// refuses memory for the slab's own structures.
     pub fn try_build(self) -> Result<RawSlab, AllocError> {
-        self.build_raw::<ReturnError>()
+        self.try_build_raw()
     }
 }
 
@@ -160,10 +161,11 @@ impl<T> SlabBuilder<Slab<T>> {
     /// Builds the slab.
     ///
     /// # Panics
-    /// Aborts if [`try_build`](Self::try_build) returns an error.
+    /// If [`try_build`](Self::try_build) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
+    #[track_caller]
     pub fn build(self) -> Slab<T> {
-        Slab::from_raw(always(self.build_raw::<Abort>()))
+        or_fail(self.try_build())
     }
 
     /// Builds the slab.
@@ -172,6 +174,6 @@ impl<T> SlabBuilder<Slab<T>> {
     /// If the name is too long, the type exceeds the address space, or malloc or the budget refuses
     /// memory for the slab's own structures.
     pub fn try_build(self) -> Result<Slab<T>, AllocError> {
-        self.build_raw::<ReturnError>().map(Slab::from_raw)
+        self.try_build_raw().map(Slab::from_raw)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use super::RawSlab;
-use crate::error::AllocError;
+use crate::error::{AllocError, or_fail};
 use crate::memory::layout::checked_align_up;
 
 type SlabsBySize = BTreeMap<(usize, usize), Weak<RawSlab>>;
@@ -57,7 +57,8 @@ impl RawSlab {
     /// size up, so keep what it returns.
     ///
     /// # Panics
-    /// Aborts if [`try_by_size`](Self::try_by_size) returns an error.
+    /// If [`try_by_size`](Self::try_by_size) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     ///
     /// ```
     /// use allotment::RawSlab;
@@ -68,9 +69,9 @@ impl RawSlab {
     /// assert!(std::sync::Arc::ptr_eq(&items, &nodes));
     /// ```
     #[must_use]
+    #[track_caller]
     pub fn by_size(layout: Layout) -> Arc<Self> {
-        use crate::error::{Abort, OnFailure, always};
-        always(Self::try_by_size(layout).map_err(Abort::fail))
+        or_fail(Self::try_by_size(layout))
     }
 
     /// Fallible version of [`by_size`](Self::by_size).

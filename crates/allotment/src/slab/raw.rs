@@ -25,7 +25,7 @@ use super::tags::TAG_MARK;
 use super::thread_cache::{NO_CACHE, ThreadCache};
 use super::thread_table;
 use crate::checked::{Misuse, guarded};
-use crate::error::{Abort, AllocError, ErrorKind, OnFailure, ReturnError, always};
+use crate::error::{Abort, AllocError, ErrorKind, OnFailure, ReturnError, always, or_fail};
 use crate::memory::segment_map;
 use crate::statistics::Statistics;
 
@@ -83,7 +83,7 @@ impl RawSlab {
     /// Makes a slab with default options.
     ///
     /// # Panics
-    /// Aborts if [`try_new`](Self::try_new) returns an error.
+    /// If [`try_new`](Self::try_new) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         Self::builder(layout).build()
@@ -143,7 +143,7 @@ impl RawSlab {
     /// It takes twelve instructions on x86-64 if the calling thread's cache holds a slot.
     ///
     /// # Panics
-    /// Aborts if [`try_alloc`](Self::try_alloc) returns an error.
+    /// If [`try_alloc`](Self::try_alloc) returns an error: see [`AllocError`](crate::AllocError).
     #[inline]
     #[must_use]
     pub fn alloc(&self) -> NonNull<u8> {
@@ -163,12 +163,17 @@ impl RawSlab {
 
     #[inline(always)]
     pub(super) fn alloc_or<F: OnFailure>(&self) -> Result<NonNull<u8>, F::Error> {
-        // SAFETY: this thread's cache, used before the thread's table changes.
-        match thread_table::lookup(self.number).and_then(|cache| unsafe { ThreadCache::pop(cache) })
-        {
+        match self.alloc_fast() {
             Some(slot) => Ok(slot),
             None => self.alloc_slowly::<F>(),
         }
+    }
+
+    /// Takes a slot from the thread's cache, if that holds one.
+    #[inline(always)]
+    pub(super) fn alloc_fast(&self) -> Option<NonNull<u8>> {
+        // SAFETY: this thread's cache, used before the thread's table changes.
+        thread_table::lookup(self.number).and_then(|cache| unsafe { ThreadCache::pop(cache) })
     }
 
     #[cold]
@@ -181,10 +186,12 @@ impl RawSlab {
     /// [`Lifetime::Short`].
     ///
     /// # Panics
-    /// Aborts if [`try_alloc_for`](Self::try_alloc_for) returns an error.
+    /// If [`try_alloc_for`](Self::try_alloc_for) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[must_use]
+    #[track_caller]
     pub fn alloc_for(&self, lifetime: Lifetime) -> NonNull<u8> {
-        always(slow_paths::alloc(self.shared(), lifetime).map_err(Abort::fail))
+        or_fail(self.try_alloc_for(lifetime))
     }
 
     /// Allocates a slot for an object of this expected lifetime.
@@ -255,9 +262,11 @@ impl RawSlab {
     /// Fills the slice with newly allocated slots.
     ///
     /// # Panics
-    /// Aborts if [`try_alloc_many`](Self::try_alloc_many) returns an error.
+    /// If [`try_alloc_many`](Self::try_alloc_many) returns an error: see
+    /// [`AllocError`](crate::AllocError).
+    #[track_caller]
     pub fn alloc_many(&self, slots: &mut [MaybeUninit<NonNull<u8>>]) {
-        always(self.try_alloc_many(slots).map_err(Abort::fail));
+        or_fail(self.try_alloc_many(slots));
     }
 
     /// Fills the slice with newly allocated slots. The thread's cache is looked up once for the
@@ -339,9 +348,11 @@ impl RawSlab {
     /// [`trim`](Self::trim) is called.
     ///
     /// # Panics
-    /// Aborts if [`try_reserve`](Self::try_reserve) returns an error.
+    /// If [`try_reserve`](Self::try_reserve) returns an error: see
+    /// [`AllocError`](crate::AllocError).
+    #[track_caller]
     pub fn reserve(&self, slots: usize) {
-        always(self.try_reserve(slots).map_err(Abort::fail));
+        or_fail(self.try_reserve(slots));
     }
 
     /// Fallible version of [`reserve`](Self::reserve).
@@ -455,7 +466,7 @@ impl RawSlabHandle<'_> {
     /// Allocates an uninitialised slot: [`RawSlab::alloc`] in seven instructions on x86-64.
     ///
     /// # Panics
-    /// Aborts if [`try_alloc`](Self::try_alloc) returns an error.
+    /// If [`try_alloc`](Self::try_alloc) returns an error: see [`AllocError`](crate::AllocError).
     #[inline(always)]
     #[must_use]
     pub fn alloc(&self) -> NonNull<u8> {
@@ -473,12 +484,18 @@ impl RawSlabHandle<'_> {
 
     #[inline(always)]
     pub(super) fn alloc_or<F: OnFailure>(&self) -> Result<NonNull<u8>, F::Error> {
-        // SAFETY: `NO_CACHE`, or a cache of this thread that the handle keeps in use. The borrowed
-        // slab keeps the cache's memory.
-        match unsafe { ThreadCache::pop(self.cache) } {
+        match self.alloc_fast() {
             Some(slot) => Ok(slot),
             None => self.slab.alloc_slowly::<F>(),
         }
+    }
+
+    /// Takes a slot from the cache, if that holds one.
+    #[inline(always)]
+    pub(super) fn alloc_fast(&self) -> Option<NonNull<u8>> {
+        // SAFETY: `NO_CACHE`, or a cache of this thread that the handle keeps in use. The borrowed
+        // slab keeps the cache's memory.
+        unsafe { ThreadCache::pop(self.cache) }
     }
 
     /// Frees a slot: [`RawSlab::free`] in fourteen instructions on x86-64.

@@ -9,7 +9,7 @@ use super::builder::SlabBuilder;
 use super::lifetime::Lifetime;
 use super::raw::{RawSlab, RawSlabHandle};
 use crate::collections::{SlabMemory, StatelessMemory, slot_calls};
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::error::{AllocError, OnFailure, or_fail};
 use crate::statistics::Statistics;
 
 /// Values of one type. Any thread makes them, and any thread drops them. [`RawSlab`] describes how
@@ -31,7 +31,8 @@ impl<T> Slab<T> {
     /// Makes a slab with default options.
     ///
     /// # Panics
-    /// Aborts if [`try_build`](SlabBuilder::try_build) returns an error.
+    /// If [`try_build`](SlabBuilder::try_build) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
@@ -58,10 +59,16 @@ impl<T> Slab<T> {
         self.raw.alloc_or::<F>().map(|slot| unsafe { SlabSlot::new(slot, SlabMemory::MEMORY) })
     }
 
+    #[inline(always)]
+    fn slot_fast(&self) -> Option<SlabSlot<T>> {
+        // SAFETY: as above.
+        self.raw.alloc_fast().map(|slot| unsafe { SlabSlot::new(slot, SlabMemory::MEMORY) })
+    }
+
     slot_calls!(SlabSlot<T>, SlabBox<T>, "RawSlab");
 
-    fn slot_for_or<F: OnFailure>(&self, lifetime: Lifetime) -> Result<SlabSlot<T>, F::Error> {
-        let slot = self.raw.try_alloc_for(lifetime).map_err(F::fail)?;
+    fn try_slot_for(&self, lifetime: Lifetime) -> Result<SlabSlot<T>, AllocError> {
+        let slot = self.raw.try_alloc_for(lifetime)?;
         // SAFETY: as above.
         Ok(unsafe { SlabSlot::new(slot, SlabMemory::MEMORY) })
     }
@@ -69,9 +76,11 @@ impl<T> Slab<T> {
     /// Allocates a box for a value of this expected lifetime.
     ///
     /// # Panics
-    /// Aborts if [`try_alloc_for`](Self::try_alloc_for) returns an error.
+    /// If [`try_alloc_for`](Self::try_alloc_for) returns an error: see
+    /// [`AllocError`](crate::AllocError).
+    #[track_caller]
     pub fn alloc_for(&self, lifetime: Lifetime, value: T) -> SlabBox<T> {
-        always(self.slot_for_or::<Abort>(lifetime)).fill(value)
+        or_fail(self.try_slot_for(lifetime)).fill(value)
     }
 
     /// Allocates a box for a value of this expected lifetime.
@@ -83,7 +92,7 @@ impl<T> Slab<T> {
         lifetime: Lifetime,
         value: T,
     ) -> Result<SlabBox<T>, (AllocError, T)> {
-        match self.slot_for_or::<ReturnError>(lifetime) {
+        match self.try_slot_for(lifetime) {
             Ok(slot) => Ok(slot.fill(value)),
             Err(error) => Err((error, value)),
         }
@@ -99,7 +108,8 @@ impl<T> Slab<T> {
     /// Same as [`RawSlab::reserve`].
     ///
     /// # Panics
-    /// Aborts if [`RawSlab::try_reserve`] returns an error.
+    /// If [`RawSlab::try_reserve`] returns an error: see [`AllocError`](crate::AllocError).
+    #[track_caller]
     pub fn reserve(&self, values: usize) {
         self.raw.reserve(values);
     }
@@ -145,6 +155,12 @@ impl<T> SlabHandle<'_, T> {
     fn slot_or<F: OnFailure>(&self) -> Result<SlabSlot<T>, F::Error> {
         // SAFETY: a slot of a slab for values of this type.
         self.raw.alloc_or::<F>().map(|slot| unsafe { SlabSlot::new(slot, SlabMemory::MEMORY) })
+    }
+
+    #[inline(always)]
+    fn slot_fast(&self) -> Option<SlabSlot<T>> {
+        // SAFETY: as above.
+        self.raw.alloc_fast().map(|slot| unsafe { SlabSlot::new(slot, SlabMemory::MEMORY) })
     }
 
     slot_calls!(SlabSlot<T>, SlabBox<T>, "RawSlab");

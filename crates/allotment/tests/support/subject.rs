@@ -23,6 +23,7 @@
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use allotment::{AllocError, Budget, ErrorKind, Release, SharedSource, Statistics};
 
@@ -249,6 +250,26 @@ pub fn assert_too_much(error: AllocError, what: impl core::fmt::Debug) {
     );
     assert!(known, "{what:?}: {error:?}");
     assert!(!error.to_string().is_empty());
+}
+
+/// The message with which `work` panics.
+pub fn panic_message<R>(work: impl FnOnce() -> R) -> String {
+    let payload = match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(_) => panic!("the call returned"),
+        Err(payload) => payload,
+    };
+    match payload.downcast::<String>() {
+        Ok(message) => *message,
+        Err(payload) => (*payload.downcast::<&str>().expect("a panic with a message")).to_owned(),
+    }
+}
+
+/// Asserts that `work` panics because of a budget of this many bytes.
+pub fn assert_over_budget<R>(limit: usize, work: impl FnOnce() -> R) {
+    let message = panic_message(work);
+    assert!(message.starts_with("allotment: "), "{message}");
+    assert!(message.contains(&format!("the budget of {limit} bytes")), "{message}");
+    assert!(message.contains("raise its limit"), "{message}");
 }
 
 /// Makes the tests of one claim.
