@@ -6,6 +6,8 @@ mod support;
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 
@@ -220,6 +222,33 @@ fn a_child_of_a_fork_takes_and_drops_small_chunks_without_a_change_for_its_paren
     let more: Vec<Arena> = (0..1000).map(arena_of).collect();
     check(&arenas, 1);
     drop(more);
+}
+
+#[test]
+fn a_fork_in_the_middle_of_a_trim_of_small_chunks_leaves_the_child_an_exact_count() {
+    let _exclusive = exclusive();
+    recycler().set_policy(Release::Keep(256 << 20));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                drop((0..2000).map(arena_of).collect::<Vec<_>>());
+                recycler().trim();
+            }
+        });
+        let mut wrong = 0;
+        for _ in 0..60 {
+            std::thread::sleep(Duration::from_millis(3));
+            let work = || {
+                recycler().trim();
+                assert_eq!(recycler().cached_bytes(), 0, "after a trim nothing is kept");
+            };
+            // SAFETY: the recycler takes no lock.
+            wrong += u32::from(unsafe { forked(work) } != 0);
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(wrong, 0, "children that counted chunks which are nowhere");
+    });
 }
 
 #[test]

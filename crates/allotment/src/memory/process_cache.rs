@@ -43,9 +43,7 @@ impl Mappings for MappingTable {
     }
 
     fn set_start(&self, mapping: u32, start: NonNull<u8>) {
-        // A mapping that is not numbered yet is not cached yet, so no fork comes before.
-        static WATCHED: AtomicBool = AtomicBool::new(false);
-        os::on_fork(recount_in_child, &WATCHED);
+        watch_forks();
         MAPPINGS[mapping as usize].start.store(start.as_ptr(), Ordering::Relaxed);
     }
 
@@ -85,6 +83,13 @@ pub(crate) unsafe fn unmap_or_discard(start: NonNull<u8>, size: usize) {
             let _ = os::discard(start, size);
         }
     }
+}
+
+/// Has children made by fork count again. Called before a chunk gets its number, so before any
+/// chunk is cached.
+fn watch_forks() {
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    os::on_fork(recount_in_child, &WATCHED);
 }
 
 /// Another thread of the parent may have been between the stacks and the counter. Async-signal-safe:
@@ -179,6 +184,7 @@ impl RangeTable for DescriptorTables {
     }
 
     fn map(&self, bytes: usize) -> Result<NonNull<u8>, AllocError> {
+        watch_forks();
         let start = os::map(bytes, 1)?;
         if bytes >= HUGE_PAGE {
             // In a huge page, a chunk in use would keep the memory of its free neighbours.
