@@ -269,7 +269,8 @@ size_t allot_report_json(char *buffer, size_t size);
 bool allot_owner_of(const void *address, const char **kind, char *name, allot_statistics *statistics);
 
 /* The recycler: the process-wide cache of warm chunks. Its limit is 1 GiB by default. Any thread
- * may call these functions. */
+ * may call these functions. Setters and trim include the chunks that the calling thread keeps for
+ * itself, and no other thread's. */
 size_t allot_recycler_cached_bytes(void);               /* bytes cached */
 size_t allot_recycler_limit(void);                      /* bytes that it may cache */
 void allot_recycler_set_limit(size_t bytes);

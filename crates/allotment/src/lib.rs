@@ -161,7 +161,7 @@ pub mod layout_for_fuzzing {
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod for_loom {
-    pub use crate::memory::{chunk_cache, index_stack, layout};
+    pub use crate::memory::{chunk_cache, index_stack, layout, small_chunks};
     pub use crate::pool::ownership;
     pub use crate::sealed::{fences, hazard_records, publication};
     pub use crate::slab::{

@@ -106,9 +106,9 @@ impl Mappings for Table {
         self.capacity
     }
 
-    unsafe fn unmap(&self, start: NonNull<u8>, size: usize) {
+    unsafe fn unmap(&self, chunk: WarmChunk, size: usize) {
         assert_eq!(size, SIZE);
-        self.with_chunk(start, |chunk| chunk.unmapped = true);
+        self.with_chunk(chunk.start, |chunk| chunk.unmapped = true);
         self.unmapped.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -153,9 +153,9 @@ impl Mappings for SharedTable {
         self.0.capacity()
     }
 
-    unsafe fn unmap(&self, start: NonNull<u8>, size: usize) {
+    unsafe fn unmap(&self, chunk: WarmChunk, size: usize) {
         // SAFETY: guaranteed by the caller.
-        unsafe { self.0.unmap(start, size) }
+        unsafe { self.0.unmap(chunk, size) }
     }
 
     fn now(&self) -> u64 {

@@ -313,3 +313,27 @@ fn recycled_memory_that_calloc_gives_reads_zeros() {
     }
     assert!(recycler().cached_bytes() > 0);
 }
+
+#[test]
+fn a_limit_of_zero_leaves_the_caller_no_chunk_and_other_threads_theirs_until_they_use_it() {
+    let _exclusive = exclusive();
+    let recycled = || Arena::with_hint(4000).statistics().recycled_chunks;
+    let (at_start, in_start) = std::sync::mpsc::channel();
+    let (at_limit, in_limit) = std::sync::mpsc::channel();
+    let other = std::thread::spawn(move || {
+        drop(Arena::with_hint(4000));
+        at_start.send(()).unwrap();
+        in_limit.recv().unwrap();
+        [recycled(), recycled()]
+    });
+    in_start.recv().unwrap();
+    for hint in [4000, 60_000] {
+        drop(Arena::with_hint(hint));
+    }
+    recycler().set_limit(0);
+    assert_eq!(recycled(), 0);
+    assert_eq!(Arena::with_hint(60_000).statistics().recycled_chunks, 0);
+    at_limit.send(()).unwrap();
+    assert_eq!(other.join().unwrap(), [1, 0]);
+    assert_eq!(recycler().cached_bytes(), 0);
+}

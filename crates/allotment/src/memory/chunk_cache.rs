@@ -17,7 +17,8 @@
 //!    has off their stack at that moment are unmapped by that trim after it has put them back,
 //!    except that bytes above what the adaptive policy keeps go back in steps.
 //! 3. A mapping number names one mapping from [`ChunkCache::add_mapping`] until that mapping is
-//!    unmapped. Then it returns to the free numbers. The table of mappings never shrinks.
+//!    unmapped. Then it returns to the free numbers. The table of mappings never shrinks. The
+//!    number of a small chunk says where it is (see `small_chunks.rs`).
 //! 4. No thread waits for another: every step is a compare-and-exchange that fails only if another
 //!    one succeeded. So a fork leaves no lock behind. The child loses only the chunks that another
 //!    thread was moving at the moment of the fork, with their numbers. Their bytes are in `cached`
@@ -43,8 +44,8 @@ pub enum Backing {
     HugePages,
 }
 
-/// The largest number of chunks that have a mapping number at one time. Further chunks are unmapped
-/// when they are given back.
+/// The largest number of chunks, without the small ones, that have a mapping number at one time.
+/// Further chunks are unmapped when they are given back.
 pub const MAX_MAPPINGS: u32 = 1 << 16;
 
 /// What the adaptive policy always allows, in bytes.
@@ -64,17 +65,17 @@ pub trait Mappings: Links {
     /// The start of the mapping with this number.
     fn start(&self, mapping: u32) -> NonNull<u8>;
 
-    /// Gives this number to a mapping.
+    /// Gives this number, which is below [`capacity`](Self::capacity), to a mapping.
     fn set_start(&self, mapping: u32, start: NonNull<u8>);
 
-    /// The number of entries of the table.
+    /// The number of entries of the table. Small chunks have higher numbers, without an entry.
     fn capacity(&self) -> u32;
 
-    /// Unmaps a chunk.
+    /// Gives a chunk back to the system.
     ///
     /// # Safety
     /// The caller owns the chunk, and nothing refers to it.
-    unsafe fn unmap(&self, start: NonNull<u8>, size: usize);
+    unsafe fn unmap(&self, chunk: WarmChunk, size: usize);
 
     /// The milliseconds of a monotonic clock.
     fn now(&self) -> u64;
@@ -349,8 +350,8 @@ impl<M: Mappings> ChunkCache<M> {
     unsafe fn unmap(&self, chunk: WarmChunk, size: usize) {
         // SAFETY: guaranteed by the caller. The number is freed afterwards, so that it names one
         // mapping at a time (invariant 3).
-        unsafe { self.mappings.unmap(chunk.start, size) };
-        if chunk.mapping != NIL {
+        unsafe { self.mappings.unmap(chunk, size) };
+        if chunk.mapping < self.mappings.capacity() {
             self.free_numbers.push(&self.mappings, chunk.mapping);
         }
     }
@@ -529,6 +530,16 @@ impl<M: Mappings> RecycleBatch<'_, M> {
                 unsafe { self.cache.unmap(chunk, size) };
             }
         }
+    }
+
+    /// Gives one chunk to the system, past the cache.
+    ///
+    /// # Safety
+    /// As for [`add`](Self::add).
+    pub unsafe fn bypass(&mut self, chunk: WarmChunk, size: usize) {
+        self.unmapped += 1;
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.cache.unmap(chunk, size) };
     }
 
     fn push(&mut self) {

@@ -12,7 +12,7 @@ pub(crate) struct ChunkSource<'s> {
     pub budget: Option<&'s Budget>,
     /// Whether chunks come from the recycler and go back to it.
     pub recycles: bool,
-    /// Whether a chunk must have exactly the size asked for. If not, the thread chunk may be larger.
+    /// Whether a chunk must have exactly the size asked for. If not, a thread chunk may be larger.
     pub exact: bool,
     /// The unit of chunks that are registered as segments, or 1 if none are registered.
     pub segment_unit: usize,
@@ -59,6 +59,7 @@ impl ChunkSource<'_> {
     }
 
     /// The size and alignment of the chunk to take for `need` bytes.
+    #[inline]
     fn next_shape(&self, need: usize, grown: usize) -> Result<(usize, usize), AllocError> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, need);
         let has_grown = grown >= MAX_GROWTH || need >= 2 * HUGE_PAGE;
@@ -70,6 +71,7 @@ impl ChunkSource<'_> {
         Ok((size, self.align()))
     }
 
+    #[inline]
     fn charge_and_take(&self, size: usize, align: usize) -> Result<AcquiredChunk, AllocError> {
         if let Some(budget) = self.budget {
             budget.charge(size)?;

@@ -95,6 +95,10 @@ pub const fn next_chunk(need: usize, previous: usize, page: usize) -> Option<usi
     if size < page {
         size = page;
     }
+    if size <= MAX_GROWTH {
+        // The classes up to here are powers of two, as pages are.
+        return Some(size.next_power_of_two());
+    }
     match class_of(size) {
         // No class is smaller than a page here: `size` is at least a page.
         Some(class) => checked_align_up(class_size(class), page),

@@ -16,8 +16,9 @@
 //! | `segment_map` | the map from an address to its segment and the segment's owner |
 //! | `region` | the address range of all pools |
 //! | `chunk_cache` | the cache of warm chunks, by size class |
-//! | `process_cache` | the one process-wide instance of that cache |
-//! | `thread_chunk` | the one chunk that each thread keeps for itself |
+//! | `small_chunks` | small chunks, cut from larger mappings |
+//! | `process_cache` | the process-wide instances of that cache and of the small chunks |
+//! | `thread_chunks` | the two chunks that each thread keeps for itself |
 //! | `recycler` | the public handle to both |
 //! | `source` | the sources, and how chunks are taken from them and released |
 //! | `file_mappings` | the mappings of files, whose addresses forked children reserve |
@@ -31,6 +32,7 @@ pub mod index_stack;
 pub mod layout;
 pub mod position_word;
 pub mod release;
+pub mod small_chunks;
 
 #[cfg(not(loom))]
 pub mod cache_padded;
@@ -60,6 +62,6 @@ pub mod span_allocator;
 #[cfg(not(loom))]
 pub mod system_array;
 #[cfg(not(loom))]
-pub mod thread_chunk;
+pub mod thread_chunks;
 #[cfg(not(loom))]
 pub mod tools;

@@ -344,6 +344,13 @@ pub fn advise_huge(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
     unsafe { advise(start, len, Advice::LinuxHugepage) }
 }
 
+/// Keeps huge pages out of a private range. A kernel without huge pages returns an error, and
+/// nothing changes.
+pub fn refuse_huge(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
+    // SAFETY: this advice changes what backs the pages, never their bytes.
+    unsafe { advise(start, len, Advice::LinuxNoHugepage) }
+}
+
 /// Makes the kernel split the huge page that holds a part of a private range, if there is one. The
 /// part's bytes are lost. Without the split, discarding a part of a huge page would free no memory
 /// until the rest is discarded too.

@@ -162,6 +162,10 @@ pub fn advise_huge(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
     Ok(())
 }
 
+pub fn refuse_huge(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
+    Ok(())
+}
+
 /// # Safety
 /// As in `os.rs`.
 pub unsafe fn split_huge(_: NonNull<u8>, _: usize) {}

@@ -1,11 +1,16 @@
-//! The one process-wide [`ChunkCache`], and the table of mappings behind it.
+//! The one process-wide [`ChunkCache`], the process's small chunks, and the tables behind them.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-use super::chunk_cache::{ChunkCache, MAX_MAPPINGS, Mappings};
+use super::chunk_cache::{ChunkCache, MAX_MAPPINGS, Mappings, WarmChunk};
 use super::index_stack::Links;
+use super::layout::HUGE_PAGE;
+use super::small_chunks::{
+    CHUNK_BITS, CLASS_SHIFT, ChunkRange, RangeId, RangeTable, SMALL_CLASSES, SmallChunks, is_small,
+};
 use super::{os, tools};
+use crate::error::AllocError;
 
 struct MappingEntry {
     next: AtomicU32,
@@ -21,12 +26,16 @@ static MAPPINGS: [MappingEntry; MAX_MAPPINGS as usize] =
 
 impl Links for MappingTable {
     fn next(&self, index: u32) -> &AtomicU32 {
-        &MAPPINGS[index as usize].next
+        if is_small(index) { SMALL.table().next(index) } else { &MAPPINGS[index as usize].next }
     }
 }
 
 impl Mappings for MappingTable {
     fn start(&self, mapping: u32) -> NonNull<u8> {
+        if is_small(mapping) {
+            let (id, chunk) = RangeId::of_number(mapping);
+            return SMALL.table().range(id).start_of(id, chunk);
+        }
         // Relaxed: `start` is written before the number is first pushed, and read after it was
         // popped (see index_stack.rs).
         NonNull::new(MAPPINGS[mapping as usize].start.load(Ordering::Relaxed))
@@ -34,9 +43,7 @@ impl Mappings for MappingTable {
     }
 
     fn set_start(&self, mapping: u32, start: NonNull<u8>) {
-        // A mapping that is not numbered yet is not cached yet, so no fork comes before.
-        static WATCHED: AtomicBool = AtomicBool::new(false);
-        os::on_fork(recount_in_child, &WATCHED);
+        watch_forks();
         MAPPINGS[mapping as usize].start.store(start.as_ptr(), Ordering::Relaxed);
     }
 
@@ -44,9 +51,15 @@ impl Mappings for MappingTable {
         MAX_MAPPINGS
     }
 
-    unsafe fn unmap(&self, start: NonNull<u8>, size: usize) {
+    unsafe fn unmap(&self, chunk: WarmChunk, size: usize) {
         // SAFETY: guaranteed by the caller.
-        unsafe { unmap_or_discard(start, size) };
+        unsafe {
+            if is_small(chunk.mapping) {
+                SMALL.release(chunk.mapping);
+            } else {
+                unmap_or_discard(chunk.start, size);
+            }
+        }
     }
 
     fn now(&self) -> u64 {
@@ -72,6 +85,13 @@ pub(crate) unsafe fn unmap_or_discard(start: NonNull<u8>, size: usize) {
     }
 }
 
+/// Has children made by fork count again. Called before a chunk gets its number, so before any
+/// chunk is cached.
+fn watch_forks() {
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    os::on_fork(recount_in_child, &WATCHED);
+}
+
 /// Another thread of the parent may have been between the stacks and the counter. Async-signal-safe:
 /// only atomics.
 extern "C" fn recount_in_child() {
@@ -85,4 +105,116 @@ pub(crate) type ProcessCache = ChunkCache<MappingTable>;
 /// The cache, for the sources in `memory`.
 pub(crate) fn cache() -> &'static ProcessCache {
     &CACHE
+}
+
+static SMALL: SmallChunks<DescriptorTables> = SmallChunks::new(DescriptorTables {
+    tables: [const { AtomicPtr::new(ptr::null_mut()) }; TABLES],
+});
+
+/// The small chunks of the process, for the sources in `memory`.
+pub(crate) fn small_chunks() -> &'static SmallChunks<DescriptorTables> {
+    &SMALL
+}
+
+/// The bits of a small chunk's number that select an entry of a table of descriptors.
+const NUMBER_BITS: u32 = 16;
+const RANGES: usize = 1 << (NUMBER_BITS - CHUNK_BITS);
+const TABLES: usize = (SMALL_CLASSES + 1) << (CLASS_SHIFT - NUMBER_BITS);
+
+/// Descriptors of ranges. All-zero bytes are valid.
+#[repr(C)]
+struct Descriptors {
+    /// The links of the ranges' chunks, for the stacks of the cache.
+    next: [AtomicU32; 1 << NUMBER_BITS],
+    ranges: [ChunkRange; RANGES],
+}
+
+/// The tables of descriptors, by the higher bits of the numbers. A table is mapped before the first
+/// of its ranges, and never unmapped. Only the part in use has memory.
+pub(crate) struct DescriptorTables {
+    tables: [AtomicPtr<Descriptors>; TABLES],
+}
+
+impl DescriptorTables {
+    #[inline]
+    fn table(&self, number: u32) -> *const Descriptors {
+        // Acquire pairs with the Release in `prepare`.
+        let table = self.tables[(number >> NUMBER_BITS) as usize].load(Ordering::Acquire);
+        debug_assert!(!table.is_null(), "a number in use has a table");
+        table
+    }
+
+    /// The link of a small chunk.
+    #[inline]
+    fn next(&self, number: u32) -> &AtomicU32 {
+        let entry = number as usize & ((1 << NUMBER_BITS) - 1);
+        // SAFETY: `prepare` mapped the table before there was any chunk with this number, and it is
+        // never unmapped. The entry is inside the array.
+        unsafe { &*(&raw const (*self.table(number)).next).cast::<AtomicU32>().add(entry) }
+    }
+}
+
+impl RangeTable for DescriptorTables {
+    fn range(&self, id: RangeId) -> &ChunkRange {
+        let table = self.table(id.number(0));
+        // SAFETY: as in `next`.
+        unsafe { &*(&raw const (*table).ranges).cast::<ChunkRange>().add(id.index % RANGES) }
+    }
+
+    fn prepare(&self, id: RangeId) -> Result<(), AllocError> {
+        let table = &self.tables[(id.number(0) >> NUMBER_BITS) as usize];
+        if !table.load(Ordering::Acquire).is_null() {
+            return Ok(());
+        }
+        let bytes = size_of::<Descriptors>().next_multiple_of(os::page_size());
+        let fresh = os::map(bytes, 1)?;
+        let null = ptr::null_mut();
+        // Release pairs with the Acquire in `table`.
+        let entered = table.compare_exchange(
+            null,
+            fresh.as_ptr().cast(),
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
+        if entered.is_err() {
+            // SAFETY: no other thread has seen `fresh`.
+            let _ = unsafe { os::unmap(fresh, bytes) };
+        }
+        Ok(())
+    }
+
+    fn map(&self, bytes: usize) -> Result<NonNull<u8>, AllocError> {
+        watch_forks();
+        let start = os::map(bytes, 1)?;
+        if bytes >= HUGE_PAGE {
+            // In a huge page, a chunk in use would keep the memory of its free neighbours.
+            let _ = os::refuse_huge(start, bytes);
+        }
+        tools::add_leak_root(start, bytes);
+        tools::forbid(start, bytes);
+        Ok(start)
+    }
+
+    unsafe fn unmap(&self, start: NonNull<u8>, bytes: usize) -> bool {
+        tools::allow_defined(start, bytes);
+        tools::remove_leak_root(start, bytes);
+        // SAFETY: guaranteed by the caller.
+        let unmapped = unsafe { os::unmap(start, bytes) }.is_ok();
+        if !unmapped {
+            tools::add_leak_root(start, bytes);
+        }
+        unmapped
+    }
+
+    unsafe fn discard(&self, start: NonNull<u8>, bytes: usize) {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            if os::discard(start, bytes).is_err() {
+                // The process has locked its memory. A free chunk reads zeros nevertheless.
+                tools::allow_defined(start, bytes);
+                start.write_bytes(0, bytes);
+            }
+        }
+        tools::forbid(start, bytes);
+    }
 }

@@ -1,10 +1,10 @@
-//! The public face of the process-wide recycler: the global cache, and the calling thread's chunk.
+//! The public face of the process-wide recycler: the global cache, and the calling thread's chunks.
 
 use core::fmt;
 
 use super::process_cache::{ProcessCache, cache};
 use super::release::Release;
-use super::thread_chunk;
+use super::thread_chunks;
 
 /// The process-wide recycler of warm chunks; [`recycler`] returns it.
 ///
@@ -17,11 +17,13 @@ use super::thread_chunk;
 /// - gives unused chunks back to the system ([`set_policy`](Self::set_policy); initially
 ///   [`Release::Adaptive`]);
 /// - is safe across fork;
-/// - tracks at most 65,536 chunks, in use or kept; further chunks go back to the system.
+/// - tracks at most 65,536 chunks of more than 64 KiB, in use or kept; further ones go back to the
+///   system.
 ///
-/// In addition, each thread keeps one chunk of at most 64 KiB for itself, unless policy or limit
-/// allow less. It appears in no figure of the recycler. It goes to the recycler when the thread
-/// ends or calls [`trim`](Self::trim) or [`set_policy`](Self::set_policy).
+/// In addition, each thread keeps two chunks for itself, of at most 16 and 64 KiB, unless policy or
+/// limit allow less. They appear in no figure of the recycler. They go to the recycler when the
+/// thread ends or calls [`trim`](Self::trim), [`set_policy`](Self::set_policy) or
+/// [`set_limit`](Self::set_limit).
 ///
 /// Unused chunks go back during calls that give memory back. A process that suddenly becomes idle
 /// keeps what it has until [`trim`](Self::trim).
@@ -61,7 +63,7 @@ impl Recycler {
     /// Sets the policy, and immediately gives back what the policy does not allow to keep.
     /// [`Release::AtOnce`] switches the recycler off.
     pub fn set_policy(&self, policy: Release) {
-        thread_chunk::flush();
+        thread_chunks::flush();
         self.cache.set_policy(policy);
     }
 
@@ -72,14 +74,21 @@ impl Recycler {
     }
 
     /// Limits the bytes kept, with every policy, and immediately gives back what exceeds the limit.
+    /// The calling thread's own chunks go to the recycler first.
+    ///
+    /// What other threads keep for themselves, at most 80 KiB each, stays. If the limit is smaller
+    /// than such a chunk, the chunk goes back to the system when its thread ends, or when an
+    /// allocator of that thread takes it and gives it back. With the limit 0, threads keep nothing
+    /// new.
     pub fn set_limit(&self, bytes: usize) {
+        thread_chunks::flush();
         self.cache.set_limit(bytes);
     }
 
-    /// Gives all kept chunks back to the system, including the calling thread's own chunk. Returns
-    /// the number of chunks that went back.
+    /// Gives all kept chunks back to the system, including the calling thread's own chunks.
+    /// Returns the number of chunks that went back.
     pub fn trim(&self) -> usize {
-        thread_chunk::flush();
+        thread_chunks::flush();
         self.cache.trim_to(0)
     }
 }

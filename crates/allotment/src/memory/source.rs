@@ -17,9 +17,10 @@ use std::sync::Arc;
 
 use super::chunk_cache::{Backing, RecycleBatch, WarmChunk};
 use super::index_stack::NIL;
-use super::layout::{CACHE_LINE, HUGE_PAGE, SEGMENT_GRANULE, checked_align_up};
+use super::layout::{CACHE_LINE, HUGE_PAGE, SEGMENT_GRANULE, checked_align_up, class_of};
 use super::process_cache::{self, MappingTable, unmap_or_discard};
-use super::{os, thread_chunk, tools};
+use super::small_chunks::MAX_SMALL;
+use super::{os, thread_chunks, tools};
 use crate::error::{AllocError, ErrorKind};
 
 /// A place that memory comes from, in pieces of one page or more. You can implement your own.
@@ -332,6 +333,13 @@ pub(crate) struct AcquiredChunk {
     pub zeroed: bool,
 }
 
+impl AcquiredChunk {
+    #[inline]
+    fn warm(start: NonNull<u8>, size: usize, align: usize, mapping: u32) -> Self {
+        Self { start, size, align, mapping, recycled: true, zeroed: false }
+    }
+}
+
 impl SharedSource {
     /// The kind of source, for reports.
     #[must_use]
@@ -389,12 +397,29 @@ impl SharedSource {
     /// Takes a chunk of `size` bytes, a multiple of [`chunk_unit`](Self::chunk_unit), aligned to
     /// `align`, at least [`chunk_align`](Self::chunk_align). If `recycle` is true, the chunk may be
     /// warm. Unless `exact` is true, it may then also be larger.
+    #[inline]
     pub(crate) fn take(
         &self,
         size: usize,
         align: usize,
         recycle: bool,
         exact: bool,
+    ) -> Result<AcquiredChunk, AllocError> {
+        if recycle && size <= MAX_SMALL && self.maps_anonymous() && align <= os::page_size() {
+            if let Some((WarmChunk { start, mapping }, size)) = thread_chunks::take(size, exact) {
+                return Ok(AcquiredChunk::warm(start, size, align, mapping));
+            }
+        }
+        self.take_shared(size, align, recycle)
+    }
+
+    /// As [`take`](Self::take), without the thread chunks.
+    #[inline(never)]
+    fn take_shared(
+        &self,
+        size: usize,
+        align: usize,
+        recycle: bool,
     ) -> Result<AcquiredChunk, AllocError> {
         let mmap = match &self.0 {
             SourceVariant::Mmap(mmap) => *mmap,
@@ -405,28 +430,16 @@ impl SharedSource {
             SourceVariant::Custom(source, _) => return from_source(&**source, size, align),
         };
         // A warm chunk has exactly the alignment of its backing.
-        let backing = backing_of(align);
         let has_backing = align <= mmap.align() || align == HUGE_PAGE || align == SEGMENT_GRANULE;
         let recycle = recycle && has_backing;
         if recycle {
-            let own = match backing {
-                Backing::Pages => thread_chunk::take(size, exact),
-                _ => None,
-            };
-            let warm = match own {
-                Some(warm) => Some(warm),
-                None => process_cache::cache().take(backing, size).map(|chunk| (chunk, size)),
-            };
-            if let Some((WarmChunk { start, mapping }, size)) = warm {
-                return Ok(AcquiredChunk {
-                    start,
-                    size,
-                    align,
-                    mapping,
-                    recycled: true,
-                    zeroed: false,
-                });
+            let warm = process_cache::cache().take(backing_of(align), size);
+            if let Some(WarmChunk { start, mapping }) = warm {
+                return Ok(AcquiredChunk::warm(start, size, align, mapping));
             }
+        }
+        if let Some(chunk) = take_small(size, align) {
+            return Ok(chunk);
         }
         let start = mmap.map(size, align)?;
         let mapping = if recycle { process_cache::cache().add_mapping(start, size) } else { NIL };
@@ -445,10 +458,23 @@ impl SharedSource {
     }
 
     /// Starts a batch of chunks to release, `total` bytes together. If `recycles` is true, they go
-    /// to the thread chunk and the recycler as far as these have room.
+    /// to the thread chunks and the recycler as far as these have room.
     pub(crate) fn release_batch(&self, total: usize, recycles: bool) -> ReleaseBatch<'_> {
         ReleaseBatch { source: self, recycles, left: total, target: None }
     }
+}
+
+/// Takes a small chunk. `None` if a chunk of this shape must be a mapping of its own, or if the
+/// system has no memory for a range of chunks.
+fn take_small(size: usize, align: usize) -> Option<AcquiredChunk> {
+    // Chunks at the start of a granule are registered, and their protection may change.
+    if size > MAX_SMALL || align > os::page_size() || align >= SEGMENT_GRANULE {
+        return None;
+    }
+    let chunk = process_cache::small_chunks().take(class_of(size)?).ok()?;
+    let WarmChunk { start, mapping } = chunk;
+    tools::allow_defined(start, size);
+    Some(AcquiredChunk { start, size, align, mapping, recycled: false, zeroed: true })
 }
 
 fn from_source(
@@ -470,7 +496,7 @@ pub(crate) struct ReleaseBatch<'s> {
     recycles: bool,
     /// The bytes of the chunks that are still to be added.
     left: usize,
-    /// `None` until a chunk is added that does not become the thread chunk.
+    /// `None` until a chunk is added that does not become a thread chunk.
     target: Option<ReleaseTarget<'s>>,
 }
 
@@ -494,16 +520,34 @@ impl<'s> ReleaseBatch<'s> {
         align: usize,
         mapping: u32,
     ) {
-        let left = self.left;
-        self.left = left.saturating_sub(size);
-        if self.recycles && self.source.put_thread_chunk(start, size, align, mapping) {
-            return;
+        let chunk = WarmChunk { start, mapping };
+        if !self.recycles || !self.source.put_thread_chunk(chunk, size, align) {
+            // SAFETY: guaranteed by the caller.
+            unsafe { self.add_shared(chunk, size, align) };
         }
-        match self.target(left) {
+        self.left = self.left.saturating_sub(size);
+    }
+
+    /// Releases one chunk past the thread chunks.
+    ///
+    /// # Safety
+    /// As for [`add`](Self::add).
+    #[inline(never)]
+    unsafe fn add_shared(&mut self, chunk: WarmChunk, size: usize, align: usize) {
+        let WarmChunk { start, .. } = chunk;
+        let recycles = self.recycles;
+        match self.target() {
             ReleaseTarget::Recycler(batch) => {
                 tools::forbid(start, size);
-                // SAFETY: guaranteed by the caller; a chunk from `Mmap` is a separate mapping.
-                unsafe { batch.add(backing_of(align), WarmChunk { start, mapping }, size) };
+                // SAFETY: guaranteed by the caller; a chunk from `Mmap` is a separate mapping or a
+                // small chunk, whose number says so.
+                unsafe {
+                    if recycles {
+                        batch.add(backing_of(align), chunk, size);
+                    } else {
+                        batch.bypass(chunk, size);
+                    }
+                }
             }
             ReleaseTarget::Source(source, calls) => {
                 *calls += 1;
@@ -516,10 +560,10 @@ impl<'s> ReleaseBatch<'s> {
         }
     }
 
-    fn target(&mut self, left: usize) -> &mut ReleaseTarget<'s> {
+    fn target(&mut self) -> &mut ReleaseTarget<'s> {
         self.target.get_or_insert_with(|| match &self.source.0 {
             SourceVariant::Mmap(_) => {
-                let reserved = if self.recycles { left } else { 0 };
+                let reserved = if self.recycles { self.left } else { 0 };
                 ReleaseTarget::Recycler(process_cache::cache().recycle(reserved))
             }
             SourceVariant::Malloc => ReleaseTarget::Source(&Malloc, 0),
@@ -538,20 +582,15 @@ impl<'s> ReleaseBatch<'s> {
 }
 
 impl SharedSource {
-    /// Makes a chunk the thread chunk, if it can be. Returns whether it did.
-    fn put_thread_chunk(
-        &self,
-        start: NonNull<u8>,
-        size: usize,
-        align: usize,
-        mapping: u32,
-    ) -> bool {
-        if !self.maps_anonymous() || backing_of(align) != Backing::Pages {
+    /// Makes a chunk a thread chunk, if it can be. Returns whether it did.
+    #[inline]
+    fn put_thread_chunk(&self, chunk: WarmChunk, size: usize, align: usize) -> bool {
+        if size > MAX_SMALL || !self.maps_anonymous() || align > os::page_size() {
             return false;
         }
-        let kept = thread_chunk::put(WarmChunk { start, mapping }, size);
+        let kept = thread_chunks::put(chunk, size);
         if kept {
-            tools::forbid(start, size);
+            tools::forbid(chunk.start, size);
         }
         kept
     }

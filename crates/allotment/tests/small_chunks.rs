@@ -1,0 +1,401 @@
+//! Many small arenas: few mappings, no more memory than they asked for, and all of it comes back.
+//! The tests run one at a time, because they count the mappings and the memory of the process.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use core::alloc::Layout;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+use std::io::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+
+use allotment::{Arena, Budget, Release, recycler};
+use support::fork::forked;
+use support::kernel::{is_resident, mappings, page_size};
+
+/// The right to count alone. The recycler is empty at the end.
+struct Exclusive {
+    _guard: MutexGuard<'static, ()>,
+}
+
+impl Drop for Exclusive {
+    fn drop(&mut self) {
+        recycler().trim();
+    }
+}
+
+/// Waits for the other tests, and empties the recycler.
+fn exclusive() -> Exclusive {
+    static LOCK: Mutex<()> = Mutex::new(());
+    let guard = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    empty_recycler();
+    Exclusive { _guard: guard }
+}
+
+/// Empties the recycler, and lets it keep as little as at the start of the process.
+fn empty_recycler() {
+    recycler().set_policy(Release::Adaptive);
+    recycler().trim();
+}
+
+/// Random numbers (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound as u64) as usize
+    }
+}
+
+/// The bytes that the process has mapped and that have memory.
+fn mapped_and_resident() -> (usize, usize) {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
+    let mut pages = statm.split(' ').map(|field| field.parse::<usize>().expect("a number"));
+    let mut next = || pages.next().expect("a field") * page_size();
+    (next(), next())
+}
+
+fn arena_of(word: usize) -> Arena {
+    let arena = Arena::new();
+    arena.alloc(word);
+    arena
+}
+
+/// How many arenas of one page the tests of mappings make.
+const MANY: usize = 40_000;
+
+/// The most mappings that they may have: a range of 8 MiB holds 2,048 pages of 4 KiB.
+const FEW: usize = 100;
+
+#[test]
+fn however_small_arenas_are_dropped_few_mappings_are_left() {
+    let _exclusive = exclusive();
+    type Order = fn(usize, &mut Random) -> bool;
+    let orders: [(&str, Order); 3] = [
+        ("every second arena", |index, _| index % 2 == 0),
+        ("runs of 2,048 arenas", |index, _| index / 2048 % 2 == 0),
+        ("three in four arenas, at random", |_, random| random.below(4) > 0),
+    ];
+    let before = mappings();
+    for (name, is_dropped) in orders {
+        let mut random = Random(1);
+        let mut arenas: Vec<Option<Arena>> = (0..MANY).map(|n| Some(arena_of(n))).collect();
+        assert!(mappings() <= before + FEW, "{name}: {} mappings", mappings());
+        empty_recycler();
+        for (index, arena) in arenas.iter_mut().enumerate() {
+            if is_dropped(index, &mut random) {
+                *arena = None;
+            }
+        }
+        let left = mappings();
+        assert!(left <= before + FEW, "{name}: {left} mappings after the drops");
+    }
+}
+
+#[test]
+fn half_of_many_small_arenas_give_back_half_of_the_memory_and_the_rest_gives_back_all() {
+    let _exclusive = exclusive();
+    let arenas = MANY / 2;
+    // Without the tables of statistics records and of chunks, which stay.
+    drop((0..arenas).map(arena_of).collect::<Vec<_>>());
+    recycler().trim();
+    let mut held: Vec<Option<Arena>> = (0..arenas).map(|_| None).collect();
+    let (mapped, resident) = mapped_and_resident();
+    let before = mappings();
+    for (word, arena) in held.iter_mut().enumerate() {
+        *arena = Some(arena_of(word));
+    }
+    let full = mapped_and_resident().1 - resident;
+    assert!(full >= arenas * page_size());
+    held.iter_mut().step_by(2).for_each(|arena| *arena = None);
+    recycler().trim();
+    let half = mapped_and_resident().1 - resident;
+    assert!(half <= full / 2 + (1 << 20), "{half} of {full} bytes are left");
+    drop(held);
+    recycler().trim();
+    let (mapped_now, resident_now) = mapped_and_resident();
+    assert!(resident_now <= resident + (1 << 20), "{resident_now}, {resident} bytes before");
+    assert!(mapped_now <= mapped + (1 << 20), "{mapped_now}, {mapped} bytes mapped before");
+    assert!(mappings() <= before + 2, "{} mappings, {before} before", mappings());
+}
+
+#[test]
+fn a_chunk_that_goes_back_at_once_has_no_memory_although_its_neighbour_has() {
+    let _exclusive = exclusive();
+    let make = || Arena::builder().release(Release::AtOnce).build();
+    let (first, second) = (make(), make());
+    let address = |arena: &Arena| (&raw const *arena.alloc(7u64)).addr();
+    let (stays, goes) = (address(&first), address(&second));
+    assert_eq!((is_resident(stays), is_resident(goes)), (Some(true), Some(true)));
+    drop(second);
+    assert_eq!(is_resident(stays), Some(true));
+    assert_ne!(is_resident(goes), Some(true));
+}
+
+#[test]
+fn small_arenas_hold_at_most_four_times_what_they_asked_for_beside_large_ones() {
+    let _exclusive = exclusive();
+    const ARENAS: usize = 2000;
+    for hint in [4_000, 12_000, 30_000, 60_000] {
+        let resident = mapped_and_resident().1;
+        let arenas: Vec<Arena> = (0..ARENAS)
+            .map(|word| {
+                // The thread keeps the chunk of this arena.
+                Arena::with_hint(hint).alloc_slice_copy(&vec![1u8; hint]);
+                arena_of(word)
+            })
+            .collect();
+        let held = |arena: &Arena| arena.statistics().held_bytes as usize;
+        let large = arenas.iter().filter(|arena| held(arena) > 4 * page_size()).count();
+        assert!(large <= 1, "after {hint} bytes, {large} arenas of one word are large");
+        let total: usize = arenas.iter().map(held).sum();
+        assert!(total <= 4 * ARENAS * page_size(), "after {hint} bytes: {total} bytes");
+        let more = mapped_and_resident().1 - resident;
+        assert!(more <= ARENAS * 4 * page_size() + (8 << 20), "after {hint} bytes: {more} bytes");
+        drop(arenas);
+        recycler().trim();
+    }
+}
+
+#[test]
+fn a_small_chunk_is_in_no_huge_page() {
+    let _exclusive = exclusive();
+    // The ranges of the first of them are smaller than a huge page.
+    let arenas: Vec<Arena> = (0..1000).map(arena_of).collect();
+    let address = (&raw const *arenas[999].alloc(7u64)).addr();
+    let text = std::fs::read_to_string("/proc/self/smaps").expect("Linux has it");
+    let holds = |line: &str| {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let parse = |text| usize::from_str_radix(text, 16).ok();
+        range
+            .and_then(|(from, to)| Some(parse(from)?..parse(to)?))
+            .is_some_and(|range| range.contains(&address))
+    };
+    let mut lines = text.lines().skip_while(|line| !holds(line));
+    let flags = lines.find(|line| line.starts_with("VmFlags:")).expect("flags of the mapping");
+    assert!(
+        flags.split(' ').any(|flag| flag == "nh") || !has_huge_pages(),
+        "huge pages are not refused: {flags}"
+    );
+}
+
+fn has_huge_pages() -> bool {
+    std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists()
+}
+
+#[test]
+fn a_child_of_a_fork_takes_and_drops_small_chunks_without_a_change_for_its_parent() {
+    let _exclusive = exclusive();
+    let mut arenas: Vec<(Arena, NonNull<usize>)> = Vec::new();
+    for word in 1..=300 {
+        let arena = Arena::new();
+        let object = NonNull::from(arena.alloc(word));
+        arenas.push((arena, object));
+    }
+    let check = |arenas: &[(Arena, NonNull<usize>)], step: usize| {
+        for (index, (_, object)) in arenas.iter().enumerate() {
+            // SAFETY: an object of this arena.
+            assert_eq!(unsafe { object.read() }, 1 + index * step);
+        }
+    };
+    // SAFETY: no other thread of this process holds a lock that the child takes.
+    let status = unsafe {
+        forked(|| {
+            let mut index = 0;
+            arenas.retain(|_| {
+                index += 1;
+                index % 3 == 1
+            });
+            recycler().trim();
+            let more: Vec<Arena> = (0..1000).map(arena_of).collect();
+            check(&arenas, 3);
+            drop(more);
+        })
+    };
+    assert_eq!(status, 0);
+    check(&arenas, 1);
+    let more: Vec<Arena> = (0..1000).map(arena_of).collect();
+    check(&arenas, 1);
+    drop(more);
+}
+
+#[test]
+fn a_fork_in_the_middle_of_a_trim_of_small_chunks_leaves_the_child_an_exact_count() {
+    let _exclusive = exclusive();
+    recycler().set_policy(Release::Keep(256 << 20));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                drop((0..2000).map(arena_of).collect::<Vec<_>>());
+                recycler().trim();
+            }
+        });
+        let mut wrong = 0;
+        for _ in 0..60 {
+            std::thread::sleep(Duration::from_millis(3));
+            let work = || {
+                recycler().trim();
+                assert_eq!(recycler().cached_bytes(), 0, "after a trim nothing is kept");
+            };
+            // SAFETY: the recycler takes no lock.
+            wrong += u32::from(unsafe { forked(work) } != 0);
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(wrong, 0, "children that counted chunks which are nowhere");
+    });
+}
+
+#[test]
+fn a_small_arena_works_where_no_range_can_be_mapped() {
+    let _exclusive = exclusive();
+    // SAFETY: no other thread of this process holds a lock that the child takes.
+    let status = unsafe {
+        forked(|| {
+            // The record and the table of descriptors; the chunk is one of the first range.
+            Arena::builder().release(Release::AtOnce).build().alloc(1);
+            let (mapped, _) = mapped_and_resident();
+            let limit = (mapped + (128 << 10)) as libc::rlim_t;
+            let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+            assert_eq!(libc::setrlimit(libc::RLIMIT_AS, &raw const limit), 0);
+            let arena = Arena::builder().release(Release::AtOnce).build();
+            arena.alloc(7);
+            assert_eq!(arena.statistics().chunks, 1);
+        })
+    };
+    assert_eq!(status, 0);
+}
+
+/// A piece of work on an arena, and the pattern that all of its memory holds.
+struct Filled {
+    arena: Arena,
+    pieces: Vec<(NonNull<u8>, usize)>,
+    pattern: u8,
+}
+
+// SAFETY: the pieces belong to the arena, which may be sent to another thread.
+unsafe impl Send for Filled {}
+
+impl Filled {
+    /// Makes an arena of a random shape, and fills it.
+    fn new(random: &mut Random, budget: &Budget) -> Self {
+        let builder = match random.below(4) {
+            0 => Arena::builder().hint(random.below(60_000)),
+            1 => Arena::builder().release(Release::AtOnce),
+            // Not a power of two: the arena then takes chunks of as many pages as it needs.
+            2 => Arena::builder().budget(budget).maximum(4096 * (1 + random.below(14))),
+            _ => Arena::builder(),
+        };
+        let mut filled = Self {
+            arena: builder.build(),
+            pieces: Vec::new(),
+            pattern: 1 + random.below(255) as u8,
+        };
+        for _ in 0..random.below(12) {
+            let len = 1 + random.below(6000);
+            let layout = Layout::array::<u8>(len).expect("a few pages");
+            let Ok(piece) = filled.arena.try_alloc_layout_zeroed(layout) else { break };
+            // SAFETY: `len` bytes, which are zeroed, and which nothing else refers to.
+            let bytes = unsafe { core::slice::from_raw_parts_mut(piece.as_ptr(), len) };
+            assert!(bytes.iter().all(|&byte| byte == 0), "fresh memory is not zero");
+            bytes.fill(filled.pattern);
+            filled.pieces.push((piece, len));
+        }
+        filled
+    }
+}
+
+impl Drop for Filled {
+    fn drop(&mut self) {
+        for &(start, len) in &self.pieces {
+            // SAFETY: a piece of the arena, which nothing else refers to.
+            let bytes = unsafe { core::slice::from_raw_parts(start.as_ptr(), len) };
+            assert!(bytes.iter().all(|&byte| byte == self.pattern), "two arenas share memory");
+        }
+    }
+}
+
+#[test]
+fn random_programs_on_small_arenas_of_several_threads_share_no_memory() {
+    let _exclusive = exclusive();
+    let budget = Budget::new(8 << 20);
+    std::thread::scope(|scope| {
+        let (senders, receivers): (Vec<_>, Vec<_>) =
+            (0..3).map(|_| mpsc::channel::<Filled>()).unzip();
+        for (thread, receiver) in receivers.into_iter().enumerate() {
+            let (senders, budget) = (senders.clone(), &budget);
+            scope.spawn(move || {
+                let mut random = Random(77 + thread as u64);
+                let mut live: Vec<Filled> = Vec::new();
+                for step in 0..4000 {
+                    match random.below(10) {
+                        0..5 => live.push(Filled::new(&mut random, budget)),
+                        5..8 if !live.is_empty() => {
+                            live.swap_remove(random.below(live.len()));
+                        }
+                        8 if !live.is_empty() => {
+                            let filled = live.swap_remove(random.below(live.len()));
+                            // The other thread may have ended.
+                            let _ = senders[random.below(3)].send(filled);
+                        }
+                        _ => live.extend(receiver.try_recv().ok()),
+                    }
+                    if step % 1000 == 999 {
+                        recycler().trim();
+                    }
+                    if live.len() > 200 {
+                        live.truncate(50);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn ten_million_small_arenas_of_which_a_tenth_stays_live_in_few_mappings() {
+    if std::env::var_os("ALLOTMENT_LONG_TESTS").is_none() {
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED: ten million small arenas: ALLOTMENT_LONG_TESTS is not set"
+        );
+        return;
+    }
+    let _exclusive = exclusive();
+    const ARENAS: usize = 10_000_000;
+    const WINDOW: usize = 100_000;
+    let before = mappings();
+    let (_, resident) = mapped_and_resident();
+    let mut kept: Vec<Arena> = Vec::new();
+    let mut window: Vec<Option<Arena>> = Vec::new();
+    let mut random = Random(5);
+    for made in 0..ARENAS {
+        window.push(Some(arena_of(made)));
+        if window.len() == WINDOW {
+            // Drop in a random order; every tenth stays.
+            for last in (1..WINDOW).rev() {
+                window.swap(last, random.below(last + 1));
+            }
+            kept.extend(window.iter_mut().step_by(10).filter_map(Option::take));
+            window.clear();
+            assert!(mappings() <= before + 900, "{} mappings after {made} arenas", mappings());
+        }
+    }
+    assert_eq!(kept.len(), ARENAS / 10);
+    recycler().trim();
+    assert!(mappings() <= before + 900, "a million live arenas have {} mappings", mappings());
+    let (_, full) = mapped_and_resident();
+    let most = kept.len() * (page_size() + 600) + (64 << 20);
+    assert!(full - resident <= most, "{} bytes for {} arenas", full - resident, kept.len());
+    drop(kept);
+    recycler().trim();
+    let (_, left) = mapped_and_resident();
+    assert!(left - resident <= 1 << 30, "{} bytes are left", left - resident);
+    assert!(mappings() <= before + FEW, "{} mappings are left", mappings());
+}
