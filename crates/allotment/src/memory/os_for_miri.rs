@@ -110,6 +110,24 @@ pub fn reserve_addresses(len: usize, align: usize) -> Result<NonNull<u8>, AllocE
     if len > MAX_RESERVED { Err(refused(Errno::NOMEM, len)) } else { map(len, align) }
 }
 
+pub fn reserve_unlocked(len: usize, align: usize) -> Result<NonNull<u8>, AllocError> {
+    reserve_addresses(len, align)
+}
+
+pub fn map_sparse(len: usize) -> Result<NonNull<u8>, AllocError> {
+    map(len, 1)
+}
+
+pub fn locks_new_mappings() -> bool {
+    false
+}
+
+pub fn lock(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
+    Ok(())
+}
+
+pub fn unlock(_: NonNull<u8>, _: usize) {}
+
 /// # Safety
 /// As in `os.rs`.
 pub unsafe fn make_accessible(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
