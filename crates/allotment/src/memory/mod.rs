@@ -19,6 +19,7 @@
 //! | `process_cache` | the one process-wide instance of that cache |
 //! | `thread_chunk` | the one chunk that each thread keeps for itself |
 //! | `recycler` | the public handle to both |
+//! | `first_touch` | whether fresh memory is touched in huge pages or in small ones |
 //! | `source` | the sources, and how chunks are taken from them and released |
 //! | `file` | files as sources |
 //! | `chunk_source` | size, charge and source of the next chunk of an allocator that grows |
@@ -37,6 +38,8 @@ pub mod cache_padded;
 pub mod chunk_source;
 #[cfg(not(loom))]
 pub mod file;
+#[cfg(not(loom))]
+pub mod first_touch;
 #[cfg(not(any(loom, miri)))]
 pub mod os;
 #[cfg(miri)]

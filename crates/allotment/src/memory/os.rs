@@ -94,6 +94,12 @@ pub fn nanos() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// The nanoseconds that the calling thread has run. Costs a few hundred nanoseconds: a system call.
+pub fn thread_nanos() -> u64 {
+    let now = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 fn refused(errno: Errno, bytes: usize) -> AllocError {
     AllocError::new(ErrorKind::System(errno.raw_os_error()), bytes)
 }
@@ -437,8 +443,13 @@ pub fn advise_huge(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
     unsafe { advise(start, len, Advice::LinuxHugepage) }
 }
 
+/// Asks for ordinary pages in a private range. Where there are no huge pages this returns an error.
+pub fn advise_small(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
+    // SAFETY: as in `advise_huge`.
+    unsafe { advise(start, len, Advice::LinuxNoHugepage) }
+}
+
 /// Whether a hardware page has memory. `None` if the system does not say.
-#[cfg(test)]
 pub fn is_resident(page: NonNull<u8>) -> Option<bool> {
     unsafe extern "C" {
         /// Linux's, in every supported C library.
@@ -448,6 +459,13 @@ pub fn is_resident(page: NonNull<u8>) -> Option<bool> {
     // SAFETY: writes one byte for the one page, and reads nothing of it.
     let answer = unsafe { mincore(page.as_ptr().cast(), page_size(), &raw mut residency) };
     (answer == 0).then_some(residency & 1 == 1)
+}
+
+/// Reads the beginning of a file. Returns the number of bytes read, 0 if the file can't be read.
+pub fn read_start(path: &core::ffi::CStr, buffer: &mut [u8]) -> usize {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return 0 };
+    rustix::io::read(file, buffer).unwrap_or(0)
 }
 
 /// Makes the kernel split the huge page that holds a part of a private range, if there is one. The

@@ -12,6 +12,7 @@
 //! 4. Files can't be mapped: the calls return errors.
 //! 5. The clocks advance with each reading. A thread that waits yields, and checks again.
 
+use core::ffi::CStr;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -63,6 +64,10 @@ pub fn coarse_millis() -> u64 {
 }
 
 pub fn nanos() -> u64 {
+    tick()
+}
+
+pub fn thread_nanos() -> u64 {
     tick()
 }
 
@@ -184,6 +189,18 @@ pub unsafe fn discard(start: NonNull<u8>, len: usize) -> Result<(), AllocError> 
 
 pub fn advise_huge(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
     Ok(())
+}
+
+pub fn advise_small(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
+    Ok(())
+}
+
+pub fn is_resident(_: NonNull<u8>) -> Option<bool> {
+    None
+}
+
+pub fn read_start(_: &CStr, _: &mut [u8]) -> usize {
+    0
 }
 
 /// # Safety

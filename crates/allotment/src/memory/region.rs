@@ -27,7 +27,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use super::layout::SEGMENT_GRANULE;
-use super::{os, tools};
+use super::{first_touch, os, tools};
 use crate::error::{AllocError, ErrorKind};
 
 /// The unit and the alignment of what is handed out.
@@ -115,6 +115,7 @@ pub(crate) fn take(granules: usize, new_owner: NonNull<()>) -> Result<NonNull<u8
         return Err(error);
     }
     set_owner(first, granules, new_owner.as_ptr());
+    first_touch::count_small(granules * GRANULE);
     Ok(start)
 }
 
