@@ -20,7 +20,7 @@
 //! |---|---|
 //! | arenas, reaps, free lists | each chunk after the first 2 MiB |
 //! | slabs | each range after the first 2 MiB |
-//! | pools | none: chunks are at most 1 MiB, and chunks of several pools share a huge page's range |
+//! | pools | none: chunks of several pools lie in the same 2 MiB, and go back one by one |
 //!
 //! Smaller fresh memory has small pages. A larger piece is measured by its first huge page, because
 //! a touch of the others would give memory to what the program may never use.
@@ -35,7 +35,7 @@ use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use super::layout::HUGE_PAGE;
 use super::os;
 
-/// The bytes of small pages that are touched to learn their cost.
+/// The bytes of small pages that are touched to learn their cost; at least one page.
 const SAMPLE: usize = 32 << 10;
 /// The largest credit and the largest debt, in nanoseconds. So what was learned long ago does not
 /// count for ever.
@@ -278,11 +278,11 @@ impl Experience {
         if !cost.is_out_of_date(now) {
             return known;
         }
-        let Ok(scratch) = os::map(SAMPLE, 1) else { return known };
+        let Ok(scratch) = os::map(sample_len(), 1) else { return known };
         // SAFETY: just mapped, and unmapped once.
         unsafe {
             let nanos = sample_small(scratch, small);
-            let _ = os::unmap(scratch, SAMPLE);
+            let _ = os::unmap(scratch, sample_len());
             cost.learn(nanos, now)
         }
     }
@@ -317,19 +317,23 @@ impl SmallCost {
     }
 }
 
+fn sample_len() -> usize {
+    SAMPLE.max(os::page_size())
+}
+
 /// Touches the first small pages of a range. Returns what 2 MiB would cost, in nanoseconds.
 ///
 /// # Safety
-/// The range was just mapped, has at least [`SAMPLE`] bytes, and nothing uses it.
+/// The range was just mapped, has at least [`sample_len`] bytes, and nothing uses it.
 unsafe fn sample_small(start: NonNull<u8>, small: SmallTouch) -> u64 {
     let before = os::thread_nanos();
-    if small == SmallTouch::Faults || os::populate(start, SAMPLE).is_err() {
-        for page in (0..SAMPLE).step_by(os::page_size()) {
+    if small == SmallTouch::Faults || os::populate(start, sample_len()).is_err() {
+        for page in (0..sample_len()).step_by(os::page_size()) {
             // SAFETY: guaranteed by the caller. Volatile, because only the page fault matters.
             unsafe { start.add(page).write_volatile(0) };
         }
     }
-    os::thread_nanos().saturating_sub(before) * (HUGE_PAGE / SAMPLE) as u64
+    os::thread_nanos().saturating_sub(before) * (HUGE_PAGE / sample_len()) as u64
 }
 
 /// The number of free blocks of 2 MiB that the kernel has. A large number if it does not say.
