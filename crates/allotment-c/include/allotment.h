@@ -132,7 +132,8 @@ typedef struct allot_source_calls {
     void (*release)(void *context, void *block, size_t size, size_t align);
     void (*end)(void *context); /* called when nothing uses the source any more; may be NULL */
     bool zeroed;                /* every acquired block is zero-filled */
-    bool not_inherited;         /* a child created by fork does not inherit the memory */
+    bool not_inherited;         /* a child created by fork does not inherit the memory: there, an
+                                 * access must fault, and allocators leave the blocks alone */
 } allot_source_calls;
 
 /* Creates a custom source. `calls` is copied; `context` is passed to each function.
@@ -156,13 +157,19 @@ allot_source *allot_source_malloc(void);
 /* A file. Its blocks are reserved before they are handed out, so a full disk is an error, not a
  * signal. allot_source_file_in() creates a file in a directory and unlinks it at once.
  * allot_source_file() creates a new file that keeps its name, for another process to read; if the
- * file exists, it fails with ALLOT_SYSTEM and EEXIST. */
+ * file exists, it fails with ALLOT_SYSTEM and EEXIST. Its bytes are the memory of the objects: as
+ * long as any is in use, nobody may write to the file or shorten it in another way.
+ *
+ * A child made by fork does not have the memory of either: an access to an object faults, most
+ * allocations fail with ALLOT_FORKED_CHILD, and addresses that an arena returns fault as well. The
+ * child may destroy, reset and trim the allocators, and ask for their statistics. */
 allot_source *allot_source_file_in(const char *directory);
 allot_source *allot_source_try_file_in(const char *directory);
 allot_source *allot_source_file(const char *path);
 allot_source *allot_source_try_file(const char *path);
 /* Stores the file offset of the byte at this address. Returns false if the address is in none of
- * the file's chunks, or the source is not a file. `offset` may be NULL. */
+ * the file's chunks, as in a child made by fork, or the source is not a file. `offset` may be
+ * NULL. */
 bool allot_source_file_offset(const allot_source *source, const void *address, uint64_t *offset);
 /* Gives up this reference. Memory that allocators took from the source stays valid. */
 void allot_source_destroy(allot_source *source);

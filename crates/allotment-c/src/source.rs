@@ -195,10 +195,12 @@ unsafe fn unnamed_file(directory: *const c_char) -> Result<NonNull<allot_source>
 }
 
 /// # Safety
-/// As for [`create_from_file`].
+/// As for [`create_from_file`] and [`File::create_new`].
 unsafe fn named_file(path: *const c_char) -> Result<NonNull<allot_source>, Failure> {
     // SAFETY: passed on to the caller.
-    unsafe { create_from_file(path, File::create_new) }
+    let create = |path: &Path| unsafe { File::create_new(path) };
+    // SAFETY: passed on to the caller.
+    unsafe { create_from_file(path, create) }
 }
 
 // SAFETY, of every function below: the caller keeps the contract of the header, which includes that

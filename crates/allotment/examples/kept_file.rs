@@ -8,7 +8,8 @@ use allotment::{Arena, File};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::temp_dir().join(format!("allotment-example-{}", std::process::id()));
-    let source = Arc::new(File::create_new(&path)?);
+    // SAFETY: no other program knows the file, and this one opens it only to read.
+    let source = Arc::new(unsafe { File::create_new(&path)? });
     let arena = Arena::builder().source(source.clone()).build();
     let text = arena.alloc_str("written to memory, read from the file");
     let offset = source.offset_of(text.as_ptr()).ok_or("the arena's chunk is in the file")?;

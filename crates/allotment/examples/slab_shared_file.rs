@@ -10,7 +10,8 @@ use allotment::{File, Slab};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::temp_dir().join(format!("allotment-counters-{}", std::process::id()));
-    let file = Arc::new(File::create_new(&path)?);
+    // SAFETY: the other process only reads the file, and nobody else knows it.
+    let file = Arc::new(unsafe { File::create_new(&path)? });
     let counters = Slab::<AtomicU64>::builder().name("counters").source(file.clone()).build();
 
     let mine: Vec<_> = (0..100).map(|number| counters.alloc(AtomicU64::new(number))).collect();

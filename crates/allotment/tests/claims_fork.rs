@@ -8,19 +8,23 @@
 #[path = "support/mod.rs"]
 mod support;
 
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use allotment::{Budget, recycler};
+use allotment::{Budget, ErrorKind, recycler};
 use support::child::{self, Child};
-use support::fork::forked;
+use support::fork::{faulted, forked};
 use support::list::{passed_through, under_a_tool};
 use support::slab::{Object, Random, assert_apart, layout};
-use support::subject::{Limited, Options, Subject, every, limited};
+use support::subject::{Limited, Options, Sourced, Subject, every, limited, sourced};
 
 every! {
     a_forked_child_goes_on_with_what_it_inherits
     a_child_of_a_child_goes_on_with_what_it_inherits
     a_forked_child_makes_its_own_while_the_parents_threads_were_inside_theirs
+}
+sourced! {
+    what_a_child_does_changes_nothing_of_its_parents_on_any_source
 }
 limited! {
     a_child_that_drops_what_it_inherits_has_everything_back
@@ -105,6 +109,81 @@ fn a_child_that_drops_what_it_inherits_has_everything_back<S: Limited>(_: &str) 
         subject.free_all(layout, objects);
         drop(subject);
         assert_eq!(budget.used(), 0);
+    }
+}
+
+fn what_a_child_does_changes_nothing_of_its_parents_on_any_source<S: Sourced>(_: &str) {
+    if passed_through() {
+        return println!("skipped: objects are malloc's, and on no source");
+    }
+    for source in S::sources() {
+        for &hardened in S::MODES {
+            let options = Options::of_size(100).hardened(hardened);
+            let options = Options { source: source.clone(), ..options };
+            let layout = options.layout;
+            let mut subject = S::create(&options);
+            // Memory that is free and needs no call to the source.
+            let gone = subject.stamped(layout, 2000);
+            subject.free_all(layout, gone);
+            subject.recycle();
+            let mut objects = subject.stamped(layout, 1000);
+            let gone = objects.split_off(900);
+            subject.free_all(layout, gone);
+            let before = subject.figures();
+            let write = |start: NonNull<u8>| {
+                // SAFETY: the child's copy of a live object of this size.
+                unsafe { start.write_bytes(0xee, layout.size()) };
+            };
+            let writes = || objects.iter().for_each(|object| write(object.start));
+            let allocates = || {
+                for _ in 0..3000 {
+                    match subject.try_alloc(layout) {
+                        Ok(start) => write(start),
+                        Err(error) => return assert_eq!(error.kind(), ErrorKind::ForkedChild),
+                    }
+                }
+            };
+            let frees = || {
+                for object in &objects[..500] {
+                    // SAFETY: the child's copy, freed once in this process.
+                    unsafe { subject.free(object.start, layout) };
+                }
+            };
+            let trims = || {
+                subject.trim();
+                subject.figures();
+            };
+            // SAFETY: the child's copy, dropped once in this process.
+            let drops = || drop(unsafe { core::ptr::read(&subject) });
+            let shared = source.as_ref().is_some_and(|source| source.name() == "file");
+            let works: [(&dyn Fn(), bool); 5] = [
+                (&writes, true),
+                (&allocates, true),
+                (&frees, true),
+                (&trims, false),
+                (&drops, false),
+            ];
+            for (index, (work, faults)) in works.into_iter().enumerate() {
+                if shared && faults && under_a_tool() {
+                    continue;
+                }
+                // SAFETY: the child uses its own copy of the allocator, and malloc.
+                let status = unsafe { forked(work) };
+                let may_fault = shared && faults;
+                assert!(
+                    status == 0 || may_fault && faulted(status),
+                    "{source:?}, hardened {hardened}, work {index}: {status:#x}"
+                );
+                assert!(!shared || index > 0 || faulted(status), "a write to a file faults");
+                objects.iter().for_each(Object::assert_intact);
+                assert_eq!(subject.figures(), before);
+            }
+            let more = subject.stamped(layout, 3000);
+            assert_apart(objects.iter().chain(&more));
+            objects.iter().for_each(Object::assert_intact);
+            subject.free_all(layout, objects);
+            subject.free_all(layout, more);
+        }
     }
 }
 

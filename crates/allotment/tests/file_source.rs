@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use allotment::{Arena, ErrorKind, File};
 use support::child::{self, Child, Directory};
+use support::setup::named_file;
 
 /// Allocates objects of 64 KiB until the source refuses. Asserts that the refusal is one of these,
 /// that it changed nothing, that all objects can be written, and that the arena can be used again.
@@ -98,7 +99,7 @@ fn a_full_directory_is_an_error_and_no_signal() {
         }
         fills_up_and_works_again(File::in_directory(directory).unwrap(), &[libc::ENOSPC]);
         let kept = directory.join("kept");
-        fills_up_and_works_again(File::create_new(&kept).unwrap(), &[libc::ENOSPC]);
+        fills_up_and_works_again(named_file(&kept).unwrap(), &[libc::ENOSPC]);
         true
     });
 }
@@ -109,7 +110,7 @@ fn a_directory_on_a_read_only_filesystem_is_an_error() {
         if !mount_tmpfs(directory, libc::MS_RDONLY, "size=1m") {
             return false;
         }
-        for made in [File::in_directory(directory), File::create_new(&directory.join("kept"))] {
+        for made in [File::in_directory(directory), named_file(&directory.join("kept"))] {
             assert_eq!(made.unwrap_err().kind(), IoErrorKind::ReadOnlyFilesystem);
         }
         true
@@ -134,7 +135,7 @@ fn a_directory_without_permission_is_an_error() {
     }
     let directory = std::env::var_os("DIRECTORY").expect("the parent gave one");
     let directory = Path::new(&directory);
-    for made in [File::in_directory(directory), File::create_new(&directory.join("kept"))] {
+    for made in [File::in_directory(directory), named_file(&directory.join("kept"))] {
         assert_eq!(made.unwrap_err().kind(), IoErrorKind::PermissionDenied);
     }
 }
@@ -143,17 +144,17 @@ fn a_directory_without_permission_is_an_error() {
 fn a_missing_directory_and_a_file_in_its_place_are_errors() {
     let directory = Directory::new("missing");
     let missing = directory.0.join("missing");
-    for made in [File::in_directory(&missing), File::create_new(&missing.join("kept"))] {
+    for made in [File::in_directory(&missing), named_file(&missing.join("kept"))] {
         assert_eq!(made.unwrap_err().kind(), IoErrorKind::NotFound);
     }
     let file = directory.0.join("file");
     std::fs::write(&file, "no directory").unwrap();
-    for made in [File::in_directory(&file), File::create_new(&file.join("kept"))] {
+    for made in [File::in_directory(&file), named_file(&file.join("kept"))] {
         assert_eq!(made.unwrap_err().kind(), IoErrorKind::NotADirectory);
     }
-    assert_eq!(File::create_new(&file).unwrap_err().kind(), IoErrorKind::AlreadyExists);
+    assert_eq!(named_file(&file).unwrap_err().kind(), IoErrorKind::AlreadyExists);
     assert_eq!(std::fs::read(&file).unwrap(), b"no directory", "it was not touched");
-    assert!(File::create_new(&directory.0).is_err());
+    assert!(named_file(&directory.0).is_err());
 }
 
 #[test]
@@ -196,7 +197,7 @@ fn a_second_process_finds_the_bytes_at_their_offset() {
     }
     let directory = Directory::new("kept");
     let path = directory.0.join("kept");
-    let source = Arc::new(File::create_new(&path).unwrap());
+    let source = Arc::new(named_file(&path).unwrap());
     let arena = Arena::builder().source(source.clone()).build();
     let mut reader = Child::new(test, "reader").env("FILE", path.to_str().unwrap());
     for text in ["a name", "a longer piece of text"] {

@@ -9,6 +9,7 @@ use core::num::NonZeroUsize;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64 as PlainU64;
 use core::sync::atomic::AtomicUsize as PlainUsize;
+use core::time::Duration;
 
 use allotment::Release;
 use allotment::for_loom::chunk_cache::{Backing, ChunkCache, Mappings, WarmChunk};
@@ -16,7 +17,7 @@ use allotment::for_loom::index_stack::{IndexStack, Links, NIL};
 use allotment::for_loom::layout::class_size;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use loom::thread;
 
 mod loom_support;
@@ -397,6 +398,44 @@ fn switching_off_binds_a_thread_that_was_giving_meanwhile() {
 }
 
 #[test]
+fn a_lower_limit_binds_a_trim_that_puts_chunks_back_meanwhile() {
+    explore(2, || {
+        let house = House::new(4);
+        let chunks = [house.take(1), house.take(2)];
+        house.give(&chunks);
+        let other = Arc::clone(&house);
+        let setter = thread::spawn(move || {
+            other.table.gate.pass();
+            other.cache.set_limit(0);
+        });
+        house.table.gate.pass();
+        house.cache.trim_to(SIZE);
+        setter.join().unwrap();
+        assert_eq!(house.cache.cached(), 0, "more is cached than the limit allows");
+        house.is_consistent(0);
+    });
+}
+
+#[test]
+fn switching_off_binds_a_trim_that_puts_chunks_back_meanwhile() {
+    explore(2, || {
+        let house = House::new(4);
+        let chunks = [house.take(1), house.take(2)];
+        house.give(&chunks);
+        let other = Arc::clone(&house);
+        let setter = thread::spawn(move || {
+            other.table.gate.pass();
+            other.cache.set_policy(Release::AtOnce);
+        });
+        house.table.gate.pass();
+        house.cache.trim_to(SIZE);
+        setter.join().unwrap();
+        assert_eq!(house.cache.cached(), 0, "something is kept by a recycler that is off");
+        house.is_consistent(0);
+    });
+}
+
+#[test]
 fn switching_off_is_not_undone_by_the_adaptive_lesson_of_another_thread() {
     explore(2, || {
         let house = House::new(4);
@@ -416,6 +455,23 @@ fn switching_off_is_not_undone_by_the_adaptive_lesson_of_another_thread() {
         setter.join().unwrap();
         house.give(&[chunk]);
         assert_eq!(house.cache.cached(), 0, "something is kept by a recycler that is off");
+    });
+}
+
+#[test]
+fn of_two_policies_that_are_set_at_once_one_remains() {
+    explore(2, || {
+        let house = House::new(1);
+        let policies = [Release::Keep(1 << 20), Release::Decay(Duration::from_millis(50))];
+        let other = Arc::clone(&house);
+        let setter = thread::spawn(move || {
+            other.table.gate.pass();
+            other.cache.set_policy(policies[1]);
+        });
+        house.table.gate.pass();
+        house.cache.set_policy(policies[0]);
+        setter.join().unwrap();
+        assert!(policies.contains(&house.cache.policy()), "nobody set this policy");
     });
 }
 
@@ -472,6 +528,56 @@ fn bytes_reserved_before_the_push_keep_the_count_above_the_stack() {
 #[should_panic(expected = "fell below what lay on the stack")]
 fn bytes_reserved_after_the_push_let_the_count_fall_below_the_stack() {
     give_while_another_takes(false);
+}
+
+/// A trim in a few lines: it keeps one chunk. It compares with the limit again after it has put the
+/// chunk back, or does not.
+fn trim_while_another_lowers_the_limit(compares_again: bool) {
+    explore(3, move || {
+        let small = Arc::new(Small {
+            stack: IndexStack::new(),
+            cached: AtomicUsize::new(SIZE),
+            table: Table::new(1),
+            reserves_first: true,
+        });
+        small.stack.push(&small.table, 0);
+        let limit = Arc::new(AtomicUsize::new(SIZE));
+        let give_back = |small: &Small, limit: &AtomicUsize| {
+            fence(Ordering::SeqCst);
+            if small.cached.load(Ordering::Relaxed) > limit.load(Ordering::Relaxed)
+                && small.stack.take_all() != NIL
+            {
+                small.cached.fetch_sub(SIZE, Ordering::Relaxed);
+            }
+        };
+        let (other, others_limit) = (Arc::clone(&small), Arc::clone(&limit));
+        let setter = thread::spawn(move || {
+            other.table.gate.pass();
+            others_limit.store(0, Ordering::Relaxed);
+            give_back(&other, &others_limit);
+        });
+        small.table.gate.pass();
+        let kept = small.stack.take_all();
+        if kept != NIL {
+            small.stack.push(&small.table, kept);
+            if compares_again {
+                give_back(&small, &limit);
+            }
+        }
+        setter.join().unwrap();
+        assert_eq!(small.cached.load(Ordering::Relaxed), 0, "more is cached than the limit allows");
+    });
+}
+
+#[test]
+fn a_trim_that_compares_again_after_it_put_a_chunk_back_keeps_to_the_limit() {
+    trim_while_another_lowers_the_limit(true);
+}
+
+#[test]
+#[should_panic(expected = "more is cached than the limit allows")]
+fn a_trim_that_does_not_compare_again_leaves_more_than_the_limit_allows() {
+    trim_while_another_lowers_the_limit(false);
 }
 
 /// A trim that follows the links on the stack, instead of taking the whole chain.

@@ -1,10 +1,24 @@
 //! What resets and the recycler keep. The tests run one at a time, because the recycler belongs to
 //! the process.
 
+#[path = "support/mod.rs"]
+mod support;
+
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use allotment::{Arena, Mmap, Release, Retain, recycler};
+use support::fork::forked;
+
+/// Ends another thread's work when it is dropped.
+struct Stops<'s>(&'s AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// The right to use the recycler alone.
 struct Exclusive {
@@ -232,6 +246,34 @@ fn the_adaptive_policy_keeps_what_a_second_round_takes() {
         arena.alloc_slice_uninit::<u8>(512 << 10);
     }
     assert_eq!(arena.statistics().source_calls, 0);
+}
+
+#[test]
+fn a_fork_in_the_middle_of_a_trim_leaves_the_child_an_exact_count() {
+    let _exclusive = exclusive();
+    recycler().set_policy(Release::Keep(256 << 20));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stops = Stops(&stop);
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                fill_and_drop(64 << 20);
+                recycler().trim();
+            }
+        });
+        let mut wrong = 0;
+        for _ in 0..60 {
+            std::thread::sleep(Duration::from_millis(7));
+            let work = || {
+                recycler().trim();
+                assert_eq!(recycler().cached_bytes(), 0, "after a trim nothing is kept");
+            };
+            // SAFETY: the recycler takes no lock.
+            wrong += u32::from(unsafe { forked(work) } != 0);
+        }
+        drop(stops);
+        assert_eq!(wrong, 0, "children that counted chunks which are nowhere");
+    });
 }
 
 #[test]

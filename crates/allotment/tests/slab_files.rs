@@ -12,7 +12,7 @@ use std::sync::Arc;
 use allotment::{Budget, ErrorKind, File, Malloc, Mmap, RawSlab, Release, SharedSource};
 use support::child::{self, Child, Directory};
 use support::kernel::{mappings, page_size};
-use support::setup::file_directory;
+use support::setup::{file_directory, named_file};
 use support::slab::{self, Object, Random, free_all, free_many, layout, stamped, words};
 
 /// The bytes of a file that have blocks.
@@ -32,7 +32,7 @@ fn directory(name: &str) -> Directory {
 fn one_slab_is_in_one_sparse_file_and_its_pages_leave_holes() {
     let directory = directory("holes");
     let path = directory.0.join("slab");
-    let file = Arc::new(File::create_new(&path).unwrap());
+    let file = Arc::new(named_file(&path).unwrap());
     let slab = words().source(file.clone()).release(Release::AtOnce).build();
     let mut objects = stamped(&slab, 100_000);
     let live = (objects.len() * 64) as u64;
@@ -66,7 +66,7 @@ fn one_slab_is_in_one_sparse_file_and_its_pages_leave_holes() {
 fn slabs_that_share_a_file_share_its_holes() {
     let directory = directory("shared");
     let path = directory.0.join("slabs");
-    let file = Arc::new(File::create_new(&path).unwrap());
+    let file = Arc::new(named_file(&path).unwrap());
     let mut random = Random::new(3);
     let slabs: Vec<_> = [24, 64, 500, 9000, 3 << 20]
         .into_iter()
@@ -134,6 +134,31 @@ fn a_limit_on_files_is_an_error_and_no_signal() {
     fills_up_and_continues(File::in_directory(&std::env::temp_dir()).unwrap(), &[libc::EFBIG]);
 }
 
+/// The addresses that this process has, in bytes.
+fn address_space() -> usize {
+    let status = std::fs::read_to_string("/proc/self/statm").unwrap();
+    status.split(' ').next().unwrap().parse::<usize>().unwrap() * page_size()
+}
+
+#[test]
+fn a_refusal_keeps_no_addresses() {
+    let test = "a_refusal_keeps_no_addresses";
+    if !child::is("no file") {
+        Child::new(test, "no file").limit_files(4096).succeeds();
+        return;
+    }
+    // SAFETY: the kernel reports the limit by this signal, too, which by default ends the process.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    let slab = words().source(File::in_directory(&file_directory()).unwrap()).build();
+    let refuse =
+        || assert_eq!(slab.try_alloc().unwrap_err().kind(), ErrorKind::System(libc::EFBIG));
+    refuse();
+    let before = address_space();
+    (0..1000).for_each(|_| refuse());
+    // Each refusal is of a range of 64 KiB.
+    assert!(address_space() < before + (1 << 20), "{} and {before}", address_space());
+}
+
 fn mount_tmpfs(at: &Path, options: &str) -> bool {
     let at = CString::new(at.as_os_str().as_encoded_bytes()).unwrap();
     let options = CString::new(options).unwrap();
@@ -163,7 +188,7 @@ fn with_a_small_disk(test: &str, body: impl FnOnce(&Path)) {
 fn a_full_disk_is_an_error_and_no_signal() {
     with_a_small_disk("a_full_disk_is_an_error_and_no_signal", |disk| {
         fills_up_and_continues(File::in_directory(disk).unwrap(), &[libc::ENOSPC]);
-        fills_up_and_continues(File::create_new(&disk.join("kept")).unwrap(), &[libc::ENOSPC]);
+        fills_up_and_continues(named_file(&disk.join("kept")).unwrap(), &[libc::ENOSPC]);
     });
 }
 

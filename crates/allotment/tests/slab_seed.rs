@@ -14,7 +14,7 @@ use allotment::{
 };
 use support::child::{self, Child, Directory};
 use support::kernel::{is_resident, page_size};
-use support::setup::file_directory;
+use support::setup::{file_directory, named_file};
 use support::slab::{
     self, GRANULE, Object, Random, WORDS, by_page, free_all, free_many, stamped, words,
 };
@@ -70,7 +70,7 @@ fn a_second_process_maps_a_kept_file_reads_the_objects_and_answers() {
     }
     let directory = Directory::new(test);
     let path = directory.0.join("objects");
-    let file = Arc::new(File::create_new(&path).unwrap());
+    let file = Arc::new(named_file(&path).unwrap());
     let slab = Slab::<Kept>::builder().source(file.clone()).build();
     let mut objects = Vec::new();
     let mut offsets = Vec::new();

@@ -84,6 +84,9 @@ impl RawArena {
     /// Memory for one object after the window, or in a new chunk; and whether it is zero.
     #[cold]
     fn alloc_in_chunk(&self, layout: Layout) -> Result<(NonNull<u8>, bool), AllocError> {
+        if self.forget_orphaned_chunks() {
+            return Err(AllocError::new(ErrorKind::ForkedChild, layout.size()));
+        }
         if let Some(checks) = self.checks() {
             return checks.alloc(self, layout).map(|object| (object, false));
         }

@@ -92,6 +92,39 @@ impl RawArena {
         }
     }
 
+    /// Whether this is a child made by fork that does not have the arena's chunks: then an access to
+    /// them, and to their headers, faults.
+    pub(super) fn is_orphaned(&self) -> bool {
+        self.source().is_orphaned() && !self.checks().is_some_and(ArenaChecks::has_no_chunks)
+    }
+
+    /// In a child made by fork that does not have the arena's chunks, forgets them and the objects in
+    /// them, so that no header is read. The arena stays without a chunk from then on. Returns whether
+    /// this is such a child.
+    pub(super) fn forget_orphaned_chunks(&self) -> bool {
+        if !self.is_orphaned() {
+            return false;
+        }
+        self.close_window();
+        self.newest.set(ptr::null_mut());
+        self.spare_chunks.set(ptr::null_mut());
+        self.growth_size.set(0);
+        let record = self.record();
+        if let Some(budget) = &self.settings().budget {
+            budget.credit(record.held_bytes.get() as usize);
+        }
+        for counter in [
+            &record.live_objects,
+            &record.live_bytes,
+            &record.wasted_bytes,
+            &record.held_bytes,
+            &record.chunks,
+        ] {
+            counter.set(0);
+        }
+        true
+    }
+
     /// Whether chunks come from the recycler and go back to it.
     fn recycles(&self) -> bool {
         let settings = self.settings();
@@ -250,7 +283,8 @@ fn hinted_chunk_bytes(hint: usize) -> Option<usize> {
 
 impl Drop for RawArena {
     fn drop(&mut self) {
-        if let Some(checks) = self.checks() {
+        let orphaned = self.forget_orphaned_chunks();
+        if let Some(checks) = self.checks().filter(|_| !orphaned) {
             checks.rewound(self, 0);
             self.check_free_bytes(checks);
         }

@@ -79,6 +79,9 @@ impl RawArena {
         old: usize,
         new: usize,
     ) -> bool {
+        if self.forget_orphaned_chunks() {
+            return false;
+        }
         let Some(current) = NonNull::new(self.current.get()) else { return false };
         let available = end_of(current).addr().get() - object.addr().get();
         if new > available {
@@ -110,7 +113,10 @@ impl RawArena {
             return;
         }
         if let Some(checks) = self.checks() {
-            return checks.free(self, object, layout);
+            if !self.forget_orphaned_chunks() {
+                checks.free(self, object, layout);
+            }
+            return;
         }
         if !self.in_scope(object) {
             return;
@@ -122,7 +128,9 @@ impl RawArena {
                 return self.record().position_word.set(word);
             }
             LastObject::BeforeWindow => {
-                if let Some(current) = NonNull::new(self.current.get()) {
+                if self.forget_orphaned_chunks() {
+                    // No window is left that could begin at the object.
+                } else if let Some(current) = NonNull::new(self.current.get()) {
                     self.open_window(current, object.addr().get());
                 }
             }
@@ -184,7 +192,7 @@ impl RawArena {
             if new.size() == 0 || !aligned {
                 return self.move_to::<F, MIN_ALIGN>(object, old, new);
             }
-            if let Some(checks) = self.checks() {
+            if let Some(checks) = self.checks().filter(|_| !self.forget_orphaned_chunks()) {
                 return Ok(checks.shrink(self, object, old, new));
             }
             if self.in_scope(object)

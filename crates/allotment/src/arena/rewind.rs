@@ -12,6 +12,7 @@ use crate::memory::layout::MAX_GROWTH;
 impl RawArena {
     /// The arena's current position.
     pub(super) fn position(&self) -> ArenaPosition {
+        self.forget_orphaned_chunks();
         let record = self.record();
         ArenaPosition {
             window: self.window(),
@@ -28,7 +29,8 @@ impl RawArena {
 
     /// Opens a scope at `position`, which is the arena's current position.
     pub(super) fn open_scope(&self, position: &ArenaPosition) {
-        let end = NonNull::new(position.current).map(|chunk| end_of(chunk).as_ptr());
+        let current = NonNull::new(position.current).filter(|_| !self.is_orphaned());
+        let end = current.map(|chunk| end_of(chunk).as_ptr());
         self.scope.set(OpenScope {
             active: true,
             start: if end.is_some() { position.pos } else { ptr::null_mut() },
@@ -55,6 +57,9 @@ impl RawArena {
         if scope.start <= object && object < scope.end {
             return true;
         }
+        if self.forget_orphaned_chunks() {
+            return false;
+        }
         let mut chunk = self.newest.get();
         while chunk != scope.newest {
             let Some(held) = NonNull::new(chunk) else { return false };
@@ -73,6 +78,10 @@ impl RawArena {
     /// The position came from this arena's `position`. After that, the arena was not rewound to an
     /// older position and not reset. Nothing allocated after the position is used any more.
     pub(super) unsafe fn rewind(&self, position: &ArenaPosition) {
+        if self.forget_orphaned_chunks() {
+            self.scope.set(position.outer);
+            return;
+        }
         if let Some(checks) = self.checks() {
             checks.rewound(self, position.next_object);
         }
@@ -117,6 +126,10 @@ impl RawArena {
     /// # Safety
     /// No object of the arena is used any more, and no open scope will be rewound.
     pub(super) unsafe fn reset(&self) {
+        if self.forget_orphaned_chunks() {
+            self.scope.set(OpenScope::NONE);
+            return;
+        }
         if let Some(checks) = self.checks() {
             checks.rewound(self, 0);
             self.check_free_bytes(checks);

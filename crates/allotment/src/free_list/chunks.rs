@@ -72,6 +72,9 @@ impl RawFreeList {
     /// Takes a chunk with room for this many objects, which become the fresh objects. An error
     /// changes nothing, except that spare chunks may have been released.
     fn take_chunk(&self, objects: usize) -> Result<(), AllocError> {
+        if self.forget_orphaned_chunks() {
+            return Err(AllocError::new(ErrorKind::ForkedChild, self.sizes.layout.size()));
+        }
         if self.take_spare_chunk(objects) {
             return Ok(());
         }
@@ -219,6 +222,32 @@ impl RawFreeList {
         self.settings.release != Release::AtOnce && !self.settings.hardened
     }
 
+    /// In a child made by fork that does not have the list's chunks, forgets them and the objects in
+    /// them, so that neither headers nor links are read. The list stays without a chunk from then on.
+    /// Returns whether this is such a child.
+    pub(super) fn forget_orphaned_chunks(&self) -> bool {
+        if !self.settings.source.is_orphaned() || !self.has_chunks() {
+            return false;
+        }
+        self.clear_chains();
+        self.fresh.set(ptr::null_mut());
+        self.fresh_end.set(ptr::null_mut());
+        self.chunks.set(ptr::null_mut());
+        self.spare_chunks.set(ptr::null_mut());
+        self.growth_size.set(0);
+        self.capacity.set(0);
+        // Each later free takes the slow path, which comes here.
+        self.watermark.set(0);
+        self.count.set(0);
+        self.sweep_below.set(0);
+        let record = self.record;
+        self.credit(record.held_bytes.get() as usize);
+        record.held_bytes.set(0);
+        record.structure_bytes.set(0);
+        record.chunks.set(0);
+        true
+    }
+
     /// Charges the budget, if there is one.
     pub(super) fn charge(&self, bytes: usize) -> Result<(), AllocError> {
         self.settings.budget.as_ref().map_or(Ok(()), |budget| budget.charge(bytes))
@@ -309,7 +338,7 @@ impl RawFreeList {
     /// Updates the statistics record.
     pub(super) fn update_record(&self) {
         let (record, size) = (self.record, self.sizes.layout.size());
-        let live = self.live();
+        let live = if self.forget_orphaned_chunks() { 0 } else { self.live() };
         let spare: usize = self.each_spare_chunk().map(|chunk| chunk.objects).sum();
         let all = self.capacity.get() + spare;
         let free = if self.has_chunks() { all.saturating_sub(live) } else { 0 };

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use std::io::Write;
 
 use super::raw::RawFreeList;
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::error::{Abort, AllocError, ErrorKind, OnFailure, ReturnError, always};
 use crate::statistics::{Statistics, printable};
 
 /// At most this many objects, or this many bytes of them if that is fewer, are linked at once.
@@ -56,6 +56,9 @@ impl RawFreeList {
     /// Allocates an object when the first chain is empty: the first of the next chain, or a fresh
     /// one. In the second case, the objects after it are linked as the first chain.
     fn refill(&self) -> Result<NonNull<u8>, AllocError> {
+        if self.forget_orphaned_chunks() {
+            return Err(AllocError::new(ErrorKind::ForkedChild, self.layout().size()));
+        }
         if let Some(checks) = self.checks() {
             return checks.alloc(self);
         }
@@ -106,6 +109,9 @@ impl RawFreeList {
     #[cold]
     #[inline(never)]
     unsafe fn free_slowly(&self, object: NonNull<u8>) {
+        if self.forget_orphaned_chunks() {
+            return;
+        }
         if let Some(checks) = self.checks() {
             self.count.set(0);
             return checks.free(self, object);
@@ -200,11 +206,13 @@ impl RawFreeList {
 impl Drop for RawFreeList {
     /// Releases all memory, including that of live objects.
     fn drop(&mut self) {
-        self.report_live_objects();
-        if let Some(checks) = self.checks() {
-            checks.end(self);
+        if !self.forget_orphaned_chunks() {
+            self.report_live_objects();
+            if let Some(checks) = self.checks() {
+                checks.end(self);
+            }
+            self.release_all();
         }
-        self.release_all();
         self.record.release();
     }
 }

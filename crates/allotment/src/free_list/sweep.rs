@@ -75,6 +75,9 @@ impl RawFreeList {
     /// The sweep takes one step for each free object. The objects that stay free are then handed
     /// out from the fullest chunks first, in the order of their addresses.
     pub fn trim(&self) -> usize {
+        if self.forget_orphaned_chunks() {
+            return 0;
+        }
         match self.checks() {
             Some(checks) => checks.trim(self),
             None => self.sweep(0),

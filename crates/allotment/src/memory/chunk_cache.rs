@@ -13,14 +13,15 @@
 //!    `index_stack.rs`.
 //! 2. At every instant, `cached` is at least the bytes on the stacks, and at most what policy and
 //!    limit allow: bytes are reserved before a chunk is pushed, and released after it was taken.
-//!    The call that lowers the allowance unmaps what exceeds it, except chunks that another thread's
-//!    trim has taken off their stack at that moment and puts back: those stay until the next trim.
+//!    The call that lowers the allowance unmaps what exceeds it. Chunks that another thread's trim
+//!    has off their stack at that moment are unmapped by that trim after it has put them back,
+//!    except that bytes above what the adaptive policy keeps go back in steps.
 //! 3. A mapping number names one mapping from [`ChunkCache::add_mapping`] until that mapping is
 //!    unmapped. Then it returns to the free numbers. The table of mappings never shrinks.
 //! 4. No thread waits for another: every step is a compare-and-exchange that fails only if another
 //!    one succeeded. So a fork leaves no lock behind. The child loses only the chunks that another
-//!    thread was moving at the moment of the fork: its copy of such a chunk, and the chunk's bytes
-//!    in `cached`.
+//!    thread was moving at the moment of the fork, with their numbers. Their bytes are in `cached`
+//!    until the child counts again.
 
 use core::ptr::NonNull;
 use core::time::Duration;
@@ -182,19 +183,19 @@ impl<M: Mappings> ChunkCache<M> {
         unpack_policy(self.policy.load(Ordering::Relaxed))
     }
 
-    /// Sets the policy, and gives back what it does not allow to keep, except chunks that another
-    /// thread's trim puts back at the same time. Returns the number of chunks unmapped.
+    /// Sets the policy, and gives back what it does not allow to keep. Returns the number of chunks
+    /// unmapped.
     pub fn set_policy(&self, policy: Release) -> usize {
         self.adaptive.store(ADAPTIVE_FLOOR, Ordering::Relaxed);
         self.policy.store(pack_policy(policy), Ordering::Relaxed);
-        self.trim(self.over_allowed())
+        self.trim(self.over(Self::allowed))
     }
 
-    /// Limits the bytes kept, with every policy, and gives back what exceeds the limit, except chunks
-    /// that another thread's trim puts back at the same time. Returns the number of chunks unmapped.
+    /// Limits the bytes kept, with every policy, and gives back what exceeds the limit. Returns the
+    /// number of chunks unmapped.
     pub fn set_limit(&self, bytes: usize) -> usize {
         self.limit.store(bytes, Ordering::Relaxed);
-        self.trim(self.over_allowed())
+        self.trim(self.over(Self::allowed))
     }
 
     /// The bytes that policy and limit allow together.
@@ -208,13 +209,23 @@ impl<M: Mappings> ChunkCache<M> {
         kept.min(self.limit.load(Ordering::Relaxed))
     }
 
-    /// The bytes kept above the allowance. Called after the allowance changed, and after chunks
-    /// were pushed. If one thread lowers the allowance while another pushes, at least one of them
-    /// sees the other's change: the sequentially consistent fences of the two calls pair with each
-    /// other.
-    fn over_allowed(&self) -> usize {
+    /// The same without what the adaptive policy currently keeps: bytes above that go back in steps.
+    fn most_allowed(&self) -> usize {
+        let kept = match self.policy() {
+            Release::AtOnce => 0,
+            Release::Keep(bytes) => bytes,
+            Release::Decay(_) | Release::Adaptive => usize::MAX,
+        };
+        kept.min(self.limit.load(Ordering::Relaxed))
+    }
+
+    /// The bytes kept above an allowance. Called after the allowance changed, and after chunks were
+    /// pushed or put back. If one thread lowers the allowance while another pushes, at least one of
+    /// them sees the other's change: the sequentially consistent fences of the two calls pair with
+    /// each other.
+    fn over(&self, allowed: impl FnOnce(&Self) -> usize) -> usize {
         fence(Ordering::SeqCst);
-        self.cached().saturating_sub(self.allowed())
+        self.cached().saturating_sub(allowed(self))
     }
 
     /// The limit on the bytes kept.
@@ -342,26 +353,41 @@ impl<M: Mappings> ChunkCache<M> {
         self.trim(self.cached().saturating_sub(target))
     }
 
-    fn trim(&self, mut excess: usize) -> usize {
+    /// Gives `excess` bytes back, and what exceeds an allowance that another thread has lowered in
+    /// the meantime: that thread does not find the chunks which this one has off their stack.
+    fn trim(&self, excess: usize) -> usize {
         let mut unmapped = 0;
-        for stacks in &self.stacks {
-            // Large chunks first: fewer calls for the same bytes.
-            for class in (0..CLASSES).rev() {
-                if excess == 0 {
-                    return unmapped;
-                }
-                if !stacks[class].is_empty() {
-                    let (bytes, chunks) = self.trim_class(&stacks[class], class, excess);
-                    excess = excess.saturating_sub(bytes);
-                    unmapped += chunks;
-                }
-            }
+        let mut excess = excess;
+        while excess > 0 {
+            let (chunks, put_back) = self.trim_once(excess);
+            unmapped += chunks;
+            excess = if put_back { self.over(Self::most_allowed) } else { 0 };
         }
         unmapped
     }
 
+    /// Returns the number of chunks unmapped, and whether others were put back.
+    fn trim_once(&self, mut excess: usize) -> (usize, bool) {
+        let (mut unmapped, mut put_back) = (0, false);
+        for stacks in &self.stacks {
+            // Large chunks first: fewer calls for the same bytes.
+            for class in (0..CLASSES).rev() {
+                if excess == 0 {
+                    return (unmapped, put_back);
+                }
+                if !stacks[class].is_empty() {
+                    let (chunks, kept) = self.trim_class(&stacks[class], class, excess);
+                    excess = excess.saturating_sub(chunks * class_size(class));
+                    unmapped += chunks;
+                    put_back |= kept > 0;
+                }
+            }
+        }
+        (unmapped, put_back)
+    }
+
     /// Unmaps those chunks of one class that were unused for longest, until they amount to `excess`
-    /// bytes or the class is empty. Returns their bytes and their number.
+    /// bytes or the class is empty, and puts the others back. Returns the numbers of both.
     ///
     /// The stack is empty for a moment. A thread that takes a chunk then maps a new one.
     fn trim_class(&self, stack: &IndexStack, class: usize, excess: usize) -> (usize, usize) {
@@ -398,7 +424,17 @@ impl<M: Mappings> ChunkCache<M> {
             let left = self.cached.fetch_sub(bytes, Ordering::Relaxed) - bytes;
             self.idle.fetch_min(left, Ordering::Relaxed);
         }
-        (unmapped * size, unmapped)
+        (unmapped, kept)
+    }
+
+    /// In a child made by fork, before its only thread does anything else: counts the kept bytes
+    /// again. Another thread of the parent may have been between a stack and the counter at the fork,
+    /// and would have corrected the counter in the parent only.
+    pub fn recount(&self) {
+        let kept = self.stacks.iter().flat_map(|stacks| stacks.iter().enumerate());
+        let kept = kept.map(|(class, stack)| stack.count(&self.mappings) * class_size(class)).sum();
+        self.cached.store(kept, Ordering::Relaxed);
+        self.idle.fetch_min(kept, Ordering::Relaxed);
     }
 
     /// Once an interval, gives back what was unused during the whole interval, as the policy says.
@@ -507,7 +543,7 @@ impl<M: Mappings> RecycleBatch<'_, M> {
         }
         // If the allowance was lowered meanwhile, give back what this call pushed. A larger excess,
         // left by a decay, goes back in steps.
-        let over = cache.over_allowed().min(self.pushed.max(TRIM_STEP));
+        let over = cache.over(ChunkCache::allowed).min(self.pushed.max(TRIM_STEP));
         self.unmapped + cache.trim(over) + cache.tick()
     }
 }

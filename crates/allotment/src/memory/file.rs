@@ -10,9 +10,14 @@
 //!    a range is mapped, and is never shortened while the source lives.
 //! 3. The mutex is held for bookkeeping and for the system calls that reserve and punch. It serves
 //!    chunks and not objects. For the small arenas of many threads, use `Mmap`.
+//! 4. A child made by fork has no block and no reserved range: they are excluded from forks before
+//!    they are handed out, and an access to their addresses faults (`file_mappings.rs`). The child
+//!    has a copy of the mutex and of the maps, which another thread may have been changing at the
+//!    fork. So nothing but the process that opened the file uses them, and only it drops them.
 
 use core::alloc::Layout;
 use core::fmt;
+use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,8 +27,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::layout::checked_align_up;
-use super::os;
 use super::source::{PagedSource, SharedSource, Source};
+use super::{file_mappings, os};
 use crate::error::{AllocError, ErrorKind};
 
 /// A source whose memory is a file: a shared mapping, whose disk space is reserved before a block
@@ -37,10 +42,19 @@ use crate::error::{AllocError, ErrorKind};
 ///
 /// # Fork
 ///
-/// A child made by fork shares an arena's mappings with its parent: both write the same bytes. A
-/// slab's mappings don't exist in the child: access to one of its objects there faults. In the
-/// child, no chunk or page can be taken and no slot can be allocated ([`ErrorKind::ForkedChild`]),
-/// and dropping an allocator leaves the file alone.
+/// A child made by fork does not have the memory, so it can't change what its parent has there. In
+/// the child
+///
+/// - an access to an object in the file faults. That includes a free by a free list or a reap, which
+///   writes to the freed object;
+/// - an arena may still return addresses, which fault too. Every other allocation fails
+///   ([`ErrorKind::ForkedChild`]);
+/// - an allocator can be dropped, reset, trimmed and asked for its statistics. The file stays as it
+///   is. Boxes and collections of an arena or a slab can be dropped, unless their elements have
+///   destructors. Forget those of a free list or a reap, or end the child by `_exit`;
+/// - [`offset_of`](File::offset_of) and [`used_bytes`](File::used_bytes) find no chunk.
+///
+/// For memory of its own, the child opens another file.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -52,10 +66,10 @@ use crate::error::{AllocError, ErrorKind};
 /// ```
 pub struct File {
     file: fs::File,
-    /// The id of the process that opened the file. A child made by fork has the mappings, but must
-    /// not allocate from the file.
+    /// The id of the process that opened the file.
     process: u32,
-    ranges: Mutex<FileRanges>,
+    /// Used by that process alone (invariant 4).
+    ranges: ManuallyDrop<Mutex<FileRanges>>,
 }
 
 #[derive(Default)]
@@ -64,13 +78,26 @@ struct FileRanges {
     end: u64,
     /// Free ranges: offset to length.
     free: BTreeMap<u64, usize>,
-    /// Ranges in use: address to (offset, length).
-    in_use: BTreeMap<usize, (u64, usize)>,
+    /// Ranges in use, by address.
+    in_use: BTreeMap<usize, UsedRange>,
+}
+
+/// A part of the file that is mapped.
+struct UsedRange {
+    offset: u64,
+    len: usize,
+    /// Its entry among the mappings that a child reserves, if it is a block. The slab that reserved a
+    /// range does the same for its pages.
+    entry: Option<u32>,
 }
 
 impl File {
     /// A file without a name in `directory`. It vanishes when the process ends, even if the process
     /// crashes.
+    ///
+    /// No other program can open it, except as it can also change the process's memory: through
+    /// `/proc`. On a filesystem without unnamed files (`O_TMPFILE`), it has a name and no permissions
+    /// for a moment, during which only the superuser can open it.
     ///
     /// # Errors
     /// The system's error, for example if `directory` is missing, is not writable or is not a
@@ -81,36 +108,182 @@ impl File {
 
     /// A new file at this path, which stays after the process has ended.
     ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let path = std::env::temp_dir().join(format!("counters-{}", std::process::id()));
+    /// // SAFETY: no other program knows the file, and this one opens it only to read.
+    /// let source = unsafe { allotment::File::create_new(&path)? };
+    /// let arena = allotment::Arena::builder().source(source).build();
+    /// arena.alloc([0u64; 100]);
+    /// # drop(std::fs::remove_file(&path));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Safe code can't create such a file: through another handle it could change the bytes of a
+    /// reference.
+    ///
+    /// ```compile_fail,E0133
+    /// let source = allotment::File::create_new(std::path::Path::new("counters"))?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The system's error, for example if the file already exists or can't be made.
-    pub fn create_new(path: &Path) -> io::Result<Self> {
+    ///
+    /// # Safety
+    /// The file's bytes are the memory that allocators hand out. As long as any of that memory is in
+    /// use, nobody writes to the file, shortens it or punches holes into it in another way: not this
+    /// process through another handle, and not another process. Reading is allowed.
+    pub unsafe fn create_new(path: &Path) -> io::Result<Self> {
         os::create_named(path).map(Self::from_file)
     }
 
     fn from_file(file: fs::File) -> Self {
-        Self { file, process: std::process::id(), ranges: Mutex::new(FileRanges::default()) }
+        let ranges = ManuallyDrop::new(Mutex::new(FileRanges::default()));
+        Self { file, process: std::process::id(), ranges }
     }
 
-    /// The offset in the file of the byte at this address, if the address is in a chunk in use.
+    /// Whether this is a child made by fork, which does not have the memory.
+    fn is_orphaned(&self) -> bool {
+        std::process::id() != self.process
+    }
+
+    /// The offset in the file of the byte at this address, if the address is in a chunk in use. In a
+    /// child made by fork, none is.
     #[must_use]
     pub fn offset_of<T>(&self, pointer: *const T) -> Option<u64> {
+        if self.is_orphaned() {
+            return None;
+        }
         let address = pointer.addr();
         let ranges = self.ranges();
-        let (start, (offset, len)) = ranges.in_use.range(..=address).next_back()?;
+        let (start, range) = ranges.in_use.range(..=address).next_back()?;
         let within = address - start;
-        (within < *len).then_some(offset + within as u64)
+        (within < range.len).then_some(range.offset + within as u64)
     }
 
-    /// The bytes of the file that chunks use.
+    /// The bytes of the file that chunks use: 0 in a child made by fork.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
-        self.ranges().in_use.values().map(|&(_, len)| len as u64).sum()
+        if self.is_orphaned() {
+            return 0;
+        }
+        self.ranges().in_use.values().map(|range| range.len as u64).sum()
+    }
+
+    /// The bytes that a request takes: whole hardware pages. An error in a child made by fork.
+    fn checked_len(&self, size: usize) -> Result<usize, AllocError> {
+        let len = checked_align_up(size.max(1), os::page_size())
+            .ok_or(AllocError::new(ErrorKind::SizeOverflow, size))?;
+        if self.is_orphaned() {
+            return Err(AllocError::new(ErrorKind::ForkedChild, len));
+        }
+        Ok(len)
+    }
+
+    /// Takes a range of the file and maps it: a block, whose file blocks are reserved, or a range
+    /// without file blocks. On an error the file has the blocks and the ranges that it had.
+    fn take_range(
+        &self,
+        len: usize,
+        align: usize,
+        is_block: bool,
+    ) -> Result<NonNull<u8>, AllocError> {
+        let mut ranges = self.ranges();
+        let reused = ranges.reuse(len);
+        let offset = reused.unwrap_or(ranges.end);
+        let file = self.file.as_fd();
+        let prepared = if is_block {
+            // Also where the range was used before: its blocks were punched out.
+            os::reserve_blocks(file, offset, len)
+        } else if reused.is_none() {
+            os::extend_file(file, offset + len as u64)
+        } else {
+            Ok(())
+        };
+        let mapped = prepared
+            .and_then(|()| os::map_file(file, offset, len, align))
+            .and_then(|start| Ok((start, exclude_from_fork(start, len, is_block)?)));
+        match mapped {
+            Ok((start, entry)) => {
+                if reused.is_none() {
+                    ranges.end += len as u64;
+                }
+                ranges.in_use.insert(start.addr().get(), UsedRange { offset, len, entry });
+                Ok(start)
+            }
+            Err(error) => {
+                if is_block {
+                    // Some blocks may have been reserved.
+                    let _ = os::punch_hole(file, offset, len);
+                }
+                if reused.is_some() {
+                    ranges.set_free(offset, len);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Unmaps a range and gives it back. Punches its blocks out if `punches`.
+    ///
+    /// # Safety
+    /// The range was taken at this address, is given back once, and nothing refers to it.
+    unsafe fn give_range_back(&self, start: NonNull<u8>, punches: bool) {
+        if self.is_orphaned() {
+            // The range is not mapped in a child, and the file is the parent's.
+            return;
+        }
+        let mut ranges = self.ranges();
+        let Some(UsedRange { offset, len, entry }) = ranges.in_use.remove(&start.addr().get())
+        else {
+            debug_assert!(false, "a range of another source");
+            return;
+        };
+        if let Some(entry) = entry {
+            file_mappings::remove(entry);
+        }
+        // SAFETY: mapped by `take_range` with this length; the caller gives it up.
+        if unsafe { os::unmap(start, len) }.is_err() {
+            // The process has too many mappings to split this one. The range stays mapped, so it
+            // must not be used again.
+            return;
+        }
+        if punches {
+            let _ = os::punch_hole(self.file.as_fd(), offset, len);
+        }
+        ranges.set_free(offset, len);
     }
 
     fn ranges(&self) -> MutexGuard<'_, FileRanges> {
         // Nothing below panics between two writes that belong together, so a poisoned lock is
         // usable.
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps a range that was just mapped out of children made by fork, and enters a block among the
+/// mappings whose addresses they reserve. On an error the range is unmapped.
+fn exclude_from_fork(
+    start: NonNull<u8>,
+    len: usize,
+    is_block: bool,
+) -> Result<Option<u32>, AllocError> {
+    // In this order: a fork in between meets a range that nothing refers to yet.
+    let excluded = os::exclude_from_fork(start, len)
+        .and_then(|()| if is_block { file_mappings::add(start, len).map(Some) } else { Ok(None) });
+    excluded.inspect_err(|_| {
+        // SAFETY: just mapped, and nothing refers to it.
+        let _ = unsafe { os::unmap(start, len) };
+    })
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if !self.is_orphaned() {
+            // SAFETY: dropped once, and not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.ranges) };
+        }
     }
 }
 
@@ -162,65 +335,15 @@ unsafe impl Source for File {
     }
 
     fn acquire(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        let page = os::page_size();
-        if layout.align() > page {
+        if layout.align() > os::page_size() {
             return Err(AllocError::new(ErrorKind::SourceRefused, layout.size()));
         }
-        let len = checked_align_up(layout.size().max(1), page)
-            .ok_or(AllocError::new(ErrorKind::SizeOverflow, layout.size()))?;
-        if std::process::id() != self.process {
-            return Err(AllocError::new(ErrorKind::ForkedChild, len));
-        }
-        let mut ranges = self.ranges();
-        let (offset, fresh) = match ranges.reuse(len) {
-            Some(offset) => (offset, false),
-            None => (ranges.end, true),
-        };
-        // Reserve also where the range was used before: its blocks were punched out.
-        let mapped = os::reserve_blocks(self.file.as_fd(), offset, len)
-            .and_then(|()| os::map_file(self.file.as_fd(), offset, len));
-        match mapped {
-            Ok(start) => {
-                if fresh {
-                    ranges.end += len as u64;
-                }
-                ranges.in_use.insert(start.addr().get(), (offset, len));
-                Ok(start)
-            }
-            Err(error) => {
-                // Some blocks may have been reserved. Give them back, and the range too.
-                let _ = os::punch_hole(self.file.as_fd(), offset, len);
-                if !fresh {
-                    ranges.set_free(offset, len);
-                }
-                Err(error)
-            }
-        }
+        self.take_range(self.checked_len(layout.size())?, layout.align(), true)
     }
 
-    unsafe fn release(&self, block: NonNull<u8>, layout: Layout) {
-        if std::process::id() != self.process {
-            // Unmap only the child's own view of the range. The file and its ranges are the
-            // parent's, and the lock may have been held at the moment of the fork.
-            if let Some(len) = checked_align_up(layout.size().max(1), os::page_size()) {
-                // SAFETY: mapped by `acquire` with this length; the caller gives it up.
-                let _ = unsafe { os::unmap(block, len) };
-            }
-            return;
-        }
-        let mut ranges = self.ranges();
-        let Some((offset, len)) = ranges.in_use.remove(&block.addr().get()) else {
-            debug_assert!(false, "a block of another source");
-            return;
-        };
-        // SAFETY: mapped by `acquire` with this length; the caller gives it up.
-        if unsafe { os::unmap(block, len) }.is_err() {
-            // The process has too many mappings to split this one. The range stays mapped, so it
-            // must not be used again.
-            return;
-        }
-        let _ = os::punch_hole(self.file.as_fd(), offset, len);
-        ranges.set_free(offset, len);
+    unsafe fn release(&self, block: NonNull<u8>, _: Layout) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.give_range_back(block, true) };
     }
 
     fn zeroed(&self) -> bool {
@@ -241,42 +364,11 @@ unsafe impl Source for File {
 // committed pages have blocks (2).
 unsafe impl PagedSource for File {
     fn reserve(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        let len = checked_align_up(layout.size().max(1), os::page_size())
-            .ok_or(AllocError::new(ErrorKind::SizeOverflow, layout.size()))?;
-        if std::process::id() != self.process {
-            return Err(AllocError::new(ErrorKind::ForkedChild, len));
-        }
-        let start = os::map(len, layout.align())?;
-        let mut ranges = self.ranges();
-        let (offset, fresh) = match ranges.reuse(len) {
-            Some(offset) => (offset, false),
-            None => (ranges.end, true),
-        };
-        let end = ranges.end.max(offset + len as u64);
-        let extended = if fresh { os::extend_file(self.file.as_fd(), end) } else { Ok(()) };
-        // SAFETY: the range was just mapped, and nothing refers to it.
-        let mapped = extended
-            .and_then(|()| unsafe { os::map_file_at(start, self.file.as_fd(), offset, len) });
-        if let Err(error) = mapped {
-            if !fresh {
-                ranges.set_free(offset, len);
-            }
-            // Leave the addresses as they are, mapped or not. If the kernel unmapped them before it
-            // refused, another thread may own them by now.
-            return Err(error);
-        }
-        // Access to the parent's slab by a child would change the parent's objects. It faults
-        // instead.
-        let _ = os::exclude_from_fork(start, len);
-        ranges.end = end;
-        ranges.in_use.insert(start.addr().get(), (offset, len));
-        Ok(start)
+        self.take_range(self.checked_len(layout.size())?, layout.align(), false)
     }
 
     unsafe fn commit(&self, start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
-        if std::process::id() != self.process {
-            return Err(AllocError::new(ErrorKind::ForkedChild, len));
-        }
+        self.checked_len(len)?;
         let refused = AllocError::new(ErrorKind::SourceRefused, len);
         let offset = self.offset_of(start.as_ptr()).ok_or(refused)?;
         let reserved = os::reserve_blocks(self.file.as_fd(), offset, len);
@@ -288,29 +380,14 @@ unsafe impl PagedSource for File {
     }
 
     unsafe fn decommit(&self, start: NonNull<u8>, len: usize) {
-        if std::process::id() != self.process {
-            return;
-        }
         if let Some(offset) = self.offset_of(start.as_ptr()) {
             let _ = os::punch_hole(self.file.as_fd(), offset, len);
         }
     }
 
-    unsafe fn unreserve(&self, start: NonNull<u8>, layout: Layout) {
-        if std::process::id() != self.process {
-            // The range is not mapped in a child, and the file is the parent's.
-            return;
-        }
-        let mut ranges = self.ranges();
-        let Some((offset, len)) = ranges.in_use.remove(&start.addr().get()) else {
-            debug_assert!(false, "a range of another source");
-            return;
-        };
-        debug_assert!(len >= layout.size());
-        // SAFETY: mapped by `reserve` with this length; the caller returns it.
-        if unsafe { os::unmap(start, len) }.is_ok() {
-            ranges.set_free(offset, len);
-        }
+    unsafe fn unreserve(&self, start: NonNull<u8>, _: Layout) {
+        // SAFETY: passed on to the caller. Nothing is committed, so there are no blocks.
+        unsafe { self.give_range_back(start, false) };
     }
 }
 

@@ -133,6 +133,14 @@ impl IndexStack {
         }
     }
 
+    /// The number of indexes on the stack, while no other thread uses it.
+    pub fn count(&self, links: &impl Links) -> usize {
+        let top = |index: u32| (index != NIL).then_some(index);
+        let first = top(top_of(self.head.load(Ordering::Relaxed)));
+        core::iter::successors(first, |index| top(links.next(*index).load(Ordering::Relaxed)))
+            .count()
+    }
+
     /// Whether the stack was empty at this instant.
     pub fn is_empty(&self) -> bool {
         top_of(self.head.load(Ordering::Relaxed)) == NIL

@@ -21,6 +21,7 @@
 //! | `recycler` | the public handle to both |
 //! | `first_touch` | whether fresh memory is touched in huge pages or in small ones |
 //! | `source` | the sources, and how chunks are taken from them and released |
+//! | `file_mappings` | the mappings of files, whose addresses forked children reserve |
 //! | `file` | files as sources |
 //! | `chunk_source` | size, charge and source of the next chunk of an allocator that grows |
 //! | `span_allocator` | spans of a source, for a slab's pages |
@@ -38,6 +39,8 @@ pub mod cache_padded;
 pub mod chunk_source;
 #[cfg(not(loom))]
 pub mod file;
+#[cfg(not(loom))]
+pub mod file_mappings;
 #[cfg(not(loom))]
 pub mod first_touch;
 #[cfg(not(any(loom, miri)))]

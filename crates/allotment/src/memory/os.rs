@@ -14,7 +14,7 @@
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::fs;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -51,8 +51,8 @@ pub fn coarse_millis() -> u64 {
 }
 
 /// Registers a function that every later child made by fork calls, on its only thread. The function
-/// must be async-signal-safe.
-pub fn on_fork(child: extern "C" fn()) {
+/// must be async-signal-safe. Does nothing if `registered` is set, and sets it.
+pub fn on_fork(child: extern "C" fn(), registered: &AtomicBool) {
     unsafe extern "C" {
         /// POSIX; every supported C library has it.
         safe fn pthread_atfork(
@@ -60,6 +60,10 @@ pub fn on_fork(child: extern "C" fn()) {
             parent: Option<extern "C" fn()>,
             child: Option<extern "C" fn()>,
         ) -> core::ffi::c_int;
+    }
+    // Relaxed: a thread that sees the flag needs nothing else from the thread that set it.
+    if registered.load(Ordering::Relaxed) || registered.swap(true, Ordering::Relaxed) {
+        return;
     }
     // The only error is a lack of memory. In that case the function is not called in children.
     let _ = pthread_atfork(None, None, Some(child));
@@ -157,50 +161,46 @@ fn map_pages(len: usize) -> Result<NonNull<u8>, AllocError> {
     }
 }
 
-/// Maps `len` bytes of a file from `offset`, shared with all other mappings of the file.
-pub fn map_file(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<NonNull<u8>, AllocError> {
-    // SAFETY: as in `map_pages`. The file's owner never shortens it (see file.rs), so no access
-    // faults.
-    let mapped = unsafe {
-        rustix::mm::mmap(
-            ptr::null_mut(),
-            len,
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::SHARED,
-            file,
-            offset,
-        )
-    };
-    match mapped {
-        Ok(start) => {
-            Ok(NonNull::new(start.cast()).expect("the kernel maps nothing at null unless asked to"))
-        }
-        Err(errno) => Err(refused(errno, len)),
-    }
-}
-
-/// Maps a part of a file, shared, in place of a range that was mapped here.
-///
-/// # Safety
-/// The range is whole pages that were mapped here, and nothing refers to them.
-pub unsafe fn map_file_at(
-    start: NonNull<u8>,
+/// Maps `len` bytes of a file from `offset`, at a multiple of `align`, shared with all other mappings
+/// of the file.
+pub fn map_file(
     file: BorrowedFd<'_>,
     offset: u64,
     len: usize,
-) -> Result<(), AllocError> {
-    // SAFETY: guaranteed by the caller.
-    let mapped = unsafe {
-        rustix::mm::mmap(
-            start.as_ptr().cast(),
-            len,
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::SHARED | MapFlags::FIXED,
-            file,
-            offset,
-        )
+    align: usize,
+) -> Result<NonNull<u8>, AllocError> {
+    let map = |wanted: *mut u8, flags: MapFlags| {
+        // SAFETY: as in `map_pages`: the mapping replaces none. The file's owner never shortens it
+        // (see file.rs), so no access faults.
+        let mapped = unsafe {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            rustix::mm::mmap(wanted.cast(), len, protection, MapFlags::SHARED | flags, file, offset)
+        };
+        mapped.map(|start| {
+            NonNull::new(start.cast::<u8>())
+                .expect("the kernel maps nothing at null unless asked to")
+        })
     };
-    mapped.map(|_| ()).map_err(|errno| refused(errno, len))
+    if align <= page_size() {
+        return map(ptr::null_mut(), MapFlags::empty()).map_err(|errno| refused(errno, len));
+    }
+    // The kernel finds addresses for a reservation, which then makes room for the file. The file is
+    // not mapped over the reservation: a kernel that refuses may have removed the reservation
+    // before, and another thread may own the addresses by then.
+    loop {
+        let start = reserve_addresses(len, align)?;
+        // SAFETY: just reserved, and unused.
+        unsafe { unmap(start, len)? };
+        match map(start.as_ptr(), MapFlags::FIXED_NOREPLACE) {
+            Ok(mapped) if mapped == start => return Ok(mapped),
+            // A kernel before 4.17 treats the address as a hint.
+            // SAFETY: mapped above, and unused.
+            Ok(elsewhere) => unsafe { unmap(elsewhere, len)? },
+            // Another thread has mapped something there.
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(refused(errno, len)),
+        }
+    }
 }
 
 /// Keeps this range out of children made by fork: they don't have the mapping.
@@ -510,14 +510,16 @@ unsafe fn advise(start: NonNull<u8>, len: usize, advice: Advice) -> Result<(), A
 
 /// Creates a file without a name in `directory`. It vanishes with its last descriptor and mapping.
 pub fn create_unlinked(directory: &Path) -> std::io::Result<fs::File> {
-    let mode = Mode::RUSR | Mode::WUSR;
-    match rustix::fs::open(directory, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
+    // With O_EXCL, the file can't be given a name later.
+    let flags = OFlags::TMPFILE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+    match rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR) {
         Ok(file) => Ok(file.into()),
-        // A filesystem without O_TMPFILE: create a named file, and remove the name.
+        // A filesystem without O_TMPFILE: create a named file, and remove the name. Without
+        // permissions, nobody but root can open it in between.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
             let unique = format!(".allotment-{}-{}", std::process::id(), next_number());
             let path = directory.join(unique);
-            let file = create_named(&path)?;
+            let file = create_file(&path, Mode::empty())?;
             fs::remove_file(&path)?;
             Ok(file)
         }
@@ -527,8 +529,12 @@ pub fn create_unlinked(directory: &Path) -> std::io::Result<fs::File> {
 
 /// Creates a file that must not exist yet, readable and writable by its owner.
 pub fn create_named(path: &Path) -> std::io::Result<fs::File> {
+    create_file(path, Mode::RUSR | Mode::WUSR)
+}
+
+fn create_file(path: &Path, mode: Mode) -> std::io::Result<fs::File> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?.into())
+    Ok(rustix::fs::open(path, flags, mode)?.into())
 }
 
 fn next_number() -> u64 {
@@ -586,6 +592,8 @@ pub fn punch_hole(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<(), A
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     #[test]
@@ -671,6 +679,38 @@ mod tests {
         match register_process_fences() {
             Ok(()) => fence_process().unwrap(),
             Err(error) => println!("skipped: this kernel has no fences for a process: {error}"),
+        }
+    }
+
+    #[test]
+    fn a_file_without_a_name_can_not_be_given_one() {
+        use std::os::fd::AsRawFd;
+        let directory = std::env::temp_dir();
+        let file = create_unlinked(&directory).unwrap();
+        let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let name = directory.join(format!("allotment-named-{}", std::process::id()));
+        let (cwd, follow) = (rustix::fs::CWD, rustix::fs::AtFlags::SYMLINK_FOLLOW);
+        let linked = rustix::fs::linkat(cwd, open, cwd, &name, follow);
+        let _ = fs::remove_file(name);
+        assert!(linked.is_err());
+    }
+
+    #[test]
+    fn a_file_without_permissions_is_memory_for_its_creator_alone() {
+        let path = std::env::temp_dir().join(format!("allotment-closed-{}", std::process::id()));
+        let file = create_file(&path, Mode::empty()).unwrap();
+        let other = fs::File::open(&path);
+        fs::remove_file(&path).unwrap();
+        // SAFETY: a system call without arguments.
+        assert!(other.is_err() || unsafe { libc::geteuid() } == 0);
+        let len = page_size();
+        reserve_blocks(file.as_fd(), 0, len).unwrap();
+        let start = map_file(file.as_fd(), 0, len, 1).unwrap();
+        // SAFETY: our own mapping, within its bounds, unmapped once.
+        unsafe {
+            start.write(7);
+            assert_eq!(start.read(), 7);
+            unmap(start, len).unwrap();
         }
     }
 

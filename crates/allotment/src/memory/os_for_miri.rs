@@ -14,7 +14,7 @@
 
 use core::ffi::CStr;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fs;
 use std::os::fd::BorrowedFd;
@@ -71,7 +71,7 @@ pub fn thread_nanos() -> u64 {
     tick()
 }
 
-pub fn on_fork(_child: extern "C" fn()) {}
+pub fn on_fork(_child: extern "C" fn(), _registered: &AtomicBool) {}
 
 pub fn register_process_fences() -> Result<(), AllocError> {
     Err(refused(Errno::NOSYS, 0))
@@ -92,18 +92,12 @@ pub fn map(len: usize, align: usize) -> Result<NonNull<u8>, AllocError> {
     Ok(start)
 }
 
-pub fn map_file(_: BorrowedFd<'_>, _: u64, len: usize) -> Result<NonNull<u8>, AllocError> {
-    Err(refused(Errno::NOSYS, len))
-}
-
-/// # Safety
-/// As in `os.rs`.
-pub unsafe fn map_file_at(
-    _: NonNull<u8>,
+pub fn map_file(
     _: BorrowedFd<'_>,
     _: u64,
     len: usize,
-) -> Result<(), AllocError> {
+    _: usize,
+) -> Result<NonNull<u8>, AllocError> {
     Err(refused(Errno::NOSYS, len))
 }
 

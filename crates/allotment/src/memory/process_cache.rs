@@ -1,7 +1,7 @@
 //! The one process-wide [`ChunkCache`], and the table of mappings behind it.
 
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use super::chunk_cache::{ChunkCache, MAX_MAPPINGS, Mappings};
 use super::index_stack::Links;
@@ -34,6 +34,9 @@ impl Mappings for MappingTable {
     }
 
     fn set_start(&self, mapping: u32, start: NonNull<u8>) {
+        // A mapping that is not numbered yet is not cached yet, so no fork comes before.
+        static WATCHED: AtomicBool = AtomicBool::new(false);
+        os::on_fork(recount_in_child, &WATCHED);
         MAPPINGS[mapping as usize].start.store(start.as_ptr(), Ordering::Relaxed);
     }
 
@@ -67,6 +70,12 @@ pub(crate) unsafe fn unmap_or_discard(start: NonNull<u8>, size: usize) {
             let _ = os::discard(start, size);
         }
     }
+}
+
+/// Another thread of the parent may have been between the stacks and the counter. Async-signal-safe:
+/// only atomics.
+extern "C" fn recount_in_child() {
+    CACHE.recount();
 }
 
 static CACHE: ChunkCache<MappingTable> = ChunkCache::new(MappingTable);

@@ -60,7 +60,9 @@ pub unsafe trait Source: Send + Sync {
     }
 
     /// Whether a child made by fork has its own copy of the memory, as with private mappings. If
-    /// not, a slab refuses to allocate in the child.
+    /// not, an allocator on this source neither reads its chunks nor gives them back in the child,
+    /// and takes no others ([`ErrorKind::ForkedChild`]). It is the source's task that an access to
+    /// the memory faults there.
     fn is_inherited(&self) -> bool {
         true
     }
@@ -287,7 +289,8 @@ pub struct SharedSource(SourceVariant);
 enum SourceVariant {
     Mmap(Mmap),
     Malloc,
-    Custom(Arc<dyn Source>),
+    /// With the id of the process that has the memory, if its children made by fork do not.
+    Custom(Arc<dyn Source>, Option<u32>),
 }
 
 impl From<Mmap> for SharedSource {
@@ -304,13 +307,15 @@ impl From<Malloc> for SharedSource {
 
 impl<S: Source + 'static> From<Arc<S>> for SharedSource {
     fn from(source: Arc<S>) -> Self {
-        Self(SourceVariant::Custom(source))
+        let source: Arc<dyn Source> = source;
+        source.into()
     }
 }
 
 impl From<Arc<dyn Source>> for SharedSource {
     fn from(source: Arc<dyn Source>) -> Self {
-        Self(SourceVariant::Custom(source))
+        let process = (!source.is_inherited()).then(std::process::id);
+        Self(SourceVariant::Custom(source, process))
     }
 }
 
@@ -356,7 +361,7 @@ impl SharedSource {
             SourceVariant::Mmap(Mmap { pages: MmapPages::Small }) => "mmap with small pages",
             SourceVariant::Mmap(Mmap { pages: MmapPages::Huge }) => "mmap with huge pages",
             SourceVariant::Malloc => "malloc",
-            SourceVariant::Custom(source) => source.name(),
+            SourceVariant::Custom(source, _) => source.name(),
         }
     }
 
@@ -365,8 +370,13 @@ impl SharedSource {
         match &self.0 {
             SourceVariant::Mmap(mmap) => mmap,
             SourceVariant::Malloc => &Malloc,
-            SourceVariant::Custom(source) => &**source,
+            SourceVariant::Custom(source, _) => &**source,
         }
+    }
+
+    /// Whether this process is a child made by fork that does not have the source's memory.
+    pub(crate) fn is_orphaned(&self) -> bool {
+        matches!(self.0, SourceVariant::Custom(_, Some(process)) if process != std::process::id())
     }
 
     /// Whether its chunks are this library's own anonymous mappings.
@@ -392,7 +402,7 @@ impl SharedSource {
     pub(crate) fn chunk_align(&self) -> usize {
         match self.0 {
             SourceVariant::Mmap(mmap) => mmap.align(),
-            SourceVariant::Malloc | SourceVariant::Custom(_) => CACHE_LINE,
+            SourceVariant::Malloc | SourceVariant::Custom(..) => CACHE_LINE,
         }
     }
 
@@ -406,7 +416,7 @@ impl SharedSource {
     pub(crate) fn chunk_unit(&self) -> usize {
         match self.0 {
             SourceVariant::Mmap(mmap) => mmap.align(),
-            SourceVariant::Malloc | SourceVariant::Custom(_) => os::page_size(),
+            SourceVariant::Malloc | SourceVariant::Custom(..) => os::page_size(),
         }
     }
 
@@ -423,7 +433,10 @@ impl SharedSource {
         let mmap = match &self.0 {
             SourceVariant::Mmap(mmap) => *mmap,
             SourceVariant::Malloc => return from_source(&Malloc, size, align),
-            SourceVariant::Custom(source) => return from_source(&**source, size, align),
+            SourceVariant::Custom(..) if self.is_orphaned() => {
+                return Err(AllocError::new(ErrorKind::ForkedChild, size));
+            }
+            SourceVariant::Custom(source, _) => return from_source(&**source, size, align),
         };
         // A warm chunk has exactly the alignment of its backing.
         let backing = backing_of(align);
@@ -533,7 +546,7 @@ impl<'s> ReleaseBatch<'s> {
                 ReleaseTarget::Recycler(process_cache::cache().recycle(reserved))
             }
             SourceVariant::Malloc => ReleaseTarget::Source(&Malloc, 0),
-            SourceVariant::Custom(source) => ReleaseTarget::Source(&**source, 0),
+            SourceVariant::Custom(source, _) => ReleaseTarget::Source(&**source, 0),
         })
     }
 

@@ -26,7 +26,7 @@ use super::checked::BlockLedger;
 use super::chunk_supply::{ChunkGrowth, ChunkSupply, PoolChunkHeader};
 use super::class_lists::ClassLists;
 use super::size_classes::{STEP, SizeClass};
-use crate::error::{AllocError, OnFailure, ReturnError};
+use crate::error::{AllocError, ErrorKind, OnFailure, ReturnError};
 use crate::memory::layout::MAX_GROWTH;
 use crate::statistics::Record;
 
@@ -112,6 +112,9 @@ impl<S: ChunkSupply> BlockAllocator<S> {
     }
 
     pub(super) fn alloc_slow(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        if self.forget_orphaned_chunks() {
+            return Err(AllocError::new(ErrorKind::ForkedChild, layout.size()));
+        }
         if let Some(checked) = self.checked.as_deref() {
             return checked.ledger.alloc(self, layout);
         }
@@ -150,6 +153,9 @@ impl<S: ChunkSupply> BlockAllocator<S> {
     unsafe fn free_slow(&self, block: NonNull<u8>, size: usize, align: usize) {
         // SAFETY: the size and the alignment of a layout.
         let layout = unsafe { Layout::from_size_align_unchecked(size, align) };
+        if self.is_orphaned() {
+            return self.lists.undo_refused_free(layout);
+        }
         if let Some(checked) = self.checked.as_deref() {
             self.lists.undo_refused_free(layout);
             return checked.ledger.free(self, block, layout);
@@ -261,6 +267,9 @@ impl<S: ChunkSupply> BlockAllocator<S> {
     /// Returns the number of live blocks and their bytes. A small block counts with the size of its
     /// class.
     pub(super) fn live(&self) -> (usize, usize) {
+        if self.is_orphaned() {
+            return (0, 0);
+        }
         if let Some(checked) = self.checked.as_deref() {
             return checked.ledger.live();
         }

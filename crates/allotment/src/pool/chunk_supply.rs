@@ -35,6 +35,9 @@ pub(super) trait ChunkSupply {
     /// more. `total` is the sum of the sizes.
     unsafe fn release(&self, chunks: &mut dyn Iterator<Item = ChunkMemory>, total: usize) -> usize;
 
+    /// Whether this is a child made by fork that does not have the memory.
+    fn is_orphaned(&self) -> bool;
+
     /// Whether a budget limits the bytes.
     fn is_limited(&self) -> bool;
 

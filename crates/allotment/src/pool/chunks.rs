@@ -6,6 +6,7 @@ use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
 use super::block_allocator::BlockAllocator;
+use super::checked::BlockLedger;
 use super::chunk_supply::{ChunkMemory, ChunkSupply, HEADER_BYTES, PoolChunkHeader};
 use super::size_classes::SizeClass;
 use crate::error::{AllocError, ErrorKind};
@@ -53,6 +54,34 @@ impl<S: ChunkSupply> BlockAllocator<S> {
             }
         }
         self.publish_live_if_named();
+    }
+
+    /// In a child made by fork that does not have the chunks, forgets them and all blocks, so that
+    /// neither headers nor free blocks are read. There is no chunk from then on. Returns whether this
+    /// is such a child.
+    pub(super) fn forget_orphaned_chunks(&self) -> bool {
+        if !self.is_orphaned() {
+            return false;
+        }
+        self.lists.clear();
+        for list in [&self.chunks, &self.spare, &self.large] {
+            list.set(ptr::null_mut());
+        }
+        self.large_blocks.set(0);
+        self.large_bytes.set(0);
+        self.last_size.set(0);
+        self.supply.credit(self.held.replace(0));
+        self.chunk_count.set(0);
+        self.record.held_bytes.set(0);
+        self.record.chunks.set(0);
+        true
+    }
+
+    /// Whether this is a child made by fork that does not have the chunks. (Malloc's blocks, in
+    /// pass-through mode, it has.)
+    pub(super) fn is_orphaned(&self) -> bool {
+        let has_chunks = |checked: &BlockLedger| !checked.ledger.is_passthrough();
+        self.supply.is_orphaned() && self.checked.as_deref().is_none_or(has_chunks)
     }
 
     /// Accounts for a chunk's new memory and writes its header at the address `header`, inside it.
@@ -134,6 +163,9 @@ impl<S: ChunkSupply> BlockAllocator<S> {
     /// # Safety
     /// No block is used again.
     pub(super) unsafe fn clear(&self, keep: Option<usize>) {
+        if self.forget_orphaned_chunks() {
+            return;
+        }
         if let Some(checked) = self.checked.as_deref() {
             checked.clear(self);
         }

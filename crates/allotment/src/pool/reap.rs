@@ -312,6 +312,10 @@ impl ChunkSupply for SourceSupply {
         batch.finish()
     }
 
+    fn is_orphaned(&self) -> bool {
+        self.settings.source.is_orphaned()
+    }
+
     fn is_limited(&self) -> bool {
         self.settings.budget.is_some()
     }

@@ -45,6 +45,11 @@ impl ChunkSupply for RegionSupply {
         calls
     }
 
+    /// The region is private memory.
+    fn is_orphaned(&self) -> bool {
+        false
+    }
+
     fn is_limited(&self) -> bool {
         self.budget.is_some()
     }

@@ -38,6 +38,9 @@ impl<S: ChunkSupply> BlockAllocator<S> {
     /// Releases empty chunks. Returns the number of bytes released. The cost grows with the number
     /// of free blocks.
     pub(super) fn sweep(&self) -> usize {
+        if self.forget_orphaned_chunks() {
+            return 0;
+        }
         let held = self.held();
         self.release_spare();
         if self.checked.is_some() {

@@ -100,16 +100,28 @@ impl CheckedAllocator for SlabShared {
     }
 }
 
+/// Whether this is a child made by fork that does not have the slab's pages, so that no byte of them
+/// can be checked. (Malloc's blocks it has.)
+fn is_without_memory(ledger: &Ledger, slab: &SlabShared) -> bool {
+    !ledger.is_passthrough() && slab.check_not_orphaned().is_err()
+}
+
 impl SlabChecks for Ledger {
     fn is_passthrough(&self) -> bool {
         Ledger::is_passthrough(self)
     }
 
     fn alloc(&self, slab: &SlabShared) -> Result<NonNull<u8>, AllocError> {
+        if is_without_memory(self, slab) {
+            slab.check_not_orphaned()?;
+        }
         Ledger::alloc(self, slab, slab.layout)
     }
 
     unsafe fn free(&self, slab: &SlabShared, slot: NonNull<u8>) {
+        if is_without_memory(self, slab) {
+            return;
+        }
         Ledger::free(self, slab, slot, slab.layout);
         if !slab.waiters.allow_caching() {
             // A thread waits for a slot, or the slab was dropped. In the second case no later free
@@ -124,14 +136,15 @@ impl SlabChecks for Ledger {
     }
 
     fn page_released(&self, slab: &SlabShared, page: &SlabPage, start: NonNull<u8>, bytes: usize) {
-        for index in 0..page.slots() {
+        let slots = if is_without_memory(self, slab) { 0 } else { page.slots() };
+        for index in 0..slots {
             self.check_free_block(slab, slab.slot_address(page, index), slab.layout);
         }
         tools::allow_defined(start, bytes);
     }
 
     fn empty_quarantine(&self, slab: &SlabShared) -> bool {
-        Ledger::empty_quarantine(self, slab)
+        !is_without_memory(self, slab) && Ledger::empty_quarantine(self, slab)
     }
 
     fn statistics(&self, slab: &SlabShared) -> Statistics {

@@ -229,9 +229,7 @@ pub(super) unsafe fn drop_handle(cache: *const ThreadCache) {
 /// Registers the handler that adjusts the slabs in children made by fork.
 pub(super) fn watch_forks() {
     static WATCHED: AtomicBool = AtomicBool::new(false);
-    if !WATCHED.load(Ordering::Relaxed) && !WATCHED.swap(true, Ordering::Relaxed) {
-        os::on_fork(after_fork);
-    }
+    os::on_fork(after_fork, &WATCHED);
 }
 
 /// Uses only atomics and the calling thread's own caches. The child loses what other threads had

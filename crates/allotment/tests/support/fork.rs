@@ -1,5 +1,10 @@
 //! Runs a part of a test in a forked child.
 
+/// Whether a child with this status ended by an access to memory that it did not have.
+pub fn faulted(status: libc::c_int) -> bool {
+    libc::WIFSIGNALED(status) && [libc::SIGSEGV, libc::SIGBUS].contains(&libc::WTERMSIG(status))
+}
+
 /// Forks, runs `work` in the child, waits for the child, and returns its status, which is 0 unless
 /// `work` panicked or the child was killed.
 ///

@@ -56,6 +56,12 @@ pub fn file_directory() -> std::path::PathBuf {
     if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() }
 }
 
+/// A new file that keeps its name, which is a test's own.
+pub fn named_file(path: &Path) -> std::io::Result<File> {
+    // SAFETY: no other test uses the path, and the tests only read their files through other handles.
+    unsafe { File::create_new(path) }
+}
+
 fn refuse(input: &mut Input<'_>) -> Refuse {
     let nth = u64::from(input.byte() % 16) + 1;
     match input.below(4) {
