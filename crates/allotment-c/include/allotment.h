@@ -144,8 +144,9 @@ allot_source *allot_source_try_create_abi(uint32_t abi, const allot_source_calls
  * to the kernel.
  *
  *   function                    pages
- *   allot_source_mmap           the default: ordinary pages; huge pages for what an arena, reap or
- *                               free list takes beyond its first 2 MiB
+ *   allot_source_mmap           the default: ordinary pages; for what an arena, reap, free list or
+ *                               slab takes beyond its first 2 MiB also huge pages, where their first
+ *                               touch is cheap
  *   allot_source_small_pages    ordinary pages only
  *   allot_source_huge_pages     huge pages from the first chunk */
 allot_source *allot_source_mmap(void);

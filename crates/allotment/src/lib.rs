@@ -129,6 +129,7 @@ pub use free_list::{Copier, FreeList, FreeListBuilder, ListBox, ListRun, ListSlo
 #[cfg(not(loom))]
 pub use memory::{
     file::File,
+    first_touch::FreshMemory,
     recycler::{Recycler, recycler},
     source::{Malloc, Mmap, PagedSource, SharedSource, Source},
 };

@@ -2,6 +2,7 @@
 
 use core::fmt::{self, Write};
 
+use crate::memory::first_touch::FreshMemory;
 use crate::memory::recycler::recycler;
 use crate::slab::SlabShared;
 use crate::statistics::{AllocatorKind, Record, Statistics, printable, record_of};
@@ -30,6 +31,8 @@ pub struct Report {
     pub recycler_cached_bytes: u64,
     /// The recycler's limit, in bytes.
     pub recycler_limit_bytes: u64,
+    /// The memory that came fresh from the system.
+    pub fresh_memory: FreshMemory,
 }
 
 /// Reports on every named allocator of the process that is alive.
@@ -60,6 +63,7 @@ pub fn report() -> Report {
         allocators,
         recycler_cached_bytes: recycler().cached_bytes() as u64,
         recycler_limit_bytes: recycler().limit() as u64,
+        fresh_memory: recycler().fresh_memory(),
     }
 }
 
@@ -123,7 +127,9 @@ fn figures(statistics: &Statistics) -> [u64; 10] {
 impl Report {
     /// The report as one JSON object on one line:
     /// `{"allocators":[{"name":…,"kind":…,"live_objects":…,…}],
-    /// "recycler":{"cached_bytes":…,"limit_bytes":…}}`.
+    /// "recycler":{"cached_bytes":…,"limit_bytes":…},
+    /// "fresh_memory":{"huge_bytes":…,"refused_bytes":…,"small_bytes":…,"huge_page_nanos":…,
+    /// "small_pages_nanos":…,"populated_pages_nanos":…}}`.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut json = String::from("{\"allocators\":[");
@@ -141,8 +147,20 @@ impl Report {
         }
         let _ = write!(
             json,
-            "],\"recycler\":{{\"cached_bytes\":{},\"limit_bytes\":{}}}}}",
+            "],\"recycler\":{{\"cached_bytes\":{},\"limit_bytes\":{}}}",
             self.recycler_cached_bytes, self.recycler_limit_bytes
+        );
+        let fresh = &self.fresh_memory;
+        let _ = write!(
+            json,
+            ",\"fresh_memory\":{{\"huge_bytes\":{},\"refused_bytes\":{},\"small_bytes\":{},\
+             \"huge_page_nanos\":{},\"small_pages_nanos\":{},\"populated_pages_nanos\":{}}}}}",
+            fresh.huge_bytes,
+            fresh.refused_bytes,
+            fresh.small_bytes,
+            fresh.huge_page_nanos,
+            fresh.small_pages_nanos,
+            fresh.populated_pages_nanos
         );
         json
     }
@@ -184,6 +202,12 @@ impl fmt::Display for Report {
             f,
             "recycler: {} bytes kept warm of at most {}",
             self.recycler_cached_bytes, self.recycler_limit_bytes
+        )?;
+        writeln!(
+            f,
+            "fresh memory: {} bytes in huge pages, {} in small ones",
+            self.fresh_memory.huge_bytes,
+            self.fresh_memory.refused_bytes + self.fresh_memory.small_bytes
         )
     }
 }

@@ -13,6 +13,11 @@ fn named(name: &str) -> ArenaBuilder {
 fn in_json(name: &str) -> Vec<Value> {
     let json: Value = serde_json::from_str(&report().to_json()).expect("the report is JSON");
     assert!(json["recycler"]["cached_bytes"].is_u64() && json["recycler"]["limit_bytes"].is_u64());
+    let fresh = &json["fresh_memory"];
+    for figure in ["huge_bytes", "refused_bytes", "huge_page_nanos", "small_pages_nanos"] {
+        assert!(fresh[figure].is_u64(), "{figure}");
+    }
+    assert!(fresh["small_bytes"].as_u64() > Some(0) && fresh["populated_pages_nanos"].is_u64());
     let all = json["allocators"].as_array().expect("a list").clone();
     all.into_iter().filter(|one| one["name"] == name).collect()
 }

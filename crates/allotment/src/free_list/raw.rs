@@ -44,8 +44,8 @@ use crate::statistics::Record;
 /// Objects of one layout for one thread, handed out last freed first. On x86-64, allocating takes
 /// six instructions and freeing takes five.
 ///
-/// Objects lie in *chunks* that double in size up to 1 MiB; from there on, chunks consist of huge
-/// pages. The objects of a chunk lie next to each other, in the order in which they are first
+/// Objects lie in *chunks* that double in size up to 1 MiB; from there on, chunks are 2 MiB, possibly
+/// huge pages. The objects of a chunk lie next to each other, in the order in which they are first
 /// allocated. Chunks without live objects are released (see [`trim`](Self::trim)): they go to the
 /// recycler, where the next arena or list finds them warm.
 ///

@@ -20,6 +20,7 @@
 //! | `process_cache` | the process-wide instances of that cache and of the small chunks |
 //! | `thread_chunks` | the two chunks that each thread keeps for itself |
 //! | `recycler` | the public handle to both |
+//! | `first_touch` | whether fresh memory is touched in huge pages or in small ones |
 //! | `source` | the sources, and how chunks are taken from them and released |
 //! | `file_mappings` | the mappings of files, whose addresses forked children reserve |
 //! | `file` | files as sources |
@@ -42,6 +43,8 @@ pub mod chunk_source;
 pub mod file;
 #[cfg(not(loom))]
 pub mod file_mappings;
+#[cfg(not(loom))]
+pub mod first_touch;
 #[cfg(not(any(loom, miri)))]
 pub mod os;
 #[cfg(miri)]

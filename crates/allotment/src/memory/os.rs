@@ -21,7 +21,7 @@ use std::path::Path;
 
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MlockFlags, MprotectFlags, MremapFlags, ProtFlags};
 use rustix::thread::MembarrierCommand;
 use rustix::time::ClockId;
 
@@ -95,6 +95,12 @@ fn membarrier(command: MembarrierCommand) -> Result<(), AllocError> {
 /// The nanoseconds of a monotonic clock. Costs about 20 ns: with a vDSO there is no system call.
 pub fn nanos() -> u64 {
     let now = rustix::time::clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// The nanoseconds that the calling thread has run. Costs a few hundred nanoseconds: a system call.
+pub fn thread_nanos() -> u64 {
+    let now = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
@@ -205,26 +211,98 @@ pub fn exclude_from_fork(start: NonNull<u8>, len: usize) -> Result<(), AllocErro
 
 /// Reserves `len` bytes of addresses at a multiple of `align`, without memory: an access faults.
 pub fn reserve_addresses(len: usize, align: usize) -> Result<NonNull<u8>, AllocError> {
-    let padded = len
-        .checked_add(align)
-        .filter(|&sum| sum < MAX_ADDRESS)
-        .ok_or(AllocError::new(ErrorKind::SizeOverflow, len))?;
+    let padded = padded_for(len, align)?;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
     let mapped =
         unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), padded, ProtFlags::empty(), flags) };
-    let start = mapped.map_err(|errno| refused(errno, len))?.cast::<u8>();
+    let start = mapped.map_err(|errno| refused(errno, len))?.cast();
+    // SAFETY: the mapping just made.
+    Ok(unsafe { keep_aligned(start, padded, len, align) })
+}
+
+/// As [`reserve_addresses`], for a process whose new mappings are locked in memory: these addresses
+/// are not locked, and do not count towards the limit on locked memory (`ulimit -l`).
+pub fn reserve_unlocked(len: usize, align: usize) -> Result<NonNull<u8>, AllocError> {
+    let padded = padded_for(len, align)?;
+    let start = map_unlocked(padded, ProtFlags::empty()).map_err(|errno| refused(errno, len))?;
+    // SAFETY: the mapping just made.
+    Ok(unsafe { keep_aligned(start, padded, len, align) })
+}
+
+/// Maps `len` bytes of zeroed private memory, not locked even if new mappings are. Memory is taken
+/// page by page on the first access.
+pub fn map_sparse(len: usize) -> Result<NonNull<u8>, AllocError> {
+    let mapped = map_unlocked(len, ProtFlags::READ | ProtFlags::WRITE);
+    let start = mapped.map_err(|errno| refused(errno, len))?;
+    Ok(NonNull::new(start).expect("the kernel maps nothing at null unless asked to"))
+}
+
+/// A mapping grown from one page, which was unlocked before: a mapping that grows by `mremap` stays
+/// as it is, while a new one would be locked.
+fn map_unlocked(len: usize, protection: ProtFlags) -> Result<*mut u8, Errno> {
+    let page = page_size();
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a new mapping of one page at an address of the kernel's choice, unlocked, grown and
+    // possibly moved. Nothing refers to it.
+    unsafe {
+        let start = rustix::mm::mmap_anonymous(ptr::null_mut(), page, protection, flags)?;
+        let grown = rustix::mm::munlock(start, page)
+            .and_then(|()| rustix::mm::mremap(start, page, len, MremapFlags::MAYMOVE));
+        grown.map(|grown| grown.cast()).inspect_err(|_| {
+            let _ = rustix::mm::munmap(start, page);
+        })
+    }
+}
+
+/// Whether the kernel locks every new mapping in memory, and fills it at once
+/// (`mlockall(MCL_FUTURE)`). `true` if not even a page can be mapped.
+pub fn locks_new_mappings() -> bool {
+    let Ok(start) = map_pages(page_size()) else { return true };
+    // SAFETY: a page just mapped, which nothing refers to. The kernel refuses this advice for
+    // locked pages only.
+    unsafe {
+        let locked = advise(start, page_size(), Advice::LinuxDontNeed).is_err();
+        let _ = unmap(start, page_size());
+        locked
+    }
+}
+
+/// The bytes to reserve so that `len` bytes at a multiple of `align` are among them.
+fn padded_for(len: usize, align: usize) -> Result<usize, AllocError> {
+    len.checked_add(align)
+        .filter(|&sum| sum < MAX_ADDRESS)
+        .ok_or(AllocError::new(ErrorKind::SizeOverflow, len))
+}
+
+/// Unmaps what is before and after the aligned block of a new mapping.
+///
+/// # Safety
+/// The mapping was just made with this padding, and nothing refers to it.
+unsafe fn keep_aligned(start: *mut u8, padded: usize, len: usize, align: usize) -> NonNull<u8> {
     let before = start.addr().next_multiple_of(align) - start.addr();
-    // SAFETY: the two ends are parts of the mapping just made. If they can't be split off, they
-    // stay mapped, without memory.
+    // SAFETY: the two ends are parts of the mapping. If they can't be split off, they stay mapped,
+    // without memory.
     unsafe {
         if before > 0 {
             let _ = rustix::mm::munmap(start.cast(), before);
         }
         let block = start.add(before);
         let _ = rustix::mm::munmap(block.add(len).cast(), padded - before - len);
-        Ok(NonNull::new(block).expect("the kernel maps nothing at null unless asked to"))
+        NonNull::new(block).expect("the kernel maps nothing at null unless asked to")
     }
+}
+
+/// Locks pages in memory. They get memory now.
+pub fn lock(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
+    // SAFETY: changes what backs the pages, never their bytes.
+    unsafe { rustix::mm::mlock(start.as_ptr().cast(), len) }.map_err(|errno| refused(errno, len))
+}
+
+/// Undoes [`lock`].
+pub fn unlock(start: NonNull<u8>, len: usize) {
+    // SAFETY: as for `lock`. It fails for ranges that are not mapped, and then there is no lock.
+    let _ = unsafe { rustix::mm::munlock(start.as_ptr().cast(), len) };
 }
 
 /// Makes reserved addresses, or read-only pages, readable and writable. Pages without memory get
@@ -329,12 +407,33 @@ pub unsafe fn unmap(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
 }
 
 /// Gives the memory of a private range back and keeps the addresses. The next access reads zeros.
+/// Locked pages (`mlock`, `mlockall`) stay locked: they get memory, which is locked, on the next
+/// access.
 ///
 /// # Safety
 /// The range is whole pages that were mapped here, and nothing refers to their bytes any more.
 pub unsafe fn discard(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
     // SAFETY: guaranteed by the caller.
-    unsafe { advise(start, len, Advice::LinuxDontNeed) }
+    unsafe {
+        advise(start, len, Advice::LinuxDontNeed)
+            // The advice does not apply to locked pages. This one does, from Linux 5.18 on.
+            .or_else(|_| advise(start, len, Advice::LinuxDontneedLocked))
+            .or_else(|_| discard_between_locks(start, len))
+    }
+}
+
+/// Discards locked pages of a kernel before 5.18.
+///
+/// # Safety
+/// As for [`discard`].
+unsafe fn discard_between_locks(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
+    unlock(start, len);
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        advise(start, len, Advice::LinuxDontNeed)?;
+        rustix::mm::mlock_with(start.as_ptr().cast(), len, MlockFlags::ONFAULT)
+    }
+    .map_err(|errno| refused(errno, len))
 }
 
 /// Asks for huge pages in a private range. A kernel without huge pages returns an error, and
@@ -344,11 +443,29 @@ pub fn advise_huge(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
     unsafe { advise(start, len, Advice::LinuxHugepage) }
 }
 
-/// Keeps huge pages out of a private range. A kernel without huge pages returns an error, and
-/// nothing changes.
-pub fn refuse_huge(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
-    // SAFETY: this advice changes what backs the pages, never their bytes.
+/// Asks for ordinary pages in a private range. Where there are no huge pages this returns an error.
+pub fn advise_small(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
+    // SAFETY: as in `advise_huge`.
     unsafe { advise(start, len, Advice::LinuxNoHugepage) }
+}
+
+/// Whether a hardware page has memory. `None` if the system does not say.
+pub fn is_resident(page: NonNull<u8>) -> Option<bool> {
+    unsafe extern "C" {
+        /// Linux's, in every supported C library.
+        unsafe fn mincore(start: *mut c_void, len: usize, residency: *mut u8) -> core::ffi::c_int;
+    }
+    let mut residency = 0u8;
+    // SAFETY: writes one byte for the one page, and reads nothing of it.
+    let answer = unsafe { mincore(page.as_ptr().cast(), page_size(), &raw mut residency) };
+    (answer == 0).then_some(residency & 1 == 1)
+}
+
+/// Reads the beginning of a file. Returns the number of bytes read, 0 if the file can't be read.
+pub fn read_start(path: &core::ffi::CStr, buffer: &mut [u8]) -> usize {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return 0 };
+    rustix::io::read(file, buffer).unwrap_or(0)
 }
 
 /// Makes the kernel split the huge page that holds a part of a private range, if there is one. The
@@ -514,6 +631,46 @@ mod tests {
             discard(start, len).unwrap();
             assert_eq!(start.read(), 0);
             unmap(start, len).unwrap();
+        }
+    }
+
+    #[test]
+    fn locked_memory_that_was_discarded_reads_zeros_and_stays_locked() {
+        let len = 4 * page_size();
+        let start = map(len, 1).unwrap();
+        if lock(start, len).is_err() {
+            println!("skipped: this process may lock no memory");
+            return;
+        }
+        for discard in [discard, discard_between_locks] {
+            // SAFETY: our own mapping, within its bounds.
+            unsafe {
+                start.write_bytes(7, len);
+                discard(start, len).unwrap();
+                assert_ne!(is_resident(start), Some(true));
+                // Locked pages refuse this advice.
+                assert!(advise(start, len, Advice::LinuxDontNeed).is_err());
+                assert_eq!(start.read(), 0);
+            }
+        }
+        // SAFETY: mapped above, unmapped once.
+        unsafe { unmap(start, len).unwrap() };
+    }
+
+    #[test]
+    fn unlocked_memory_is_zeroed_and_aligned_as_any_other() {
+        let len = 1 << 20;
+        let start = map_sparse(len).unwrap();
+        let reserved = reserve_unlocked(len, len).unwrap();
+        assert_eq!(reserved.addr().get() % len, 0);
+        // SAFETY: our own mappings, within their bounds, unmapped once.
+        unsafe {
+            assert_eq!((start.read(), start.add(len - 1).read()), (0, 0));
+            start.add(len - 1).write(7);
+            make_accessible(reserved, len).unwrap();
+            assert_eq!(reserved.add(len - 1).read(), 0);
+            unmap(start, len).unwrap();
+            unmap(reserved, len).unwrap();
         }
     }
 

@@ -12,6 +12,7 @@
 //! 4. Files can't be mapped: the calls return errors.
 //! 5. The clocks advance with each reading. A thread that waits yields, and checks again.
 
+use core::ffi::CStr;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -66,6 +67,10 @@ pub fn nanos() -> u64 {
     tick()
 }
 
+pub fn thread_nanos() -> u64 {
+    tick()
+}
+
 pub fn on_fork(_child: extern "C" fn(), _registered: &AtomicBool) {}
 
 pub fn register_process_fences() -> Result<(), AllocError> {
@@ -103,6 +108,24 @@ pub fn exclude_from_fork(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
 pub fn reserve_addresses(len: usize, align: usize) -> Result<NonNull<u8>, AllocError> {
     if len > MAX_RESERVED { Err(refused(Errno::NOMEM, len)) } else { map(len, align) }
 }
+
+pub fn reserve_unlocked(len: usize, align: usize) -> Result<NonNull<u8>, AllocError> {
+    reserve_addresses(len, align)
+}
+
+pub fn map_sparse(len: usize) -> Result<NonNull<u8>, AllocError> {
+    map(len, 1)
+}
+
+pub fn locks_new_mappings() -> bool {
+    false
+}
+
+pub fn lock(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
+    Ok(())
+}
+
+pub fn unlock(_: NonNull<u8>, _: usize) {}
 
 /// # Safety
 /// As in `os.rs`.
@@ -162,8 +185,16 @@ pub fn advise_huge(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
     Ok(())
 }
 
-pub fn refuse_huge(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
+pub fn advise_small(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
     Ok(())
+}
+
+pub fn is_resident(_: NonNull<u8>) -> Option<bool> {
+    None
+}
+
+pub fn read_start(_: &CStr, _: &mut [u8]) -> usize {
+    0
 }
 
 /// # Safety

@@ -188,7 +188,7 @@ impl RangeTable for DescriptorTables {
         let start = os::map(bytes, 1)?;
         if bytes >= HUGE_PAGE {
             // In a huge page, a chunk in use would keep the memory of its free neighbours.
-            let _ = os::refuse_huge(start, bytes);
+            let _ = os::advise_small(start, bytes);
         }
         tools::add_leak_root(start, bytes);
         tools::forbid(start, bytes);

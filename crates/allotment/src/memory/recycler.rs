@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use super::first_touch::{FreshMemory, fresh_memory};
 use super::process_cache::{ProcessCache, cache};
 use super::release::Release;
 use super::thread_chunks;
@@ -85,6 +86,13 @@ impl Recycler {
         self.cache.set_limit(bytes);
     }
 
+    /// How much memory came fresh from the system instead of from a cache, and what its first touch
+    /// costs.
+    #[must_use]
+    pub fn fresh_memory(&self) -> FreshMemory {
+        fresh_memory()
+    }
+
     /// Gives all kept chunks back to the system, including the calling thread's own chunks.
     /// Returns the number of chunks that went back.
     pub fn trim(&self) -> usize {
@@ -99,6 +107,7 @@ impl fmt::Debug for Recycler {
             .field("cached_bytes", &self.cached_bytes())
             .field("limit", &self.limit())
             .field("policy", &self.policy())
+            .field("fresh_memory", &self.fresh_memory())
             .finish()
     }
 }

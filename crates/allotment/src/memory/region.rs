@@ -7,6 +7,10 @@
 //! have one *prefix*: the bits above the lowest 36. If the range is smaller than 64 GiB, other
 //! memory may have the same prefix. The range is handed out in *granules* of 64 KiB.
 //!
+//! If the process locks its new mappings in memory (`mlockall(MCL_FUTURE)`) when the range is
+//! reserved, the range is not locked: all of it would count towards the limit on locked memory.
+//! Each granule is locked while it is handed out.
+//!
 //! # Invariants
 //!
 //! 1. `prefix` is [`NO_PREFIX`], or the range was reserved. The range is never released, and the
@@ -20,10 +24,10 @@
 //!    range is null.
 
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use super::layout::SEGMENT_GRANULE;
-use super::{os, tools};
+use super::{first_touch, os, tools};
 use crate::error::{AllocError, ErrorKind};
 
 /// The unit and the alignment of what is handed out.
@@ -44,6 +48,8 @@ struct Region {
     base: AtomicUsize,
     len: AtomicUsize,
     words: AtomicPtr<AtomicU64>,
+    /// Whether granules are locked in memory while they are handed out.
+    locks: AtomicBool,
 }
 
 static REGION: Region = Region {
@@ -52,6 +58,7 @@ static REGION: Region = Region {
     base: AtomicUsize::new(0),
     len: AtomicUsize::new(0),
     words: AtomicPtr::new(ptr::null_mut()),
+    locks: AtomicBool::new(false),
 };
 
 /// A hint: the lowest word that may have a free granule.
@@ -99,14 +106,32 @@ pub(crate) fn take(granules: usize, new_owner: NonNull<()>) -> Result<NonNull<u8
     let first =
         if granules <= 64 { claim_in_word(words, granules) } else { claim_words(words, granules) };
     let first = first.ok_or(full)?;
-    if let Err(error) = make_accessible(first, granules) {
+    let base = NonNull::new(ptr::with_exposed_provenance_mut(REGION.base.load(Ordering::Relaxed)));
+    // SAFETY: within the range.
+    let start = unsafe { base.expect("reserved").add(first * GRANULE) };
+    let usable = make_accessible(first, granules).and_then(|()| lock(start, granules * GRANULE));
+    if let Err(error) = usable {
         release_bits(first, granules);
         return Err(error);
     }
     set_owner(first, granules, new_owner.as_ptr());
-    let base = NonNull::new(ptr::with_exposed_provenance_mut(REGION.base.load(Ordering::Relaxed)));
-    // SAFETY: within the range.
-    Ok(unsafe { base.expect("reserved").add(first * GRANULE) })
+    first_touch::count_small(granules * GRANULE);
+    Ok(start)
+}
+
+/// Locks memory that is handed out, where new mappings are locked.
+fn lock(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
+    if !REGION.locks.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    match os::lock(start, len) {
+        // A part may be locked. Without the process's wish the memory need not be.
+        Err(error) => {
+            os::unlock(start, len);
+            if os::locks_new_mappings() { Err(error) } else { Ok(()) }
+        }
+        Ok(()) => Ok(()),
+    }
 }
 
 /// Releases granules, and gives their memory to the system.
@@ -115,6 +140,9 @@ pub(crate) fn take(granules: usize, new_owner: NonNull<()>) -> Result<NonNull<u8
 /// They were taken together, have not been released, and nothing refers to their bytes.
 pub(crate) unsafe fn release(start: NonNull<u8>, granules: usize) {
     let first = (start.addr().get() - REGION.base.load(Ordering::Relaxed)) / GRANULE;
+    if REGION.locks.load(Ordering::Relaxed) {
+        os::unlock(start, granules * GRANULE);
+    }
     // SAFETY: whole pages of the range; the rest is guaranteed by the caller.
     let _ = unsafe { os::discard(start, granules * GRANULE) };
     set_owner(first, granules, ptr::null_mut());
@@ -252,6 +280,7 @@ fn make_accessible(first: usize, granules: usize) -> Result<(), AllocError> {
 struct RegionCandidate {
     base: usize,
     len: usize,
+    locks: bool,
 }
 
 /// Reserves the range if it is not reserved yet, and returns its length. If several threads do this
@@ -271,7 +300,7 @@ fn reserve() -> Result<usize, AllocError> {
             Ok(_) => {
                 chosen = mine.as_ptr();
                 // SAFETY: made above.
-                let RegionCandidate { base, len } = unsafe { mine.read() };
+                let RegionCandidate { base, len, .. } = unsafe { mine.read() };
                 if let Some(start) = NonNull::new(ptr::with_exposed_provenance_mut(base)) {
                     tools::add_leak_root(start, len);
                 }
@@ -280,7 +309,7 @@ fn reserve() -> Result<usize, AllocError> {
                 chosen = other;
                 // SAFETY: made above, and no other thread has seen it.
                 unsafe {
-                    let RegionCandidate { base, len } = mine.read();
+                    let RegionCandidate { base, len, .. } = mine.read();
                     let start = NonNull::new_unchecked(ptr::with_exposed_provenance_mut(base));
                     let _ = os::unmap(start, len);
                     let _ = os::unmap(mine.cast(), size);
@@ -289,13 +318,14 @@ fn reserve() -> Result<usize, AllocError> {
         }
     }
     // SAFETY: chosen once, written before that, and never unmapped.
-    let RegionCandidate { base, len } = unsafe { chosen.read() };
+    let RegionCandidate { base, len, locks } = unsafe { chosen.read() };
     // Every thread that comes here writes the same values.
     let owners = chosen.wrapping_add(1).cast::<AtomicPtr<()>>();
     REGION.owners.store(owners, Ordering::Relaxed);
     REGION.words.store(owners.wrapping_add(MAX_BYTES / GRANULE).cast(), Ordering::Relaxed);
     REGION.base.store(base, Ordering::Relaxed);
     REGION.len.store(len, Ordering::Relaxed);
+    REGION.locks.store(locks, Ordering::Relaxed);
     // Release pairs with the Acquire in `may_hold`.
     REGION.prefix.store(base >> PREFIX_SHIFT, Ordering::Release);
     Ok(len)
@@ -303,9 +333,13 @@ fn reserve() -> Result<usize, AllocError> {
 
 /// Reserves a range, and memory for its tables. Returns the address and the size of the tables.
 fn reserve_candidate() -> Result<(NonNull<RegionCandidate>, usize), AllocError> {
+    // A process that locks its new mappings may lock 8 MiB of memory and no more. So addresses and
+    // tables are not locked, and granules are while they are handed out.
+    let locks = os::locks_new_mappings();
+    let reserve = if locks { os::reserve_unlocked } else { os::reserve_addresses };
     let mut len = MAX_BYTES;
     let start = loop {
-        match os::reserve_addresses(len, len) {
+        match reserve(len, len) {
             Ok(start) => break start,
             Err(error) if len <= MIN_BYTES => return Err(error),
             Err(_) => len /= 2,
@@ -314,11 +348,12 @@ fn reserve_candidate() -> Result<(NonNull<RegionCandidate>, usize), AllocError> 
     let owners = MAX_BYTES / GRANULE * size_of::<AtomicPtr<()>>();
     let bytes = size_of::<RegionCandidate>() + owners + len / GRANULE / 8;
     let size = bytes.next_multiple_of(os::page_size());
-    let tables = os::map(size, 1).inspect_err(|_| {
+    let tables = if locks { os::map_sparse(size) } else { os::map(size, 1) };
+    let tables = tables.inspect_err(|_| {
         // SAFETY: reserved above, and not used.
         let _ = unsafe { os::unmap(start, len) };
     })?;
-    let reserved = RegionCandidate { base: start.as_ptr().expose_provenance(), len };
+    let reserved = RegionCandidate { base: start.as_ptr().expose_provenance(), len, locks };
     // SAFETY: just mapped, and large enough.
     unsafe { tables.cast::<RegionCandidate>().write(reserved) };
     Ok((tables.cast(), size))

@@ -16,11 +16,12 @@ use std::alloc::{GlobalAlloc, System};
 use std::sync::Arc;
 
 use super::chunk_cache::{Backing, RecycleBatch, WarmChunk};
+use super::first_touch::SmallTouch;
 use super::index_stack::NIL;
 use super::layout::{CACHE_LINE, HUGE_PAGE, SEGMENT_GRANULE, checked_align_up, class_of};
 use super::process_cache::{self, MappingTable, unmap_or_discard};
 use super::small_chunks::MAX_SMALL;
-use super::{os, thread_chunks, tools};
+use super::{first_touch, os, thread_chunks, tools};
 use crate::error::{AllocError, ErrorKind};
 
 /// A place that memory comes from, in pieces of one page or more. You can implement your own.
@@ -152,11 +153,12 @@ enum MmapPages {
 }
 
 impl Mmap {
-    /// Ordinary pages, and huge pages for what an arena takes beyond its first 2 MiB. From there
-    /// on, the arena's chunks are 2 MiB and more, and the library advises the kernel to use huge
-    /// pages for them. A large query then takes far fewer page faults, and fewer misses of the
-    /// address cache as long as it runs. An arena that has filled 2 MiB holds at most as much
-    /// unused memory as used memory.
+    /// Ordinary pages, and possibly huge pages for what an allocator takes beyond its first 2 MiB.
+    /// From there on, an arena's chunks and a slab's ranges are 2 MiB and more. The library advises
+    /// the kernel to use huge pages for them, if their first touch costs less than that of ordinary
+    /// pages. It measures both as it goes. (See [`FreshMemory`](crate::FreshMemory).) A large query
+    /// then takes far fewer page faults, and fewer misses of the address cache as long as it runs.
+    /// An arena that has filled 2 MiB holds at most as much unused memory as used memory.
     #[must_use]
     pub const fn new() -> Self {
         Self { pages: MmapPages::Grown }
@@ -168,9 +170,9 @@ impl Mmap {
         Self { pages: MmapPages::Small }
     }
 
-    /// Huge pages from the first chunk on. All chunks are multiples of 2 MiB, and aligned to 2 MiB.
-    /// This is advice only, here and in [`new`](Self::new): if the system has no huge pages, the
-    /// chunks use ordinary ones.
+    /// Huge pages from the first chunk on, whatever their first touch costs. All chunks are
+    /// multiples of 2 MiB, and aligned to 2 MiB. This is advice only, here and in
+    /// [`new`](Self::new): if the system has no huge pages, the chunks use ordinary ones.
     #[must_use]
     pub const fn huge_pages() -> Self {
         Self { pages: MmapPages::Huge }
@@ -184,13 +186,32 @@ impl Mmap {
     }
 
     fn map(self, size: usize, align: usize) -> Result<NonNull<u8>, AllocError> {
+        self.map_fresh(size, align, SmallTouch::Faults).map(|(block, _)| block)
+    }
+
+    /// Maps a block. Returns it, and whether it begins with a huge page.
+    fn map_fresh(
+        self,
+        size: usize,
+        align: usize,
+        small: SmallTouch,
+    ) -> Result<(NonNull<u8>, bool), AllocError> {
         let align = align.max(self.align());
         let block = os::map(size, align)?;
-        if backing_of(align) == Backing::HugePages && self.pages != MmapPages::Small {
-            let _ = os::advise_huge(block, size);
-        }
         tools::add_leak_root(block, size);
-        Ok(block)
+        let is_huge = match self.pages {
+            // SAFETY: just mapped at a multiple of a huge page.
+            MmapPages::Grown if align >= HUGE_PAGE => unsafe {
+                first_touch::touch(block, size, small)
+            },
+            // SAFETY: as above.
+            MmapPages::Huge => unsafe { first_touch::touch_huge(block, size) },
+            MmapPages::Grown | MmapPages::Small => {
+                first_touch::count_small(size);
+                false
+            }
+        };
+        Ok((block, is_huge))
     }
 }
 
@@ -249,8 +270,7 @@ unsafe impl PagedSource for Mmap {
     }
 
     unsafe fn decommit(&self, start: NonNull<u8>, len: usize) {
-        // SAFETY: guaranteed by the caller. The advice can fail only for ranges that are not
-        // mapped.
+        // SAFETY: guaranteed by the caller. It can fail only for ranges that are not mapped.
         let _ = unsafe { os::discard(start, len) };
     }
 
@@ -370,6 +390,20 @@ impl SharedSource {
     /// Whether its chunks are this library's own anonymous mappings.
     pub(crate) fn maps_anonymous(&self) -> bool {
         matches!(self.0, SourceVariant::Mmap(_))
+    }
+
+    /// Reserves a range of this source, which is paged. Returns it, and whether it begins with a
+    /// huge page.
+    pub(crate) fn reserve(
+        &self,
+        source: &dyn PagedSource,
+        layout: Layout,
+        small: SmallTouch,
+    ) -> Result<(NonNull<u8>, bool), AllocError> {
+        match self.0 {
+            SourceVariant::Mmap(mmap) => mmap.map_fresh(layout.size(), layout.align(), small),
+            _ => source.reserve(layout).map(|start| (start, false)),
+        }
     }
 
     /// The alignment of every chunk from this source.

@@ -6,10 +6,11 @@
 //! few mappings. The memory of a span is committed when the span is taken, and decommitted when it
 //! is released. From any other source, each span is a separate block.
 //!
-//! With [`Mmap::huge_pages`](super::source::Mmap::huge_pages), full ranges are huge pages if the
-//! system has them. The first span that goes back has its range's huge page split, so that the
-//! span's memory goes back too. Otherwise the kernel would keep that memory until the whole huge
-//! page is unused or memory is short.
+//! From `Mmap`, full ranges may be huge pages; `first_touch.rs` decides. When a span of such a range
+//! goes back, the process no longer has its memory, but the kernel keeps it until the whole huge page
+//! is unused or memory is short. So a range of which more than half has gone back is *split*: its
+//! memory then goes back page by page. Splitting takes longer than unmapping the whole range, and
+//! ranges often become empty one span after the other.
 //!
 //! # Invariants
 //!
@@ -23,8 +24,9 @@
 
 use core::alloc::Layout;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use super::first_touch::SmallTouch;
 use super::index_stack::{IndexStack, Links};
 use super::layout::{HUGE_PAGE, SEGMENT_GRANULE, checked_align_up};
 use super::os;
@@ -39,6 +41,12 @@ const MAX_GRANULES: u32 = 32;
 const MAX_SHARED_GRANULES: u32 = MAX_GRANULES / 2;
 /// The range number of a span without a range.
 const NO_RANGE: u32 = u32::MAX;
+/// Pages of a range: small ones.
+const SMALL: u8 = 0;
+/// Pages of a range: a huge page, with memory for every span.
+const WHOLE: u8 = 1;
+/// Pages of a range: a huge page, of which spans have gone back.
+const BROKEN: u8 = 2;
 /// The number of entries of the first table. Each further table has twice as many.
 const FIRST_TABLE: u32 = 8;
 const MAX_TABLES: usize = 24;
@@ -57,8 +65,8 @@ struct ReservedRange {
     granules: AtomicU32,
     align: AtomicUsize,
     free: AtomicU32,
-    /// Whether the range may still be one huge page.
-    huge: AtomicBool,
+    /// [`SMALL`], [`WHOLE`] or [`BROKEN`].
+    pages: AtomicU8,
     next: AtomicU32,
 }
 
@@ -128,11 +136,9 @@ impl SpanAllocator {
     }
 
     fn range_align(&self, granules: u32) -> usize {
-        if granules == MAX_GRANULES && self.source.chunk_align() == HUGE_PAGE {
-            HUGE_PAGE
-        } else {
-            SEGMENT_GRANULE
-        }
+        let may_be_huge =
+            self.source.chunk_align() == HUGE_PAGE || self.source.grows_to_huge_pages();
+        if granules == MAX_GRANULES && may_be_huge { HUGE_PAGE } else { SEGMENT_GRANULE }
     }
 
     /// Whether each span may need a call to the source.
@@ -162,8 +168,14 @@ impl SpanAllocator {
     }
 
     /// Takes `len` bytes (whole hardware pages), ready to be written. They begin at the start of a
-    /// granule, or are aligned to `align` if that is more.
-    pub(crate) fn take(&self, len: usize, align: usize) -> Result<Span, AllocError> {
+    /// granule, or are aligned to `align` if that is more. `small` is how the caller touches small
+    /// pages.
+    pub(crate) fn take(
+        &self,
+        len: usize,
+        align: usize,
+        small: SmallTouch,
+    ) -> Result<Span, AllocError> {
         if self.source.is_orphaned() {
             return Err(AllocError::new(ErrorKind::ForkedChild, len));
         }
@@ -189,7 +201,7 @@ impl SpanAllocator {
         }
         let (index, mask) = match self.claim_granules(granules) {
             Some(claimed) => claimed,
-            None => self.reserve_range(source, granules)?,
+            None => self.reserve_range(source, granules, small)?,
         };
         let range = self.range(index).expect("an entry with claimed granules");
         let start = range.start.load(Ordering::Relaxed);
@@ -253,6 +265,7 @@ impl SpanAllocator {
         &self,
         source: &dyn PagedSource,
         wanted: u32,
+        small: SmallTouch,
     ) -> Result<(u32, u32), AllocError> {
         // As many granules as the slab has already, so that a small slab reserves little: 1, 1, 2,
         // 4, ... 32.
@@ -260,8 +273,8 @@ impl SpanAllocator {
         let granules = (1 << held.clamp(1, MAX_GRANULES).ilog2())
             .max(wanted.next_power_of_two())
             .min(MAX_GRANULES);
-        match self.reserve_granules(source, granules, wanted) {
-            Err(_) if granules > wanted => self.reserve_granules(source, wanted, wanted),
+        match self.reserve_granules(source, granules, wanted, small) {
+            Err(_) if granules > wanted => self.reserve_granules(source, wanted, wanted, small),
             result => result,
         }
     }
@@ -272,12 +285,13 @@ impl SpanAllocator {
         source: &dyn PagedSource,
         granules: u32,
         wanted: u32,
+        small: SmallTouch,
     ) -> Result<(u32, u32), AllocError> {
         let layout = layout_for(granules as usize * SEGMENT_GRANULE, self.range_align(granules))?;
         let index = self.take_vacant_entry()?;
         self.count_call();
-        let start = match source.reserve(layout) {
-            Ok(start) => start,
+        let (start, is_huge) = match self.source.reserve(source, layout, small) {
+            Ok(reserved) => reserved,
             Err(error) => {
                 self.vacant.push(self, index);
                 return Err(error);
@@ -287,7 +301,7 @@ impl SpanAllocator {
         range.start.store(start.as_ptr(), Ordering::Relaxed);
         range.granules.store(granules, Ordering::Relaxed);
         range.align.store(layout.align(), Ordering::Relaxed);
-        range.huge.store(layout.align() == HUGE_PAGE, Ordering::Relaxed);
+        range.pages.store(if is_huge { WHOLE } else { SMALL }, Ordering::Relaxed);
         self.granules.fetch_add(granules, Ordering::Relaxed);
         let mask = low_bits(wanted);
         self.set_free(index, low_bits(granules) & !mask);
@@ -382,7 +396,7 @@ impl SpanAllocator {
             granules: AtomicU32::new(0),
             align: AtomicUsize::new(0),
             free: AtomicU32::new(0),
-            huge: AtomicBool::new(false),
+            pages: AtomicU8::new(SMALL),
             next: AtomicU32::new(0),
         })?;
         let start = fresh.as_ptr().as_ptr();
@@ -418,9 +432,9 @@ impl SpanAllocator {
             };
         }
         let range = self.range(span.range).expect("an entry in use");
-        if range.huge.load(Ordering::Relaxed) && range.huge.swap(false, Ordering::Relaxed) {
-            // SAFETY: nothing refers to the span.
-            unsafe { os::split_huge(span.start, len) };
+        if range.pages.load(Ordering::Relaxed) != SMALL {
+            // SAFETY: guaranteed by the caller.
+            unsafe { Self::break_up(range, span.start, len) };
         }
         // SAFETY: committed when it was taken; nothing refers to it.
         unsafe { source.decommit(span.start, len) };
@@ -429,10 +443,34 @@ impl SpanAllocator {
         self.free_granules(source, span.range, low_bits(granules_for(len)) << first);
     }
 
-    /// Faults the pages of a span in, if that is known to help.
-    pub(crate) fn populate(&self, start: NonNull<u8>, len: usize) {
-        if self.source.as_source().paged().is_some() {
-            let _ = os::populate(start, len);
+    /// Prepares a range that is a huge page for the return of a span.
+    ///
+    /// # Safety
+    /// The caller has the span, and nothing refers to its bytes.
+    unsafe fn break_up(range: &ReservedRange, span: NonNull<u8>, len: usize) {
+        let change = |from, to| {
+            range.pages.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        };
+        let granules = range.granules.load(Ordering::Relaxed);
+        if change(WHOLE, BROKEN) {
+            // Otherwise the kernel may make the range a whole huge page again.
+            let start = range.start.load(Ordering::Relaxed);
+            let start = NonNull::new(start).expect("a range with granules has a mapping");
+            let _ = os::advise_small(start, granules as usize * SEGMENT_GRANULE);
+        }
+        let free = range.free.load(Ordering::Relaxed).count_ones() + granules_for(len);
+        if free > granules / 2 && change(BROKEN, SMALL) {
+            // SAFETY: guaranteed by the caller.
+            unsafe { os::split_huge(span, len) };
+        }
+    }
+
+    /// Faults the pages of a span in, if that is known to help. A huge page has its memory already.
+    pub(crate) fn populate(&self, span: Span, len: usize) {
+        let range = self.range(span.range);
+        let is_whole = range.is_some_and(|range| range.pages.load(Ordering::Relaxed) == WHOLE);
+        if self.source.as_source().paged().is_some() && !is_whole {
+            let _ = os::populate(span.start, len);
         }
     }
 }
@@ -479,7 +517,7 @@ mod tests {
     fn spans_of_one_segment_neither_overlap_nor_outlive_it() {
         let spans = SpanAllocator::new(Mmap::new().into());
         let mut taken: Vec<Span> =
-            (0..100).map(|_| spans.take(SEGMENT_GRANULE, 1).unwrap()).collect();
+            (0..100).map(|_| spans.take(SEGMENT_GRANULE, 1, SmallTouch::Faults).unwrap()).collect();
         for (byte, span) in taken.iter().enumerate() {
             // SAFETY: a span of a granule, ours.
             unsafe { span.start.write_bytes(byte as u8, SEGMENT_GRANULE) };
@@ -502,7 +540,8 @@ mod tests {
     #[test]
     fn a_span_of_a_huge_page_goes_back_by_itself() {
         let spans = SpanAllocator::new(Mmap::huge_pages().into());
-        let taken: Vec<Span> = (0..128).map(|_| spans.take(SEGMENT_GRANULE, 1).unwrap()).collect();
+        let taken: Vec<Span> =
+            (0..128).map(|_| spans.take(SEGMENT_GRANULE, 1, SmallTouch::Faults).unwrap()).collect();
         for span in &taken {
             // SAFETY: a span of a granule, ours.
             unsafe { span.start.write_bytes(7, SEGMENT_GRANULE) };
@@ -520,7 +559,7 @@ mod tests {
             let spans = SpanAllocator::new(source);
             for (len, align) in [(4096, 1), (3 << 20, 1), (8192, 1 << 20), (SEGMENT_GRANULE * 3, 1)]
             {
-                let span = spans.take(len, align).unwrap();
+                let span = spans.take(len, align, SmallTouch::Faults).unwrap();
                 assert_eq!(span.start.addr().get() % align.max(SEGMENT_GRANULE), 0);
                 // SAFETY: as in the test above.
                 unsafe {
@@ -540,7 +579,7 @@ mod tests {
                 scope.spawn(move || {
                     for round in 0..200 {
                         let len = SEGMENT_GRANULE * (1 + round % 3);
-                        let span = spans.take(len, 1).unwrap();
+                        let span = spans.take(len, 1, SmallTouch::Faults).unwrap();
                         // SAFETY: ours until it is given back.
                         unsafe {
                             span.start.write_bytes(id, len);

@@ -14,6 +14,7 @@ use super::registry;
 use super::shared::SlabShared;
 use super::tags::TAG_MARK;
 use crate::error::{AllocError, ErrorKind};
+use crate::memory::first_touch::SmallTouch;
 use crate::memory::segment_map;
 use crate::memory::span_allocator::addresses_of;
 
@@ -53,7 +54,12 @@ impl SlabShared {
             .page_table
             .take_vacant(|bytes| self.charge(bytes), |bytes| self.credit(bytes))
             .map_err(undo)?;
-        let span = match self.spans.take(bytes, self.layout.align()) {
+        let held = self.page_bytes.load(Ordering::Relaxed);
+        let populate = self.checks.is_none()
+            && (populate
+                || (held >= POPULATE_FROM && bytes <= DEFAULT_PAGE && self.has_one_cache()));
+        let small = if populate { SmallTouch::Populate } else { SmallTouch::Faults };
+        let span = match self.spans.take(bytes, self.layout.align(), small) {
             Ok(span) => span,
             Err(error) => {
                 self.page_table.return_vacant(page);
@@ -78,14 +84,12 @@ impl SlabShared {
         segment_map::enter_page(span.start, addresses, NonNull::from(page).cast(), bits, tag);
         registry::add_reference(self.number);
         self.page_count.fetch_add(1, Ordering::Relaxed);
-        let held = self.page_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.page_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.empty_pages.count_new_page(bytes);
         if let Some(checks) = &self.checks {
             checks.page_taken(self, span.start, bytes);
-        } else if populate
-            || (held >= POPULATE_FROM && bytes <= DEFAULT_PAGE && self.has_one_cache())
-        {
-            self.spans.populate(span.start, bytes);
+        } else if populate {
+            self.spans.populate(span, bytes);
         }
         Ok(self.enter_page(page, self.geometry.slots(bytes)))
     }

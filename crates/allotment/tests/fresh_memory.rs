@@ -1,0 +1,143 @@
+//! What `recycler().fresh_memory()` tells of memory that came from the system.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use allotment::{Arena, FreshMemory, LocalPool, Mmap, RawFreeList, RawSlab, Release, recycler};
+use support::child::{self, Child};
+use support::kernel::is_resident;
+use support::list::{passed_through, under_a_tool};
+use support::slab::layout;
+
+const MIB: u64 = 1 << 20;
+
+/// Whether the caller is the child that runs the test, in a process of its own.
+fn alone(test: &str) -> bool {
+    if under_a_tool() || passed_through() {
+        println!("skipped: a memory tool or malloc has the memory");
+        return false;
+    }
+    if !child::is(test) {
+        Child::new(test, test).succeeds();
+        return false;
+    }
+    true
+}
+
+fn all_bytes(memory: FreshMemory) -> u64 {
+    memory.huge_bytes + memory.refused_bytes + memory.small_bytes
+}
+
+/// The figures of what `work` takes from the system.
+fn taken_by(work: impl FnOnce()) -> FreshMemory {
+    let before = recycler().fresh_memory();
+    work();
+    let after = recycler().fresh_memory();
+    let mut taken = after;
+    taken.huge_bytes -= before.huge_bytes;
+    taken.refused_bytes -= before.refused_bytes;
+    taken.small_bytes -= before.small_bytes;
+    taken
+}
+
+fn fill(arena: &Arena) {
+    for _ in 0..8 << 8 {
+        arena.alloc([1u8; 4096]);
+    }
+}
+
+#[test]
+fn what_allocators_take_from_the_system_is_counted_and_what_is_recycled_is_not() {
+    if !alone("what_allocators_take_from_the_system_is_counted_and_what_is_recycled_is_not") {
+        return;
+    }
+    recycler().set_policy(Release::Keep(usize::MAX));
+    let taken = taken_by(|| fill(&Arena::new()));
+    assert!((8 * MIB..12 * MIB).contains(&all_bytes(taken)), "{taken:?}");
+    let taken = taken_by(|| fill(&Arena::new()));
+    assert_eq!(all_bytes(taken), 0, "{taken:?}");
+    let list = RawFreeList::builder(layout(4096, 8)).release(Release::AtOnce).build();
+    let taken = taken_by(|| drop((0..8 << 8).map(|_| list.alloc()).collect::<Vec<_>>()));
+    assert!((8 * MIB..12 * MIB).contains(&all_bytes(taken)), "{taken:?}");
+    let slab = RawSlab::builder(layout(4096, 8)).build();
+    let mut slots = Vec::new();
+    let taken = taken_by(|| slots.extend((0..8 << 8).map(|_| slab.alloc())));
+    assert!((8 * MIB..12 * MIB).contains(&all_bytes(taken)), "{taken:?}");
+    for slot in slots {
+        // SAFETY: allocated above, freed once.
+        unsafe { slab.free(slot) };
+    }
+    let pool = LocalPool::new();
+    let mut blocks = Vec::new();
+    let taken = taken_by(|| blocks.extend((0..8).map(|_| pool.alloc_layout(layout(1 << 20, 8)))));
+    assert!((8 * MIB..12 * MIB).contains(&taken.small_bytes), "{taken:?}");
+    assert_eq!(all_bytes(taken), taken.small_bytes);
+    for block in blocks {
+        // SAFETY: as above.
+        unsafe { pool.free_layout(block, layout(1 << 20, 8)) };
+    }
+}
+
+#[test]
+fn small_pages_are_never_advised_and_huge_pages_always() {
+    if !alone("small_pages_are_never_advised_and_huge_pages_always") {
+        return;
+    }
+    let arena = |source| Arena::builder().source(source).release(Release::AtOnce).build();
+    let taken = taken_by(|| fill(&arena(Mmap::small_pages())));
+    assert_eq!(all_bytes(taken), taken.small_bytes, "{taken:?}");
+    let taken = taken_by(|| fill(&arena(Mmap::huge_pages())));
+    assert_eq!(taken.small_bytes, 0, "{taken:?}");
+    assert!(all_bytes(taken) >= 8 * MIB, "{taken:?}");
+}
+
+#[test]
+fn huge_pages_are_measured_against_small_ones() {
+    if !alone("huge_pages_are_measured_against_small_ones") {
+        return;
+    }
+    fill(&Arena::builder().release(Release::AtOnce).build());
+    let memory = recycler().fresh_memory();
+    if memory.huge_bytes + memory.refused_bytes > 0 {
+        assert!(memory.small_pages_nanos > 0, "{memory:?}");
+    }
+    assert_eq!(memory.huge_page_nanos > 0, memory.huge_bytes > 0, "{memory:?}");
+}
+
+#[test]
+fn a_large_hint_takes_memory_for_its_first_huge_page_at_most() {
+    if !alone("a_large_hint_takes_memory_for_its_first_huge_page_at_most") {
+        return;
+    }
+    let arena = Arena::with_hint(64 << 20);
+    let first = core::ptr::from_ref(arena.alloc(1u8)).addr();
+    assert_ne!(is_resident(first + (4 << 20)), Some(true));
+}
+
+#[test]
+fn a_slab_gives_a_range_back_that_is_a_huge_page() {
+    if !alone("a_slab_gives_a_range_back_that_is_a_huge_page") {
+        return;
+    }
+    for source in [Mmap::new(), Mmap::huge_pages()] {
+        let slab =
+            RawSlab::builder(layout(4096, 8)).source(source).release(Release::AtOnce).build();
+        let mut slots: Vec<_> = (0..4 << 10).map(|_| slab.alloc()).collect();
+        // One live slot in each 2 MiB, so that no range is unmapped.
+        let stay: Vec<_> = slots.iter().copied().step_by(512).collect();
+        slots.retain(|slot| !stay.contains(slot));
+        for slot in &slots {
+            // SAFETY: allocated above, freed once.
+            unsafe { slab.free(*slot) };
+        }
+        slab.flush();
+        let _ = slab.trim();
+        let resident = slots.iter().filter(|slot| is_resident(slot.addr().get()) == Some(true));
+        let resident = resident.count();
+        assert!(resident <= stay.len() * 16, "{resident} of {} have memory", slots.len());
+        for slot in stay {
+            // SAFETY: as above.
+            unsafe { slab.free(slot) };
+        }
+    }
+}
