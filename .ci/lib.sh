@@ -37,10 +37,10 @@ skip() {
     skipped+=("$1: $2")
 }
 
-# late_step NAME COMMAND...: a step that is skipped where the steps before it took longer than 70 minutes: `.ci/run` has to end.
+# late_step NAME COMMAND...: a step that is skipped where the steps before it took longer than 65 minutes: `.ci/run` has to end.
 late_step() {
-    if [ $((SECONDS - started)) -gt 4200 ]; then
-        skip "$1" 'the steps before it took more than 70 minutes; .ci/all runs it'
+    if [ $((SECONDS - started)) -gt 3900 ]; then
+        skip "$1" 'the steps before it took more than 65 minutes; .ci/all runs it'
     else
         step "$@"
     fi
