@@ -202,7 +202,8 @@ typedef struct allot_release {
     uint64_t amount;
 } allot_release;
 
-/* Which chunks an arena keeps at a reset. */
+/* Which chunks an arena keeps at a reset and at a rewind. At a rewind, the chunks that hold older
+ * objects count first. */
 typedef enum allot_retain_kind {
     ALLOT_RETAIN_NEWEST = 0,  /* one: the newest of at most 1 MiB, or the hint */
     ALLOT_RETAIN_NOTHING = 1, /* none; `bytes` is 0, as with ALLOT_RETAIN_NEWEST */
@@ -341,8 +342,9 @@ void allot_arena_reset(allot_arena *arena);
  * - A position may be rewound to several times. It becomes invalid at a reset and at a rewind to an
  *   older position. Rewinding to an invalid position is ALLOT_BAD_HANDLE; after a rewind to an
  *   older position, only a hardened arena detects this.
- * - Between a mark and the rewind to it, freeing an object that is older than the mark does
- *   nothing. If such an object grows, it moves, and the rewind frees it.
+ * - Between a mark and the rewind to it, an object that is older than the mark keeps its bytes: to
+ *   free or shrink it changes the statistics only, and the rewind sets them back. If such an object
+ *   grows, it moves, and the rewind frees it.
  * - Between two rewinds to the same position, do not free or resize objects that are older than
  * it. */
 allot_arena_position allot_arena_mark(allot_arena *arena);

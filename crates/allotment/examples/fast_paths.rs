@@ -4,8 +4,9 @@
 
 use allotment::pool::ReapBox;
 use allotment::{
-    Arena, ArenaBox, FreeList, ListBox, LocalPool, PoolGlobalAlloc, PoolRef, Published,
-    PublishedGuard, RawFreeList, RawSlab, RawSlabHandle, Reap, Sealed, Slab, SlabBox,
+    Arena, ArenaBox, ArenaVec, FreeList, Lifetime, ListBox, LocalPool, PoolBox, PoolGlobalAlloc,
+    PoolRef, PoolVec, Published, PublishedGuard, RawFreeList, RawSlab, RawSlabHandle, Reap, Sealed,
+    Sealer, Slab, SlabBox, SlabHandle,
 };
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -32,6 +33,17 @@ pub fn golden_arena_try_alloc_u32(arena: &Arena, value: u32) -> Option<&mut u32>
     arena.try_alloc(value).ok()
 }
 
+/// Frees an object of an arena, perhaps inside a scope.
+///
+/// # Safety
+/// As for [`Arena::free`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub unsafe fn golden_arena_free(arena: &Arena, object: NonNull<u8>, size: usize) {
+    // SAFETY: guaranteed by the caller.
+    unsafe { arena.free(object, small(size)) }
+}
+
 /// A value of `WORDS` words, none of which is known at compile time.
 #[derive(Clone, Copy)]
 pub struct Value<const WORDS: usize>([u64; WORDS]);
@@ -48,7 +60,10 @@ impl<const WORDS: usize> Drop for Dropped<WORDS> {
 
 /// Functions that allocate a value: its number of words, and the functions' names.
 macro_rules! values {
-    ($($words:literal: $in_arena:ident $in_list:ident $in_reap:ident $in_slab:ident;)*) => {$(
+    ($(
+        $words:literal: $in_arena:ident $in_list:ident $in_reap:ident $in_slab:ident
+            $by_handle:ident $in_pool:ident $pushed:ident;
+    )*) => {$(
         /// Allocates a value in an arena.
         #[unsafe(no_mangle)]
         #[inline(never)]
@@ -76,26 +91,57 @@ macro_rules! values {
         pub fn $in_slab(slab: &Slab<Value<$words>>, word: u64) -> SlabBox<Value<$words>> {
             slab.alloc(Value([word; $words]))
         }
+
+        /// Allocates a value in a slab by a handle.
+        #[unsafe(no_mangle)]
+        #[inline(never)]
+        pub fn $by_handle(
+            handle: &SlabHandle<'_, Value<$words>>,
+            word: u64,
+        ) -> SlabBox<Value<$words>> {
+            handle.alloc(Value([word; $words]))
+        }
+
+        /// Allocates a value in a pool.
+        #[unsafe(no_mangle)]
+        #[inline(never)]
+        pub fn $in_pool(pool: PoolRef, word: u64) -> PoolBox<Value<$words>> {
+            PoolBox::new_in(Value([word; $words]), pool)
+        }
+
+        /// Pushes a value to a vector in an arena.
+        #[unsafe(no_mangle)]
+        #[inline(never)]
+        pub fn $pushed(vec: &mut ArenaVec<'_, Value<$words>>, word: u64) {
+            vec.push(Value([word; $words]));
+        }
     )*
 
         /// Calls the functions.
         fn use_values(word: u64) {
-            let (arena, reap) = (Arena::new(), Reap::new());
+            let (arena, reap, pool) = (Arena::new(), Reap::new(), LocalPool::new());
             $(
-                let (list, slab) = (FreeList::new(), Slab::new());
+                let (list, slab, mut vec) = (FreeList::new(), Slab::new(), ArenaVec::new_in(&arena));
                 println!("{} {}", $in_arena(&arena, word).0[0], $in_list(&list, word).0[0]);
                 println!("{} {}", $in_reap(&reap, word).0[0], $in_slab(&slab, word).0[0]);
+                $pushed(&mut vec, $by_handle(&slab.handle(), word).0[0]);
+                println!("{} {}", $in_pool(pool.reference(), word).0[0], vec[0].0[0]);
             )*
         }
     };
 }
 
 values! {
-    1: golden_arena_alloc_8 golden_list_alloc_8 golden_reap_alloc_value_8 golden_slab_alloc_8;
-    2: golden_arena_alloc_16 golden_list_alloc_16 golden_reap_alloc_value_16 golden_slab_alloc_16;
-    8: golden_arena_alloc_64 golden_list_alloc_64 golden_reap_alloc_value_64 golden_slab_alloc_64;
-    24: golden_arena_alloc_192 golden_list_alloc_192 golden_reap_alloc_value_192 golden_slab_alloc_192;
-    64: golden_arena_alloc_512 golden_list_alloc_512 golden_reap_alloc_value_512 golden_slab_alloc_512;
+    1: golden_arena_alloc_8 golden_list_alloc_8 golden_reap_alloc_value_8 golden_slab_alloc_8
+        golden_handle_alloc_8 golden_pool_box_8 golden_arena_push_8;
+    2: golden_arena_alloc_16 golden_list_alloc_16 golden_reap_alloc_value_16 golden_slab_alloc_16
+        golden_handle_alloc_16 golden_pool_box_16 golden_arena_push_16;
+    8: golden_arena_alloc_64 golden_list_alloc_64 golden_reap_alloc_value_64 golden_slab_alloc_64
+        golden_handle_alloc_64 golden_pool_box_64 golden_arena_push_64;
+    24: golden_arena_alloc_192 golden_list_alloc_192 golden_reap_alloc_value_192 golden_slab_alloc_192
+        golden_handle_alloc_192 golden_pool_box_192 golden_arena_push_192;
+    64: golden_arena_alloc_512 golden_list_alloc_512 golden_reap_alloc_value_512 golden_slab_alloc_512
+        golden_handle_alloc_512 golden_pool_box_512 golden_arena_push_512;
 }
 
 /// Allocates a value in an arena by the fallible call.
@@ -154,6 +200,106 @@ pub fn golden_list_try_alloc_dropped_64(
     word: u64,
 ) -> Option<ListBox<'_, Dropped<8>>> {
     list.try_alloc(Dropped([word; 8])).ok()
+}
+
+/// Allocates a value of a word with a destructor in an arena.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_arena_alloc_boxed_8(arena: &Arena, word: u64) -> ArenaBox<'_, Dropped<1>> {
+    arena.alloc_boxed(Dropped([word]))
+}
+
+/// Constructs a value in an arena.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_arena_alloc_with_64(arena: &Arena, word: u64) -> &mut Value<8> {
+    arena.alloc_with(|| Value([word; 8]))
+}
+
+/// Constructs a value with a destructor in a slab.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_slab_alloc_with_64(slab: &Slab<Dropped<8>>, word: u64) -> SlabBox<Dropped<8>> {
+    slab.alloc_with(|| Dropped([word; 8]))
+}
+
+/// Constructs a value with a destructor in a slab by the fallible call.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_slab_try_alloc_with_64(
+    slab: &Slab<Dropped<8>>,
+    word: u64,
+) -> Option<SlabBox<Dropped<8>>> {
+    slab.try_alloc_with(|| Dropped([word; 8])).ok()
+}
+
+/// Constructs a value with a destructor in a slab by a handle.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_handle_alloc_with_64(
+    handle: &SlabHandle<'_, Dropped<8>>,
+    word: u64,
+) -> SlabBox<Dropped<8>> {
+    handle.alloc_with(|| Dropped([word; 8]))
+}
+
+/// Constructs a value with a destructor in a free list.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_list_alloc_with_64(
+    list: &FreeList<Dropped<8>>,
+    word: u64,
+) -> ListBox<'_, Dropped<8>> {
+    list.alloc_with(|| Dropped([word; 8]))
+}
+
+/// Allocates a value of 512 bytes with a destructor and with an expected lifetime.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_slab_alloc_for_512(slab: &Slab<Dropped<64>>, word: u64) -> SlabBox<Dropped<64>> {
+    slab.alloc_for(Lifetime::Long, Dropped([word; 64]))
+}
+
+/// Allocates a value with a destructor in a pool.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_pool_box_dropped_64(pool: PoolRef, word: u64) -> PoolBox<Dropped<8>> {
+    PoolBox::new_in(Dropped([word; 8]), pool)
+}
+
+/// Allocates a value with a destructor in a pool by the fallible call.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_pool_box_try_dropped_64(pool: PoolRef, word: u64) -> Option<PoolBox<Dropped<8>>> {
+    PoolBox::try_new_in(Dropped([word; 8]), pool).ok()
+}
+
+/// Pushes a value with a destructor to a vector in an arena.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_arena_push_dropped_64(vec: &mut ArenaVec<'_, Dropped<8>>, word: u64) {
+    vec.push(Dropped([word; 8]));
+}
+
+/// Pushes a value with a destructor to a vector in an arena by the fallible call.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_arena_try_push_dropped_64(vec: &mut ArenaVec<'_, Dropped<8>>, word: u64) -> bool {
+    vec.try_push(Dropped([word; 8])).is_ok()
+}
+
+/// Pushes a value with a destructor to a vector in a pool.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_pool_push_dropped_64(vec: &mut PoolVec<Dropped<8>>, word: u64) {
+    vec.push(Dropped([word; 8]));
+}
+
+/// Moves a value of 512 bytes into memory that will be sealed.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_sealer_value_512<'s>(sealer: Sealer<'s>, word: u64) -> &'s mut [u64; 64] {
+    sealer.value([word; 64])
 }
 
 /// Allocates a slot by the ordinary call.
@@ -412,6 +558,9 @@ fn main() {
     let packed = Arena::<1>::with_min_align();
     let third = golden_arena1_alloc_u32(&packed, 9);
     println!("{first} {second:?} {third}, {:?}", arena.statistics());
+    let object = arena.alloc_layout(small(24));
+    // SAFETY: allocated above, freed once.
+    unsafe { golden_arena_free(&arena, object, 24) };
     let word = arena.statistics().live_objects;
     use_values(word);
     let list = FreeList::new();
@@ -423,5 +572,18 @@ fn main() {
     drop(golden_list_try_alloc_dropped_64(&list, word));
     drop(golden_reap_alloc_boxed_64(&reap, word));
     drop(golden_slab_alloc_dropped_64(&Slab::new(), word));
+    drop((golden_arena_alloc_boxed_8(&arena, word), golden_list_alloc_with_64(&list, word)));
+    let slab = Slab::new();
+    drop((golden_slab_alloc_with_64(&slab, word), golden_slab_try_alloc_with_64(&slab, word)));
+    drop(golden_handle_alloc_with_64(&slab.handle(), word));
+    drop(golden_slab_alloc_for_512(&Slab::new(), word));
+    drop(golden_pool_box_dropped_64(pool.reference(), word));
+    drop(golden_pool_box_try_dropped_64(pool.reference(), word));
+    let (mut in_arena, mut in_pool) = (ArenaVec::new_in(&arena), PoolVec::new());
+    golden_arena_push_dropped_64(&mut in_arena, word);
+    golden_pool_push_dropped_64(&mut in_pool, word);
+    println!("{}", golden_arena_try_push_dropped_64(&mut in_arena, word));
+    let sealed = Sealed::<&'static [u64; 64]>::new(|sealer| golden_sealer_value_512(sealer, word));
+    println!("{} {}", sealed.get()[63], golden_arena_alloc_with_64(&arena, word).0[7]);
     println!("{:?}", golden_arena_try_alloc_64(&arena, word).map(|value| value.0));
 }

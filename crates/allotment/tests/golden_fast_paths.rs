@@ -6,6 +6,7 @@
 //! jump inside the function counts, and is followed.
 #![cfg(target_arch = "x86_64")]
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -47,8 +48,14 @@ const GOLDEN: [(&str, usize); 25] = [
 /// (function, most instructions before the global allocator beneath gets its turn, the jump there included)
 const GLOBAL_ALLOC: [(&str, usize); 2] = [("golden_global_alloc", 4), ("golden_global_free", 6)];
 
+/// (function without a loop, most instructions on any path, without those of functions that it calls)
+const LOOPLESS: [(&str, usize); 1] = [("golden_arena_free", 32)];
+
+/// Functions that call others and write a value of 512 bytes once. What they write besides is less.
+const BEHIND_CALLS: [&str; 2] = ["golden_slab_alloc_for_512", "golden_sealer_value_512"];
+
 /// (function, bytes of the value, bytes that the allocator writes for itself)
-const VALUES: [(&str, usize, usize); 27] = [
+const VALUES: [(&str, usize, usize); 53] = [
     ("golden_arena_alloc_8", 8, 8),
     ("golden_arena_alloc_16", 16, 8),
     ("golden_arena_alloc_64", 64, 8),
@@ -76,6 +83,32 @@ const VALUES: [(&str, usize, usize); 27] = [
     ("golden_slab_alloc_192", 192, 8),
     ("golden_slab_alloc_512", 512, 8),
     ("golden_slab_alloc_dropped_64", 64, 8),
+    ("golden_handle_alloc_8", 8, 8),
+    ("golden_pool_box_8", 8, 16),
+    ("golden_arena_push_8", 8, 8),
+    ("golden_handle_alloc_16", 16, 8),
+    ("golden_pool_box_16", 16, 16),
+    ("golden_arena_push_16", 16, 8),
+    ("golden_handle_alloc_64", 64, 8),
+    ("golden_pool_box_64", 64, 16),
+    ("golden_arena_push_64", 64, 8),
+    ("golden_handle_alloc_192", 192, 8),
+    ("golden_pool_box_192", 192, 16),
+    ("golden_arena_push_192", 192, 8),
+    ("golden_handle_alloc_512", 512, 8),
+    ("golden_pool_box_512", 512, 16),
+    ("golden_arena_push_512", 512, 8),
+    ("golden_arena_alloc_boxed_8", 8, 8),
+    ("golden_arena_alloc_with_64", 64, 8),
+    ("golden_slab_alloc_with_64", 64, 8),
+    ("golden_slab_try_alloc_with_64", 64, 8),
+    ("golden_handle_alloc_with_64", 64, 8),
+    ("golden_list_alloc_with_64", 64, 16),
+    ("golden_pool_box_dropped_64", 64, 16),
+    ("golden_pool_box_try_dropped_64", 64, 16),
+    ("golden_arena_push_dropped_64", 64, 8),
+    ("golden_arena_try_push_dropped_64", 64, 8),
+    ("golden_pool_push_dropped_64", 64, 8),
 ];
 
 /// Builds the library and the example in a folder of their own: the build that runs this test may hold the
@@ -155,6 +188,11 @@ fn stack_bytes(file: &object::File<'_>, function: &str) -> u64 {
 }
 
 fn fast_path(file: &object::File<'_>, function: &str) -> FastPath {
+    path(file, function, false)
+}
+
+/// With `calls`, the path may call other functions, which are not looked into.
+fn path(file: &object::File<'_>, function: &str, calls: bool) -> FastPath {
     let mut decoder = disassemble(file, function);
     let (start, size) = (symbol(file, function).address(), symbol(file, function).size());
     let mut info = InstructionInfoFactory::new();
@@ -164,6 +202,7 @@ fn fast_path(file: &object::File<'_>, function: &str) -> FastPath {
         match instruction.flow_control() {
             FlowControl::Return => return path,
             FlowControl::Next | FlowControl::ConditionalBranch => {}
+            FlowControl::Call | FlowControl::IndirectCall if calls => {}
             FlowControl::UnconditionalBranch
                 if (instruction.next_ip()..start + size)
                     .contains(&instruction.near_branch_target()) =>
@@ -188,6 +227,44 @@ fn fast_path(file: &object::File<'_>, function: &str) -> FastPath {
     }
 }
 
+/// The instructions of the function's longest path, without those of functions that it calls. `None` if
+/// it has a loop.
+fn longest_path(file: &object::File<'_>, function: &str) -> Option<usize> {
+    let end = symbol(file, function).address() + symbol(file, function).size();
+    let code: Vec<_> =
+        disassemble(file, function).into_iter().take_while(|next| next.ip() < end).collect();
+    // The length of the longest path from each instruction. A jump back to code that was not yet looked
+    // at is resolved in a later round; after as many rounds as there are jumps only loops are left.
+    let mut longest: HashMap<u64, usize> = HashMap::new();
+    for _ in 0..code.len() {
+        let known = longest.len();
+        for instruction in code.iter().rev() {
+            let flow = instruction.flow_control();
+            let jumps =
+                matches!(flow, FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
+            let ends = matches!(
+                flow,
+                FlowControl::Return
+                    | FlowControl::IndirectBranch
+                    | FlowControl::UnconditionalBranch
+                    | FlowControl::Exception
+            );
+            let target = jumps.then(|| instruction.near_branch_target());
+            let inside = target.filter(|target| (code[0].ip()..end).contains(target));
+            let next = (!ends).then_some(instruction.next_ip()).filter(|next| *next < end);
+            let after: Option<Vec<usize>> =
+                inside.into_iter().chain(next).map(|ip| longest.get(&ip).copied()).collect();
+            if let Some(after) = after {
+                longest.insert(instruction.ip(), 1 + after.into_iter().max().unwrap_or(0));
+            }
+        }
+        if longest.len() == known {
+            break;
+        }
+    }
+    longest.get(&code[0].ip()).copied()
+}
+
 fn bytes_written(info: &InstructionInfo) -> usize {
     let writes = |access| matches!(access, OpAccess::Write | OpAccess::ReadWrite);
     let written = info.used_memory().iter().filter(|memory| writes(memory.access()));
@@ -204,9 +281,22 @@ fn fast_paths_have_no_more_instructions_than_agreed_none_locked_and_write_each_v
         assert!(count <= most, "{function}: {count} instructions instead of {most}");
         assert_eq!(locked, 0, "{function} has a locked instruction");
     }
+    for (function, most) in LOOPLESS {
+        let count = longest_path(&file, function);
+        println!("{function}: at most {count:?} instructions");
+        assert!(count.is_some_and(|count| count <= most), "{function}: {count:?}, not {most}");
+    }
     let stack = stack_bytes(&file, "golden_reap_alloc_512_bytes");
     println!("golden_reap_alloc_512_bytes: {stack} bytes of stack");
     assert!(stack < 512, "the value is constructed in its block, not on the stack: {stack} bytes");
+    for function in BEHIND_CALLS {
+        let written = path(&file, function, true).written;
+        println!("{function}: {written} bytes");
+        assert!(
+            (512..1024).contains(&written),
+            "{function} writes its value once: {written} bytes"
+        );
+    }
     for (function, most) in GLOBAL_ALLOC {
         let outside = fast_path(&file, function).first_jump;
         println!("{function}: {outside} instructions outside of a pool");

@@ -8,8 +8,8 @@ use std::sync::mpsc;
 
 use allotment::collections::{BlockSource, StringIn, VecIn};
 use allotment::{
-    Arena, ArenaBox, ArenaString, ArenaVec, Budget, FreeList, Lifetime, ListBox, LocalPool,
-    PoolBox, PoolString, PoolVec, RawSlab, Reap, Slab, unsize_box,
+    Arena, ArenaBox, ArenaString, ArenaVec, Budget, FreeList, Lifetime, ListBox, LocalPool, Malloc,
+    PoolBox, PoolString, PoolVec, RawSlab, Reap, Retain, Slab, format_in, unsize_box,
 };
 use std::alloc::Layout;
 
@@ -271,4 +271,31 @@ fn slices_of_a_scope_and_boxes_of_trait_objects_stay_valid() {
 
 fn text_of(number: u32) -> String {
     number.to_string()
+}
+
+#[test]
+fn chunks_that_a_scope_kept_are_used_again_and_its_objects_are_freed_in_any_order() {
+    for hardened in [false, true] {
+        let retain = Retain::UpTo(1 << 20);
+        let mut arena = Arena::builder().source(Malloc).retain(retain).hardened(hardened).build();
+        let layout = Layout::from_size_align(2000, 8).unwrap();
+        let kept = arena.alloc_slice_copy(&[7u8; 100]).as_ptr();
+        for _ in 0..3 {
+            arena.scope(|scope| {
+                let objects: Vec<_> = (0..8).map(|_| scope.alloc_layout(layout)).collect();
+                for index in [7, 0, 3, 6, 1, 5, 2, 4] {
+                    // SAFETY: live, of this layout, and of the scope.
+                    unsafe {
+                        objects[index].write_bytes(index as u8, 2000);
+                        scope.free(objects[index], layout);
+                    }
+                }
+                scope.scope(|inner| inner.alloc_slice_copy(&[1u8; 9000]).len());
+                assert_eq!(format_in!(scope, "{}.{}", 1, "two"), "1.two");
+            });
+        }
+        assert!(arena.statistics().chunks > 1);
+        // SAFETY: older than the scopes, and not freed.
+        assert_eq!(unsafe { kept.add(99).read() }, 7);
+    }
 }

@@ -1,11 +1,12 @@
 //! Slots without a value (`SlabSlot`), and `alloc_with`: what is filled is a box, what is not filled is free again.
 
 use std::alloc::Layout;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::thread;
 
-use allotment::{Budget, ErrorKind, Release, Slab, SlabSlot};
+use allotment::{AllocError, Budget, ErrorKind, FreeList, Release, Slab, SlabSlot};
 
 fn live<T>(slab: &Slab<T>) -> u64 {
     slab.statistics().live_objects
@@ -103,4 +104,30 @@ fn a_slot_that_the_budget_refuses_is_an_error() {
     assert!(!slots.is_empty());
     slots.pop();
     assert!(slab.try_slot().is_ok());
+}
+
+#[test]
+fn a_value_is_not_made_when_its_slot_is_refused() {
+    let slab = Slab::<[u8; 1024]>::builder().budget(&Budget::new(64 << 10)).build();
+    let handle = slab.handle();
+    let list = FreeList::<[u8; 1024]>::builder().budget(&Budget::new(64 << 10)).build();
+    fn until_refused<B>(call: impl Fn(&dyn Fn() -> [u8; 1024]) -> Result<B, AllocError>) -> usize {
+        let mut values = Vec::new();
+        let made = Cell::new(0);
+        let error = loop {
+            match call(&|| [made.replace(made.get() + 1) as u8; 1024]) {
+                Ok(value) => values.push(value),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::BudgetExceeded);
+        assert_eq!(made.get(), values.len());
+        values.len()
+    }
+    assert!(until_refused(|make| slab.try_alloc_with(make)) > 0);
+    assert!(until_refused(|make| handle.try_alloc_with(make)) > 0);
+    assert!(until_refused(|make| list.try_alloc_with(make)) > 0);
+    let made = catch_unwind(AssertUnwindSafe(|| slab.try_alloc_with(|| panic!("not made"))));
+    assert!(made.is_err());
+    assert_eq!(live(&slab), 0);
 }

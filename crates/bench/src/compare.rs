@@ -2,8 +2,10 @@
 
 use crate::console::failure::Failure;
 use crate::console::print::{json_line, line, to_errors, wrapped};
+use crate::console::table::counted;
 use crate::output::{html, ratio_plot, table};
 use crate::runner::plan::{self, Plan, Plans, Selection};
+use crate::runner::resources;
 use crate::runner::rounds::{self, ChildRuns, Limits};
 use crate::runner::row::{self, Row};
 use crate::runner::time_shares::TimeShares;
@@ -34,6 +36,10 @@ pub struct BenchArguments {
     /// in each round, and ratios compare the builds
     #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["html", "svg"])]
     against: Option<PathBuf>,
+    /// Fragment free memory before each timed run, so that the kernel has few huge pages to give:
+    /// takes up to nine tenths of it for some seconds, and holds up to a quarter during the run
+    #[arg(long, conflicts_with = "against")]
+    fragmented: bool,
     /// Do less work in each run, and take about one minute for each workload
     #[arg(long)]
     quick: bool,
@@ -84,7 +90,7 @@ pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
         },
     };
     let mut shares = TimeShares::default();
-    let runner = ChildRuns { quick: arguments.quick };
+    let runner = ChildRuns { quick: arguments.quick, fragmented: arguments.fragmented };
     let mut all: Vec<(&Workload, Vec<Row>)> = Vec::new();
     let mut lacking = 0;
     for (index, plan) in plans.iter().enumerate() {
@@ -96,6 +102,9 @@ pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
         let to_be_run: Vec<&Workload> = plans[index..].iter().map(|plan| plan.workload).collect();
         let began = Instant::now();
         let limits = shares.limits(limits, &to_be_run);
+        if plan.workload.is_cold() {
+            to_errors(format!("allot: {}", huge_pages_before(plan.workload, arguments.fragmented)));
+        }
         let results = match &both_builds {
             Some(runner) => rounds::run(plan, limits, runner),
             None => rounds::run(plan, limits, &runner),
@@ -137,6 +146,17 @@ pub fn run(arguments: BenchArguments) -> Result<(), Failure> {
     }
 }
 
+/// How many huge pages the kernel could give before the rounds of a workload on cold memory.
+fn huge_pages_before(workload: &Workload, fragmented: bool) -> String {
+    let name = workload.name;
+    let free = match resources::free_huge_pages() {
+        Some(pages) => format!("the kernel has {} free", counted(pages as usize, "huge page")),
+        None => "the kernel does not tell its free huge pages".to_owned(),
+    };
+    let more = if fragmented { ", and memory is fragmented before each run" } else { "" };
+    format!("{name}: {free}{more}; the column 'free before' has the number before each row's runs")
+}
+
 /// The allocators that this build lacks, and how to get them: a line for each remedy.
 fn missing_rows() -> Vec<String> {
     let mut by_remedy: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -175,11 +195,11 @@ pub fn lists() -> String {
     for workload in crate::workloads::catalogue() {
         text += &format!("  {:<16} {}\n", workload.name, workload.meaning);
     }
-    text += "  burst, exchange, tiers, tree, tree-copy, many-trees, letters, c, pmr and client run\n  \
-             all workloads of their kind; query runs only the workload of that name.\n";
+    text += "  arena, burst, exchange, scope-free, tiers, tree, tree-copy, many-trees, letters, c, pmr and\n  \
+             client run all workloads of their kind; query runs only the workload of that name.\n";
     text += "\nAllocators:\n";
     for about in crate::peers::known() {
-        text += &format!("  {:<16} {}\n", about.name, about.origin);
+        text += &format!("  {:<26} {}\n", about.name, about.origin);
     }
     text += "\nRows of the workloads that compare variants of their work, not allocators:\n";
     for workload in crate::workloads::catalogue().iter().filter(|one| !one.variants().is_empty()) {
@@ -206,6 +226,8 @@ Figures (--json; a figure that could not be measured is null):
                      for a std::pmr resource, Allotment's resource that does the same work
   ratio_to_best_peer ns_per_op divided by that of best_peer: the fastest of glibc, jemalloc,
                      mimalloc, snmalloc and tcmalloc, or of the variants that are not Allotment's
+  ratio_to_reference query-alloc-cold, burst-alloc-cold, tiers-cold: ns_per_op divided by that of
+                     reference: the faster of mmap-huge and mmap-small
   ..._low, ..._high  the 95 % interval of each ratio: it contains the median of the ratios of single
                      rounds with 95 % confidence. null with fewer than 6 rounds
   ..._verdict        ahead if the whole interval is below 1, behind if it is above 1, level if it
@@ -214,7 +236,11 @@ Figures (--json; a figure that could not be measured is null):
   base_rss_bytes     resident memory before the work, with the harness's own arrays. peak_rss_bytes
                      and end_rss_bytes include it; the tables subtract it
   minor_faults       page faults of the measured part. faults_per_query: page faults of the steady
-                     state, which begins after each thread's first two queries, per query
+                     state, which begins after each thread's first two queries, per query. Of
+                     query-alloc, query-small and typed only the steady state is measured
+  huge_bytes         resident memory in huge pages at the end of the measured part.
+                     free_huge_pages: huge pages that the kernel could give before the run without
+                     compaction (/proc/buddyinfo)
   mmap_calls         calls of mmap, munmap, mremap, madvise, mprotect and brk, counted in a separate
                      traced run that does less work (traced_queries queries). mmap_calls_per_query:
                      calls of its steady state, per query
@@ -240,6 +266,8 @@ Examples:
   allot bench query-alloc --quick          a rough ranking within a minute
   allot bench grow --allocators glibc,mimalloc --threads 1,2 --json
   allot bench pair lifo fifo random        objects of one size, on 1, 2 and 16 threads
+  allot bench typed typed-small arena      an arena as programs call it, beside other arenas
+  allot bench query-alloc-cold --fragmented  the first touch of memory without free huge pages
   allot bench burst --allocators jemalloc,slab --threads 1
   allot bench mixed mixed-remote scope     objects of 16 to 1024 B
   allot bench handler --quick              ordinary Rust code, with each malloc as global allocator

@@ -6,7 +6,10 @@ use std::ptr::NonNull;
 use std::sync::Barrier;
 use std::thread;
 
-use bench::peers::{About, Allocator, TYPED_ARENA_SIZES, Task, TaskVisitor, known};
+use bench::peers::{
+    About, Allocator, Collections, CollectionsVisitor, Line, SCOPED, Scopes, ScopesVisitor,
+    TYPED_ARENA_SIZES, Task, TaskVisitor, known,
+};
 
 const THREADS: usize = 4;
 const TASKS: usize = 3;
@@ -141,6 +144,104 @@ fn for_each_allocator<V: TaskVisitor + Copy>(claim: V) {
         eprintln!("{}", about.name);
         claim.with(about.name).unwrap();
     }
+}
+
+#[test]
+fn vectors_and_strings_are_made_in_task_after_task() {
+    #[derive(Clone, Copy)]
+    struct Claim;
+
+    impl CollectionsVisitor for Claim {
+        type Output = ();
+
+        fn visit<C: Collections>(self, _: &'static About) {
+            let mut own = C::start();
+            for numbers in [0, 1, 10_000] {
+                own.push(numbers);
+                let line = |number| Line { name: "disk", number, value: numbers << number };
+                own.format((0..numbers.min(40) as u32).map(line));
+            }
+        }
+    }
+
+    for about in known().iter().filter(|about| about.collections) {
+        eprintln!("{}", about.name);
+        Claim.with(about.name).unwrap();
+    }
+}
+
+#[test]
+fn each_scope_has_objects_apart_from_each_other_in_memory_of_scopes_before_it() {
+    #[derive(Clone, Copy)]
+    struct Claim;
+
+    impl ScopesVisitor for Claim {
+        type Output = ();
+
+        fn visit<S: Scopes>(self, _: &'static About) {
+            let mut own = S::start();
+            let mut firsts = Vec::new();
+            for _ in 0..20 {
+                let mut places = vec![NonNull::<u8>::dangling(); OBJECTS];
+                own.scope(&mut places);
+                firsts.push(places[0]);
+                places.sort_unstable();
+                let apart = |pair: &[NonNull<u8>]| {
+                    pair[1].addr().get() - pair[0].addr().get() >= SCOPED.size()
+                };
+                assert!(places.windows(2).all(apart));
+            }
+            firsts.sort_unstable();
+            firsts.dedup();
+            assert!(firsts.len() < 20, "{firsts:?}");
+        }
+    }
+
+    for about in known().iter().filter(|about| about.scopes) {
+        eprintln!("{}", about.name);
+        Claim.with(about.name).unwrap();
+    }
+}
+
+#[test]
+fn values_and_texts_keep_what_was_put_in() {
+    #[derive(Clone, Copy)]
+    struct Claim;
+
+    impl TaskVisitor for Claim {
+        type Output = ();
+
+        fn visit<A: Allocator>(self, about: &'static About) {
+            let mut own = A::start();
+            for _ in 0..TASKS {
+                let task = own.begin();
+                let values: Vec<_> = (0..200u64).map(|word| task.put([word; 8])).collect();
+                let texts = ["a", "name", "a longer name, with a comma"];
+                let texts = about.any_size.then(|| texts.map(|text| (text, task.put_str(text))));
+                for (word, value) in (0..).zip(&values) {
+                    // SAFETY: live, and put in above.
+                    assert_eq!(unsafe { value.read() }, [word; 8], "{}", about.name);
+                }
+                for (text, at) in texts.iter().flatten() {
+                    // SAFETY: live, and as long as the text.
+                    let kept = unsafe { NonNull::slice_from_raw_parts(*at, text.len()).as_ref() };
+                    assert_eq!(kept, text.as_bytes(), "{}", about.name);
+                }
+                if !<A::Task<'_> as Task>::FREED_TOGETHER {
+                    for value in values {
+                        // SAFETY: of this task and layout, and not used after.
+                        unsafe { task.free(value.cast(), Layout::new::<[u64; 8]>()) };
+                    }
+                    for (text, at) in texts.iter().flatten() {
+                        // SAFETY: as above.
+                        unsafe { task.free(*at, Layout::for_value(*text)) };
+                    }
+                }
+            }
+        }
+    }
+
+    for_each_allocator(Claim);
 }
 
 #[test]

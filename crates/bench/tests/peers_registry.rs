@@ -3,9 +3,10 @@
 use std::error::Error;
 
 use bench::peers::{
-    About, Allocator, AllocatorKind, AnySize, AnySizeVisitor, FixedSize, FixedSizeVisitor, FreedBy,
-    Global, GlobalVisitor, Placement, PlacementVisitor, Service, TaskVisitor, UnknownAllocator,
-    about, global_calls, known, missing,
+    About, Allocator, AllocatorKind, AnySize, AnySizeVisitor, Collections, CollectionsVisitor,
+    FixedSize, FixedSizeVisitor, FreedBy, Global, GlobalVisitor, Placement, PlacementVisitor,
+    Scopes, ScopesVisitor, Service, TaskVisitor, UnknownAllocator, about, global_calls, known,
+    missing,
 };
 
 /// Its work is to return the name of the row that it is given.
@@ -27,6 +28,8 @@ name!(
     TaskVisitor of Allocator,
     FixedSizeVisitor of FixedSize,
     AnySizeVisitor of AnySize,
+    CollectionsVisitor of Collections,
+    ScopesVisitor of Scopes,
     GlobalVisitor of Global,
     PlacementVisitor of Placement
 );
@@ -37,6 +40,8 @@ fn name_of(name: &str, service: Service) -> Result<&'static str, UnknownAllocato
         Service::Tasks => TaskVisitor::with(Name, name),
         Service::FixedSize => FixedSizeVisitor::with(Name, name),
         Service::AnySize => AnySizeVisitor::with(Name, name),
+        Service::Collections => CollectionsVisitor::with(Name, name),
+        Service::Scopes => ScopesVisitor::with(Name, name),
         Service::Global => GlobalVisitor::with(Name, name),
         Service::Placement => PlacementVisitor::with(Name, name),
     }
@@ -44,6 +49,7 @@ fn name_of(name: &str, service: Service) -> Result<&'static str, UnknownAllocato
 
 const OURS: &[&str] = &[
     "allotment-arena",
+    "allotment-arena-raw",
     "allotment-reap",
     "allotment-pool",
     "allotment-slab",
@@ -52,6 +58,9 @@ const OURS: &[&str] = &[
 ];
 const ARENAS_IN_RUST: &[&str] =
     &["mmap-per-query", "bumpalo", "bumpalo-reset", "bump-scope", "typed-arena"];
+/// They need a newer Rust than the tour.
+const ARENAS_OF_THE_CATALOGUE: &[&str] = &["multitude", "multitude-reset"];
+const REFERENCES: &[&str] = &["mmap-huge", "mmap-small"];
 const STORES_IN_RUST: &[&str] =
     &["allotment-slab-at-once", "allotment-free-list-a-tree", "slab", "sharded-slab"];
 const PLACEMENTS: &[&str] =
@@ -66,6 +75,7 @@ fn the_names_are_those_of_the_measuring_contract() {
     let mut expected = vec![if cfg!(target_env = "gnu") { "glibc" } else { "libc" }];
     expected.extend(OURS);
     expected.extend(ARENAS_IN_RUST);
+    expected.extend(REFERENCES);
     expected.extend(STORES_IN_RUST);
     expected.extend(PLACEMENTS);
     if cfg!(feature = "fast-peers") {
@@ -73,6 +83,9 @@ fn the_names_are_those_of_the_measuring_contract() {
     }
     if cfg!(feature = "all-peers") {
         expected.extend(SLOW_PEERS);
+    }
+    if cfg!(feature = "catalogue") {
+        expected.extend(ARENAS_OF_THE_CATALOGUE);
     }
     // Where the headers of Boost are installed.
     expected.extend(about("boost-pool").is_ok().then_some("boost-pool"));
@@ -82,6 +95,7 @@ fn the_names_are_those_of_the_measuring_contract() {
     assert_eq!(names, expected);
     for about in known() {
         assert_eq!(about.ours, OURS.contains(&about.name), "{}", about.name);
+        assert_eq!(about.reference, REFERENCES.contains(&about.name), "{}", about.name);
     }
 }
 
@@ -96,6 +110,10 @@ fn each_name_leads_to_its_own_allocator() {
         );
         assert_eq!(name_of(entry.name, Service::AnySize).ok(), entry.lasting.map(|_| entry.name));
         assert_eq!(name_of(entry.name, Service::Global).ok(), entry.global.then_some(entry.name));
+        let collections = entry.collections.then_some(entry.name);
+        assert_eq!(name_of(entry.name, Service::Collections).ok(), collections);
+        let scopes = entry.scopes.then_some(entry.name);
+        assert_eq!(name_of(entry.name, Service::Scopes).ok(), scopes);
         let calls = global_calls(entry.name.as_bytes()).map(|(name, _)| name);
         assert_eq!(calls, entry.global.then_some(entry.name));
         let placement = (entry.kind == AllocatorKind::Placement).then_some(entry.name);
@@ -106,6 +124,11 @@ fn each_name_leads_to_its_own_allocator() {
 #[test]
 fn mallocs_serve_all_work_arenas_tasks_alone_and_the_others_objects_of_one_size() {
     for about in known() {
+        // Both our arena and our slab, under one name.
+        if about.reference {
+            assert!(about.tasks && about.fixed_size.is_some());
+            continue;
+        }
         let serves = (about.tasks, about.fixed_size.is_some());
         let expected = match about.kind {
             AllocatorKind::Malloc => (true, true),
@@ -129,6 +152,23 @@ fn mallocs_free_anywhere_and_can_be_a_programs_global_allocator_and_nobody_else_
 }
 
 #[test]
+fn mallocs_and_arenas_with_collections_have_vectors_and_those_with_scopes_have_scopes() {
+    let with = |has: fn(&About) -> bool, kind| -> Vec<&str> {
+        let rows = known().iter().filter(|about| has(about) && about.kind == kind);
+        rows.map(|about| about.name).collect()
+    };
+    let mallocs = known().iter().filter(|about| about.kind == AllocatorKind::Malloc);
+    assert!(mallocs.into_iter().all(|about| about.collections && !about.scopes));
+    let mut arenas = vec!["allotment-arena", "bumpalo", "bumpalo-reset", "bump-scope"];
+    if cfg!(feature = "catalogue") {
+        arenas.extend(ARENAS_OF_THE_CATALOGUE);
+    }
+    assert_eq!(with(|about| about.collections, AllocatorKind::Arena), arenas);
+    let scopes = with(|about| about.scopes, AllocatorKind::Arena);
+    assert_eq!(scopes, ["allotment-arena", "bump-scope"]);
+}
+
+#[test]
 fn an_allocator_that_does_other_work_says_so_and_names_those_that_do_this() {
     let text = name_of("slab", Service::Tasks).unwrap_err().to_string();
     assert!(text.contains("'slab' serves objects of one size only; available: "), "{text}");
@@ -148,6 +188,10 @@ fn an_allocator_that_does_other_work_says_so_and_names_those_that_do_this() {
         "{text}"
     );
     assert!(!text.contains(" slab"), "{text}");
+    let text = name_of("slab", Service::Collections).unwrap_err().to_string();
+    assert!(text.contains("'slab' has no vector and no string of its own; available: "), "{text}");
+    let text = name_of("glibc-or-so", Service::Scopes).unwrap_err().to_string();
+    assert!(text.ends_with("; available: allotment-arena, bump-scope"), "{text}");
     let text = name_of("slab", Service::Placement).unwrap_err().to_string();
     assert!(
         text.contains("'slab' is an allocator, not a placement; available: malloc-built,"),
@@ -194,6 +238,8 @@ fn a_name_that_was_compiled_out_is_answered_with_the_feature_that_brings_it() {
     let fast = if cfg!(feature = "fast-peers") { &[] } else { FAST_PEERS };
     let slow = if cfg!(feature = "all-peers") { &[] } else { SLOW_PEERS };
     let expected = fast.iter().map(|name| (*name, "fast-peers"));
+    let rest: &[&str] = if cfg!(feature = "catalogue") { &[] } else { ARENAS_OF_THE_CATALOGUE };
+    let expected = expected.chain(rest.iter().map(|name| (*name, "catalogue")));
     for (name, feature) in expected.chain(slow.iter().map(|name| (*name, "all-peers"))) {
         let unknown = name_of(name, Service::Tasks).unwrap_err();
         assert!(unknown.left_out());
@@ -205,7 +251,7 @@ fn a_name_that_was_compiled_out_is_answered_with_the_feature_that_brings_it() {
     }
     let boost = usize::from(about("boost-pool").is_err());
     let tcmalloc = usize::from(cfg!(not(target_env = "gnu")));
-    assert_eq!(missing().count(), fast.len() + slow.len() + boost + tcmalloc);
+    assert_eq!(missing().count(), fast.len() + slow.len() + rest.len() + boost + tcmalloc);
 }
 
 #[cfg(feature = "fast-peers")]
@@ -241,6 +287,6 @@ fn the_origins_name_the_versions_that_are_built() {
     // All but glibc, ours and their variants, the placements, the two of the C++ library and
     // Boost's.
     let boost = usize::from(about("boost-pool").is_ok());
-    let without = 10 + PLACEMENTS.len() + boost + if cfg!(feature = "fast-peers") { 2 } else { 0 };
+    let without = 13 + PLACEMENTS.len() + boost + if cfg!(feature = "fast-peers") { 2 } else { 0 };
     assert_eq!(crates, known().len() - without);
 }

@@ -117,6 +117,9 @@ pub enum Command {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
+    /// Fragment free memory until standard input ends; started by `bench --fragmented`
+    #[command(hide = true)]
+    Fragment,
     /// Make known numbers of system calls, for the test of `trace`
     #[command(hide = true)]
     KnownCalls { threads: usize },

@@ -53,6 +53,7 @@ fn run() -> Result<(), Failure> {
         Some(Command::Child(arguments)) => runner::run_measured(&arguments),
         Some(Command::Queries(arguments)) => tour::answer_queries(&arguments),
         Some(Command::Trace { arguments }) => runner::count_calls(&arguments),
+        Some(Command::Fragment) => runner::hold_fragments(),
         Some(Command::KnownCalls { threads }) => {
             runner::make_known_calls(threads);
             Ok(())

@@ -8,7 +8,7 @@ use core::ptr::{self, NonNull};
 use super::chunk_header::{end_of, first_of};
 use super::raw::{MAX_MIN_ALIGN, RawArena};
 use crate::error::{AllocError, ErrorKind, OnFailure, unlikely};
-use crate::memory::layout::align_up;
+use crate::memory::layout::{MAX_GROWTH, align_up};
 use crate::memory::position_word::{self, MAX_STEP};
 
 impl RawArena {
@@ -66,7 +66,7 @@ impl RawArena {
         &self,
         layout: Layout,
     ) -> Result<NonNull<u8>, F::Error> {
-        self.alloc_in_chunk(layout).map(|(object, _)| object).map_err(F::fail)
+        self.alloc_in_chunk(layout, false).map(|(object, _)| object).map_err(F::fail)
     }
 
     /// As [`alloc`](Self::alloc), and whether the bytes are known to be zero.
@@ -77,13 +77,31 @@ impl RawArena {
     ) -> Result<(NonNull<u8>, bool), F::Error> {
         match self.alloc_fast::<MIN_ALIGN>(layout) {
             Some(object) => Ok((object, false)),
-            None => self.alloc_in_chunk(layout).map_err(F::fail),
+            None => self.alloc_in_chunk(layout, false).map_err(F::fail),
         }
+    }
+
+    /// Memory for an object that grew and will probably grow again. If it needs a new chunk, and the
+    /// recycler has one with room to grow, it takes that one: chunks double up to [`MAX_GROWTH`]
+    /// only, so that a larger object would move each time that it doubles.
+    #[inline]
+    pub(super) fn alloc_grown<F: OnFailure, const MIN_ALIGN: usize>(
+        &self,
+        layout: Layout,
+    ) -> Result<NonNull<u8>, F::Error> {
+        if layout.size() < MAX_GROWTH {
+            return self.alloc::<F, MIN_ALIGN>(layout);
+        }
+        self.alloc_in_chunk(layout, true).map(|(object, _)| object).map_err(F::fail)
     }
 
     /// Memory for one object after the window, or in a new chunk; and whether it is zero.
     #[cold]
-    fn alloc_in_chunk(&self, layout: Layout) -> Result<(NonNull<u8>, bool), AllocError> {
+    fn alloc_in_chunk(
+        &self,
+        layout: Layout,
+        roomy: bool,
+    ) -> Result<(NonNull<u8>, bool), AllocError> {
         if self.forget_orphaned_chunks() {
             return Err(AllocError::new(ErrorKind::ForkedChild, layout.size()));
         }
@@ -104,7 +122,7 @@ impl RawArena {
         }
         let overflow = AllocError::new(ErrorKind::SizeOverflow, size);
         let padded = size.checked_next_multiple_of(MAX_MIN_ALIGN).ok_or(overflow)?;
-        let (chunk, zeroed) = self.take_chunk_for(padded, align)?;
+        let (chunk, zeroed) = self.take_chunk_for(padded, align, roomy)?;
         let first = first_of(chunk);
         let start = align_up(first.addr().get(), align.max(MAX_MIN_ALIGN));
         // SAFETY: the chunk was taken with room for the header, the alignment and the padded size.

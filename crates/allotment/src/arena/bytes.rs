@@ -106,8 +106,8 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     }
 
     /// Frees one object early. If it is the last one allocated, its bytes go back to the arena;
-    /// otherwise only the statistics change. Inside a scope, an object from outside the scope is
-    /// left as it is.
+    /// otherwise only the statistics change. Inside a scope, an object from outside the scope keeps
+    /// its bytes, and the end of the scope sets the statistics back.
     ///
     /// # Safety
     /// The object came from this arena, and was allocated, or last grown or shrunk, with this

@@ -169,21 +169,18 @@ impl ArenaChecks for ArenaLedger {
         let size = layout.size();
         if self.records_objects() {
             let found = self.ledger.live_object(arena, object, layout);
-            if found.number < arena.first_of_scope() {
-                return;
-            }
-            self.ledger.mark_freed(&found);
-            if self.ledger.is_passthrough() {
-                // SAFETY: the object was live until here, and its block has this layout.
-                unsafe { self.ledger.free_malloc_block(arena, found.start, found.layout) };
-            } else {
-                self.check_zone(&found);
-                self.fill_free(found.start.as_ptr(), size);
+            if found.number >= arena.first_of_scope() {
+                self.ledger.mark_freed(&found);
+                if self.ledger.is_passthrough() {
+                    // SAFETY: the object was live until here, and its block has this layout.
+                    unsafe { self.ledger.free_malloc_block(arena, found.start, found.layout) };
+                } else {
+                    self.check_zone(&found);
+                    self.fill_free(found.start.as_ptr(), size);
+                }
             }
         } else if arena.in_scope(object) {
             tools::forbid(object, size);
-        } else {
-            return;
         }
         arena.record().live_objects.sub(1);
         arena.record().live_bytes.sub(size as u64);
@@ -197,6 +194,7 @@ impl ArenaChecks for ArenaLedger {
         new: Layout,
     ) -> NonNull<u8> {
         let (old_size, new_size) = (old.size(), new.size());
+        arena.record().live_bytes.sub((old_size - new_size) as u64);
         if self.records_objects() {
             let found = self.ledger.live_object(arena, object, old);
             if found.number < arena.first_of_scope() {
@@ -219,7 +217,6 @@ impl ArenaChecks for ArenaLedger {
             // given up.
             unsafe { self.ledger.mark_zone(object.add(new_size), old_size - new_size) };
         }
-        arena.record().live_bytes.sub((old_size - new_size) as u64);
         object
     }
 

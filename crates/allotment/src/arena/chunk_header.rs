@@ -36,7 +36,35 @@ pub(super) fn end_of(chunk: NonNull<ArenaChunkHeader>) -> NonNull<u8> {
     unsafe { chunk.cast::<u8>().add(chunk.as_ref().size) }
 }
 
-/// A list of chunks in the order in which they were appended.
+/// The chunks of a list with their sizes, from `next` to `stop`, without `stop`. A chunk that was
+/// returned may leave the list.
+pub(super) struct Chunks {
+    next: *mut ArenaChunkHeader,
+    stop: *mut ArenaChunkHeader,
+}
+
+impl Chunks {
+    /// # Safety
+    /// `stop` is null or on the list that begins with `first`. The arena holds the chunks before it
+    /// until they were returned.
+    pub unsafe fn new(first: *mut ArenaChunkHeader, stop: *mut ArenaChunkHeader) -> Self {
+        Self { next: first, stop }
+    }
+}
+
+impl Iterator for Chunks {
+    type Item = (NonNull<ArenaChunkHeader>, usize);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let chunk = NonNull::new(self.next).filter(|_| self.next != self.stop)?;
+        // SAFETY: guaranteed by the caller of `new`.
+        let header = unsafe { chunk.as_ref() };
+        self.next = header.prev;
+        Some((chunk, header.size))
+    }
+}
+
+/// A list of chunks, from first to last.
 pub(super) struct ChunkList {
     pub first: *mut ArenaChunkHeader,
     last: *mut ArenaChunkHeader,
@@ -60,5 +88,30 @@ impl ChunkList {
         }
         self.last = chunk.as_ptr();
         self.bytes += size;
+    }
+
+    /// # Safety
+    /// As for [`append`](Self::append).
+    pub unsafe fn prepend(&mut self, chunk: NonNull<ArenaChunkHeader>, size: usize) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { (*chunk.as_ptr()).prev = self.first };
+        if self.last.is_null() {
+            self.last = chunk.as_ptr();
+        }
+        self.first = chunk.as_ptr();
+        self.bytes += size;
+    }
+
+    /// Appends all chunks of another list. After that, this list can only be read.
+    ///
+    /// # Safety
+    /// `rest` is null or the first chunk of a list that the arena holds, without a chunk of this
+    /// list.
+    pub unsafe fn end_with(&mut self, rest: *mut ArenaChunkHeader) {
+        match NonNull::new(self.last) {
+            // SAFETY: `last` was added before.
+            Some(last) => unsafe { (*last.as_ptr()).prev = rest },
+            None => self.first = rest,
+        }
     }
 }

@@ -20,28 +20,29 @@ impl RawArena {
         }
         let need = hinted_chunk_bytes(self.hint)
             .ok_or(AllocError::new(ErrorKind::SizeOverflow, self.hint))?;
-        let (chunk, _) = self.take_chunk(need)?;
+        let (chunk, _) = self.take_chunk(need, false)?;
         self.open_window(chunk, first_of(chunk).addr().get());
         Ok(())
     }
 
     /// Takes a chunk with room for an object of `padded` bytes, a multiple of 16, with this
-    /// alignment.
+    /// alignment. For an object that grows, `roomy` asks for more room than that.
     pub(super) fn take_chunk_for(
         &self,
         padded: usize,
         align: usize,
+        roomy: bool,
     ) -> Result<(NonNull<ArenaChunkHeader>, bool), AllocError> {
         let align = align.max(MAX_MIN_ALIGN);
         let need = chunk_bytes_for(HEADER, padded, align, self.source().chunk_align())
             .ok_or(AllocError::new(ErrorKind::SizeOverflow, padded))?;
-        self.take_chunk(need)
+        self.take_chunk(need, roomy)
     }
 
     /// For checked arenas: takes a chunk with at least `bytes` after its header, and continues
     /// there.
     pub(super) fn grow_by_chunk(&self, bytes: usize) -> Result<(), AllocError> {
-        let (chunk, _) = self.take_chunk_for(bytes, MAX_MIN_ALIGN)?;
+        let (chunk, _) = self.take_chunk_for(bytes, MAX_MIN_ALIGN, false)?;
         self.record().wasted_bytes.add(self.left_in_current() as u64);
         self.fold();
         self.open_window(chunk, first_of(chunk).addr().get());
@@ -51,12 +52,25 @@ impl RawArena {
     /// Puts a chunk of at least `need` bytes at the head of the `newest` list: a spare one, or one
     /// from the source. Returns the chunk and whether its bytes are zero. On an error nothing has
     /// changed.
-    fn take_chunk(&self, need: usize) -> Result<(NonNull<ArenaChunkHeader>, bool), AllocError> {
+    fn take_chunk(
+        &self,
+        need: usize,
+        roomy: bool,
+    ) -> Result<(NonNull<ArenaChunkHeader>, bool), AllocError> {
         if let Some(chunk) = self.take_spare_chunk(need) {
+            // SAFETY: a chunk of this arena (invariant 1).
+            let size = unsafe { chunk.as_ref() }.size;
+            if size <= MAX_GROWTH {
+                self.growth_size.set(size.max(self.growth_size.get()));
+            }
             return Ok((chunk, false));
         }
         let chunk_source = self.chunk_source();
-        let taken = chunk_source.take(need, self.growth_size.get())?;
+        let warm = if roomy { chunk_source.take_roomy(need) } else { None };
+        let taken = match warm {
+            Some(taken) => taken,
+            None => chunk_source.take(need, self.growth_size.get())?,
+        };
         let size = taken.size;
         if let Some(checks) = self.checks() {
             let registered = self.segment_unit() > 1;

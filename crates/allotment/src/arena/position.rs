@@ -4,7 +4,8 @@ use core::ptr;
 
 use super::chunk_header::ArenaChunkHeader;
 
-/// Where the open scope began. `newest` and `start` are null if the arena had no chunk then.
+/// Where the open scope began, for checked arenas. `newest` and `start` are null if the arena had no
+/// chunk then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenScope {
     /// Whether a scope is open.
@@ -33,6 +34,8 @@ pub struct ArenaPosition {
     /// The window's base, and the record's word.
     pub(super) window: (*mut u8, u64),
     pub(super) pos: *mut u8,
+    /// The object that could grow over the window's start.
+    pub(super) before_window: *mut u8,
     pub(super) current: *mut ArenaChunkHeader,
     pub(super) newest: *mut ArenaChunkHeader,
     /// The scope that was open.

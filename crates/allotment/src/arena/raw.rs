@@ -35,9 +35,12 @@
 //! 4. Bytes in `[pos, end(current))`, and bytes after the object of a chunk that is not current,
 //!    belong to no object. Every object lies in `[first, pos)` of `current` or in another chunk of
 //!    the `newest` list, and no two objects overlap.
-//! 5. Between a mark and its rewind, `scope` records where the mark was. Objects of the scope lie
-//!    in `[scope.start, scope.end)`, which is the rest of the chunk that was current, or in chunks
-//!    newer than `scope.newest`. Older objects are not moved, shrunk or freed.
+//! 5. While a scope is open, the window begins at or after the scope's start, or lies in a chunk
+//!    that was taken after that; and `before_window` is not older than the scope. So the last object
+//!    (numbers 7 and 8) is the scope's. An older object keeps its bytes: a call that frees or
+//!    shrinks it changes the counters only, which the rewind sets back. `scope` records where the
+//!    scope began. Its objects lie in `[scope.start, scope.end)`, which is the rest of the chunk
+//!    that was current, or in chunks newer than `scope.newest`.
 //! 6. One thread at a time has access: the arena is `Send` and not `Sync`, so `Cell` is enough.
 //!    Other threads may read the record (see statistics/records.rs).
 //! 7. An object in `[base, pos)` was counted in the word, and any other object in the counters,
@@ -130,11 +133,13 @@ pub(super) trait ArenaChecks: Debug {
     /// Memory for one object. The size must not be zero.
     fn alloc(&self, arena: &RawArena, layout: Layout) -> Result<NonNull<u8>, AllocError>;
 
-    /// Frees one object.
+    /// Frees one object. An object from outside the open scope stays as it is, and is only counted
+    /// as freed.
     fn free(&self, arena: &RawArena, object: NonNull<u8>, layout: Layout);
 
-    /// Makes one object of the open scope smaller. It stays in place, except that malloc may move
-    /// it in pass-through mode. The new size must not be zero.
+    /// Makes one object smaller. It stays in place, except that malloc may move it in pass-through
+    /// mode. An object from outside the open scope stays as it is, and is only counted as smaller.
+    /// The new size must not be zero.
     fn shrink(
         &self,
         arena: &RawArena,

@@ -7,7 +7,7 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 
 use super::chunk_header::end_of;
-use super::raw::RawArena;
+use super::raw::{ArenaChecks, RawArena};
 use crate::error::OnFailure;
 use crate::memory::layout::align_up;
 use crate::memory::position_word::{self, MAX_STEP};
@@ -44,8 +44,7 @@ impl RawArena {
     /// object that is not the last one is left as it is.
     ///
     /// # Safety
-    /// The object is this arena's, is live and in the open scope, and has `old` bytes. The arena is
-    /// not checked.
+    /// The object is this arena's, is live, and has `old` bytes. The arena is not checked.
     #[inline]
     unsafe fn resize_last<const MIN_ALIGN: usize>(
         &self,
@@ -101,7 +100,7 @@ impl RawArena {
     }
 
     /// Frees one object. If it is the last one, its bytes go back to the chunk; otherwise only the
-    /// counters change. An object of an outer scope is left as it is.
+    /// counters change. An object of an outer scope is never the last one.
     ///
     /// # Safety
     /// The object is this arena's and live, and was allocated or last resized with this layout and
@@ -113,31 +112,42 @@ impl RawArena {
             return;
         }
         if let Some(checks) = self.checks() {
-            if !self.forget_orphaned_chunks() {
-                checks.free(self, object, layout);
-            }
-            return;
-        }
-        if !self.in_scope(object) {
-            return;
+            return self.free_checked(checks, object, layout);
         }
         match self.last(object, size, MIN_ALIGN) {
             LastObject::InWindow => {
                 let word =
                     self.record().position_word.get() - position_word::object(size, MIN_ALIGN);
-                return self.record().position_word.set(word);
+                self.record().position_word.set(word);
             }
-            LastObject::BeforeWindow => {
-                if self.forget_orphaned_chunks() {
-                    // No window is left that could begin at the object.
-                } else if let Some(current) = NonNull::new(self.current.get()) {
-                    self.open_window(current, object.addr().get());
-                }
-            }
-            LastObject::No => {}
+            LastObject::BeforeWindow => self.free_before_window(object, size),
+            LastObject::No => self.count_freed(size),
         }
+    }
+
+    #[cold]
+    fn free_checked(&self, checks: &dyn ArenaChecks, object: NonNull<u8>, layout: Layout) {
+        if !self.forget_orphaned_chunks() {
+            checks.free(self, object, layout);
+        }
+    }
+
+    #[inline]
+    fn count_freed(&self, size: usize) {
         self.record().live_objects.sub(1);
         self.record().live_bytes.sub(size as u64);
+    }
+
+    /// Frees the object that ends where the window begins: the window begins at its start then.
+    #[cold]
+    fn free_before_window(&self, object: NonNull<u8>, size: usize) {
+        if self.forget_orphaned_chunks() {
+            return;
+        }
+        if let Some(current) = NonNull::new(self.current.get()) {
+            self.open_window(current, object.addr().get());
+        }
+        self.count_freed(size);
     }
 
     /// Makes one object larger. If it is the last one and there is room, it grows in place;
@@ -160,14 +170,15 @@ impl RawArena {
             if old.size() > 0
                 && aligned
                 && self.checks().is_none()
-                && self.in_scope(object)
                 && self.resize_last::<MIN_ALIGN>(object, old.size(), new.size())
             {
                 // The window is in the same chunk, so its provenance reaches the added bytes.
                 let object = self.base.get().with_addr(object.addr().get());
                 return Ok(NonNull::new_unchecked(object));
             }
-            self.move_to::<F, MIN_ALIGN>(object, old, new)
+            let moved = self.alloc_grown::<F, MIN_ALIGN>(new)?;
+            self.copy_and_free::<MIN_ALIGN>(object, old, moved, old.size());
+            Ok(moved)
         }
     }
 
@@ -190,14 +201,14 @@ impl RawArena {
         // SAFETY: guaranteed by the caller.
         unsafe {
             if new.size() == 0 || !aligned {
-                return self.move_to::<F, MIN_ALIGN>(object, old, new);
+                let moved = self.alloc::<F, MIN_ALIGN>(new)?;
+                self.copy_and_free::<MIN_ALIGN>(object, old, moved, new.size());
+                return Ok(moved);
             }
             if let Some(checks) = self.checks().filter(|_| !self.forget_orphaned_chunks()) {
                 return Ok(checks.shrink(self, object, old, new));
             }
-            if self.in_scope(object)
-                && !self.resize_last::<MIN_ALIGN>(object, old.size(), new.size())
-            {
+            if !self.resize_last::<MIN_ALIGN>(object, old.size(), new.size()) {
                 let difference = (old.size() - new.size()) as u64;
                 let address = object.addr();
                 if self.base.get().addr() <= address.get() && address.get() < self.pos().addr() {
@@ -214,23 +225,22 @@ impl RawArena {
         Ok(object)
     }
 
-    /// Copies an object to a new block of another layout, and frees the old block.
+    /// Copies an object's first `len` bytes to the memory that it moves to, and frees it.
     ///
     /// # Safety
-    /// As for [`free`](Self::free).
-    unsafe fn move_to<F: OnFailure, const MIN_ALIGN: usize>(
+    /// As for [`free`](Self::free), with the layout `old`. Both objects have `len` bytes.
+    unsafe fn copy_and_free<const MIN_ALIGN: usize>(
         &self,
         object: NonNull<u8>,
         old: Layout,
-        new: Layout,
-    ) -> Result<NonNull<u8>, F::Error> {
-        let moved = self.alloc::<F, MIN_ALIGN>(new)?;
+        moved: NonNull<u8>,
+        len: usize,
+    ) {
         // SAFETY: both objects have the copied bytes, and don't overlap (invariant 4). The old
         // object is freed once, and its caller gives it up.
         unsafe {
-            moved.copy_from_nonoverlapping(object, old.size().min(new.size()));
+            moved.copy_from_nonoverlapping(object, len);
             self.free::<MIN_ALIGN>(object, old);
         }
-        Ok(moved)
     }
 }

@@ -4,6 +4,10 @@
 /// back, warm, to the process-wide recycler, or to where the arena's [`Release`](crate::Release)
 /// sends them.
 ///
+/// The end of a scope, the rewind of a mark and [`Arena::rewind`](crate::Arena::rewind) keep chunks
+/// by the same rule. The chunks that hold older objects count first, so that scopes never make the
+/// arena keep more than a reset does.
+///
 /// No policy holds on to a peak: an arena that has served one large request does not keep that
 /// memory permanently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

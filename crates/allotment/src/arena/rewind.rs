@@ -4,7 +4,7 @@
 
 use core::ptr::{self, NonNull};
 
-use super::chunk_header::{ChunkList, end_of};
+use super::chunk_header::{ArenaChunkHeader, ChunkList, Chunks, HEADER, end_of, first_of};
 use super::position::{ArenaPosition, OpenScope};
 use super::raw::{ArenaChecks, RawArena};
 use crate::memory::layout::MAX_GROWTH;
@@ -17,6 +17,7 @@ impl RawArena {
         ArenaPosition {
             window: self.window(),
             pos: self.pos(),
+            before_window: self.before_window.get(),
             current: self.current.get(),
             newest: self.newest.get(),
             outer: self.scope.get(),
@@ -27,10 +28,15 @@ impl RawArena {
         }
     }
 
-    /// Opens a scope at `position`, which is the arena's current position.
+    /// Opens a scope at `position`, which is the arena's current position. A new window begins with
+    /// the scope, so that no older object is the last one (invariant 5).
     pub(super) fn open_scope(&self, position: &ArenaPosition) {
         let current = NonNull::new(position.current).filter(|_| !self.is_orphaned());
-        let end = current.map(|chunk| end_of(chunk).as_ptr());
+        let end = current.map(|chunk| {
+            self.fold();
+            self.open_window(chunk, position.pos.addr());
+            end_of(chunk).as_ptr()
+        });
         self.scope.set(OpenScope {
             active: true,
             start: if end.is_some() { position.pos } else { ptr::null_mut() },
@@ -46,30 +52,20 @@ impl RawArena {
         self.scope.get().first_object
     }
 
-    /// Whether the object was allocated in the open scope, or no scope is open.
-    #[inline]
+    /// Whether the object was allocated in the open scope, or no scope is open. Looks at each chunk
+    /// of the scope, so only memory tools may ask.
     pub(super) fn in_scope(&self, object: NonNull<u8>) -> bool {
         let scope = self.scope.get();
-        !scope.active || self.lies_in(&scope, object.as_ptr())
-    }
-
-    fn lies_in(&self, scope: &OpenScope, object: *mut u8) -> bool {
-        if scope.start <= object && object < scope.end {
+        let object = object.as_ptr();
+        if !scope.active || (scope.start <= object && object < scope.end) {
             return true;
         }
         if self.forget_orphaned_chunks() {
             return false;
         }
-        let mut chunk = self.newest.get();
-        while chunk != scope.newest {
-            let Some(held) = NonNull::new(chunk) else { return false };
-            if held.as_ptr().cast() <= object && object < end_of(held).as_ptr() {
-                return true;
-            }
-            // SAFETY: a chunk of this arena (invariant 1).
-            chunk = unsafe { held.as_ref() }.prev;
-        }
-        false
+        // SAFETY: the chunks newer than the scope's are this arena's (invariants 1 and 5).
+        let mut newer = unsafe { Chunks::new(self.newest.get(), scope.newest) };
+        newer.any(|(chunk, _)| chunk.as_ptr().cast() <= object && object < end_of(chunk).as_ptr())
     }
 
     /// Rewinds to a position, and to the scope that was open there.
@@ -85,25 +81,18 @@ impl RawArena {
         if let Some(checks) = self.checks() {
             checks.rewound(self, position.next_object);
         }
-        let mut total = 0;
-        let mut chunk = self.newest.get();
-        while chunk != position.newest {
-            // SAFETY: chunks newer than the position's are the arena's and not null (invariant 1),
-            // until they are released below.
-            unsafe {
-                total += (*chunk).size;
-                chunk = (*chunk).prev;
-            }
-        }
-        let newer = self.newest.replace(position.newest);
+        let newer = self.newest.get();
+        let retained = (newer != position.newest).then(|| self.retained());
+        self.newest.set(position.newest);
         match NonNull::new(position.current) {
             Some(current) => self.restore_window(current, position.window),
             None => self.close_window(),
         }
-        if total > 0 {
-            // SAFETY: the chunks from `newer` to `position.newest` hold only objects that the
-            // caller gave up.
-            unsafe { self.release_chunks(newer, position.newest, total) };
+        self.before_window.set(position.before_window);
+        if let Some(retained) = retained {
+            // SAFETY: the chunks from `newer` to `position.newest` are on no list any more, and
+            // hold only objects that the caller gave up.
+            unsafe { self.retire_chunks(newer, position.newest, retained) };
         }
         // Growth continues from the newest chunk that is still held.
         let growth_size = NonNull::new(position.newest).map_or(0, |chunk| {
@@ -118,6 +107,72 @@ impl RawArena {
         self.scope.set(position.outer);
         if let Some(checks) = self.checks() {
             checks.fill_free(self.pos(), self.left_in_current());
+        }
+    }
+
+    /// Makes the chunks from `newer` to `stop`, without `stop`, spare ones as far as the retain
+    /// policy allows, and releases the others. The policy's limits are `most_bytes` and
+    /// `most_chunks`; chunks that hold older objects count first, and earlier spare chunks last.
+    ///
+    /// The chunk that was taken first becomes the first spare one. So a loop of equal scopes takes
+    /// the same chunks in each round.
+    ///
+    /// # Safety
+    /// The chunks are the arena's, on no list, and nothing in them is in use.
+    #[cold]
+    unsafe fn retire_chunks(
+        &self,
+        newer: *mut ArenaChunkHeader,
+        stop: *mut ArenaChunkHeader,
+        (most_bytes, most_chunks): (usize, usize),
+    ) {
+        // SAFETY: guaranteed by the caller for the newer chunks; the spare ones are the arena's
+        // (invariant 1). A chunk is on one list at a time.
+        unsafe {
+            let newer = || Chunks::new(newer, stop);
+            let spare = || Chunks::new(self.spare_chunks.get(), ptr::null_mut());
+            let mut bytes_left = self.record().held_bytes.get() as usize;
+            let mut chunks_left = self.record().chunks.get() as usize;
+            let all_fit = bytes_left <= most_bytes && chunks_left <= most_chunks;
+            if !all_fit {
+                let mut in_use = (bytes_left, chunks_left);
+                for (_, size) in newer().chain(spare()) {
+                    in_use = (in_use.0 - size, in_use.1 - 1);
+                }
+                bytes_left = most_bytes.saturating_sub(in_use.0);
+                chunks_left = most_chunks.saturating_sub(in_use.1);
+            }
+            let mut keeps = |size: usize| {
+                let keeps = size <= bytes_left && chunks_left > 0;
+                if keeps {
+                    (bytes_left, chunks_left) = (bytes_left - size, chunks_left - 1);
+                }
+                keeps
+            };
+            let mut kept = ChunkList::EMPTY;
+            let mut released = ChunkList::EMPTY;
+            for (chunk, size) in newer() {
+                if !keeps(size) {
+                    released.append(chunk, size);
+                    continue;
+                }
+                kept.prepend(chunk, size);
+                if let Some(checks) = self.checks() {
+                    checks.fill_free(first_of(chunk).as_ptr(), size - HEADER);
+                }
+            }
+            if all_fit {
+                kept.end_with(self.spare_chunks.get());
+            } else {
+                for (chunk, size) in spare() {
+                    let list = if keeps(size) { &mut kept } else { &mut released };
+                    list.append(chunk, size);
+                }
+            }
+            self.spare_chunks.set(kept.first);
+            if released.bytes > 0 {
+                self.release_chunks(released.first, ptr::null_mut(), released.bytes);
+            }
         }
     }
 

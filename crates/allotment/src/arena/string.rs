@@ -67,7 +67,8 @@ impl<const MIN_ALIGN: usize> Clone for ArenaString<'_, MIN_ALIGN> {
 }
 
 /// Formats into an arena: like `format!`, with the arena before the format string. Returns an
-/// [`ArenaString`].
+/// [`ArenaString`], whose capacity is its length if nothing else was allocated while it was
+/// formatted.
 ///
 /// ```
 /// use allotment::{Arena, format_in};

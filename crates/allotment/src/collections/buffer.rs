@@ -27,6 +27,15 @@ impl<T, S: BlockSource> Buffer<T, S> {
         Self { memory: RawVec::new_in(source), len: 0 }
     }
 
+    /// An empty buffer with memory for `capacity` values.
+    #[inline]
+    pub(super) fn with_capacity_in<F: OnFailure>(
+        capacity: usize,
+        source: S,
+    ) -> Result<Self, F::Error> {
+        Ok(Self { memory: RawVec::with_capacity_in::<F>(capacity, source)?, len: 0 })
+    }
+
     #[inline]
     pub(super) const fn capacity(&self) -> usize {
         self.memory.capacity
@@ -281,16 +290,29 @@ impl<T, S: BlockSource> Buffer<T, S> {
     where
         T: Copy,
     {
-        self.reserve::<F>(values.len())?;
-        // SAFETY: the capacity suffices for the further values (invariant 1), and the borrowed
-        // values lie elsewhere.
-        unsafe {
-            self.first()
-                .add(self.len)
-                .copy_from_nonoverlapping(NonNull::from(values).cast(), values.len());
+        if values.len() > self.memory.capacity - self.len {
+            return self.grow_and_extend_copied::<F>(values);
         }
-        self.len += values.len();
+        // SAFETY: the capacity suffices for the further values (invariant 1), and the borrowed
+        // values lie elsewhere. The length is set first, which a copy that never unwinds allows, so
+        // that nothing is kept in registers across it.
+        unsafe {
+            let end = self.first().add(self.len);
+            self.len += values.len();
+            end.copy_from_nonoverlapping(NonNull::from(values).cast(), values.len());
+        }
         Ok(())
+    }
+
+    /// A function of its own, so that the path above needs no stack frame.
+    #[cold]
+    #[inline(never)]
+    fn grow_and_extend_copied<F: OnFailure>(&mut self, values: &[T]) -> Result<(), F::Error>
+    where
+        T: Copy,
+    {
+        self.grow::<F>(values.len())?;
+        self.extend_copied::<F>(values)
     }
 
     /// Moves the values from `index` on to the end of another buffer.

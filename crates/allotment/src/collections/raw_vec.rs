@@ -36,6 +36,20 @@ impl<T, S: BlockSource> RawVec<T, S> {
         Self { first: NonNull::dangling(), capacity, source }
     }
 
+    /// Memory for `capacity` values.
+    #[inline]
+    pub(super) fn with_capacity_in<F: OnFailure>(
+        capacity: usize,
+        source: S,
+    ) -> Result<Self, F::Error> {
+        let layout = Layout::array::<T>(capacity).map_err(|_| F::fail(overflow(capacity)))?;
+        if layout.size() == 0 {
+            return Ok(Self::new_in(source));
+        }
+        let first = source.alloc::<F>(layout)?.cast();
+        Ok(Self { first, capacity, source })
+    }
+
     fn layout(&self) -> Layout {
         let size = if size_of::<T>() == 0 { 0 } else { self.capacity * size_of::<T>() };
         // SAFETY: the memory was allocated with this size and alignment, so they are valid.

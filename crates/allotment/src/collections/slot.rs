@@ -129,6 +129,25 @@ macro_rules! slot_calls {
             slot.fill(value)
         }
 
+        /// Allocates a slot, then calls `make` and puts what it returns into the slot. If `make`
+        /// panics, the slot is freed.
+        ///
+        /// # Errors
+        #[doc = concat!("Same as [`", $raw, "::try_alloc`](crate::", $raw, "::try_alloc).")]
+        /// `make` was not called then.
+        ///
+        /// # Panics
+        /// If `make` panics.
+        #[inline]
+        pub fn try_alloc_with(
+            &self,
+            make: impl FnOnce() -> T,
+        ) -> Result<$boxed, $crate::AllocError> {
+            let slot = self.try_slot()?;
+            let value = make();
+            Ok(slot.fill(value))
+        }
+
         /// Allocates a slot without a value.
         ///
         /// # Panics

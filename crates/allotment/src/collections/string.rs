@@ -14,6 +14,9 @@ use super::block_source::BlockSource;
 use super::vec::VecIn;
 use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
 
+/// The capacity with which a formatted string begins, in bytes.
+const FORMATTED: usize = 64;
+
 /// A growing string whose memory comes from a [`BlockSource`].
 ///
 /// Use it under the name for its memory: [`ArenaString`](crate::ArenaString),
@@ -87,8 +90,12 @@ impl<S: BlockSource> StringIn<S> {
                 Ok(())
             }
         }
-        let mut string = Infallible(Self::new_in(source));
+        // Most strings fit, so that they do not grow. What an arena's last object does not need
+        // goes back; another object keeps it.
+        let roomy = Self::try_with_capacity_in(FORMATTED, source);
+        let mut string = Infallible(roomy.unwrap_or_else(|_| Self::new_in(source)));
         fmt::write(&mut string, arguments).expect("a formatting implementation returned an error");
+        let _ = string.0.try_shrink_to_fit();
         string.0
     }
 
@@ -408,9 +415,22 @@ impl<S: BlockSource> DerefMut for StringIn<S> {
     }
 }
 
+/// The failure of [`fmt::Write`], which says nothing of its cause. A result that fits a register needs
+/// no memory on the way.
+enum ReturnFormatError {}
+
+impl OnFailure for ReturnFormatError {
+    type Error = fmt::Error;
+
+    fn fail(_: AllocError) -> fmt::Error {
+        fmt::Error
+    }
+}
+
 impl<S: BlockSource> fmt::Write for StringIn<S> {
     /// Appends. Fails with nothing appended when memory is not available.
+    #[inline]
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.try_push_str(text).map_err(|_| fmt::Error)
+        self.push_str_or::<ReturnFormatError>(text)
     }
 }

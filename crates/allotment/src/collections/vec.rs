@@ -32,9 +32,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
         capacity: usize,
         source: S,
     ) -> Result<Self, F::Error> {
-        let mut vec = Self::new_in(source);
-        vec.buffer.reserve_exact::<F>(capacity)?;
-        Ok(vec)
+        Ok(Self { buffer: Buffer::with_capacity_in::<F>(capacity, source)? })
     }
 
     /// Creates an empty vector with a capacity of `capacity` values.

@@ -241,11 +241,19 @@ impl<M: Mappings> ChunkCache<M> {
 
     /// Takes the chunk of exactly `size` bytes that was given back last, if there is one.
     pub fn take(&self, backing: Backing, size: usize) -> Option<WarmChunk> {
-        let class = exact_class(size)?;
-        let Some(mapping) = self.stacks[backing as usize][class].pop(&self.mappings) else {
+        let warm = self.take_if_cached(backing, size);
+        if warm.is_none() && exact_class(size).is_some() {
             self.note_miss(size);
-            return None;
-        };
+        }
+        warm
+    }
+
+    /// As [`take`](Self::take), for a caller that takes another size if there is no such chunk: the
+    /// adaptive policy does not learn of it.
+    #[inline]
+    pub fn take_if_cached(&self, backing: Backing, size: usize) -> Option<WarmChunk> {
+        let class = exact_class(size)?;
+        let mapping = self.stacks[backing as usize][class].pop(&self.mappings)?;
         // After the pop: `cached` must not be less than the bytes on the stacks (invariant 2).
         let left = self.cached.fetch_sub(size, Ordering::Relaxed) - size;
         if left < self.idle.load(Ordering::Relaxed) {

@@ -46,6 +46,18 @@ impl ChunkSource<'_> {
         }
     }
 
+    /// A chunk of the recycler that has several times `need` bytes, for an object that will grow
+    /// again. There is none with a budget, which would be charged for the room.
+    pub(crate) fn take_roomy(&self, need: usize) -> Option<AcquiredChunk> {
+        if !self.recycles || self.budget.is_some() {
+            return None;
+        }
+        [8, 4, 2].into_iter().find_map(|times| {
+            let (size, align) = self.next_shape(need.checked_mul(times)?, MAX_GROWTH).ok()?;
+            self.source.take_if_cached(size, align)
+        })
+    }
+
     /// The size and alignment of the chunk to take for `need` bytes.
     #[inline]
     fn next_shape(&self, need: usize, grown: usize) -> Result<(usize, usize), AllocError> {

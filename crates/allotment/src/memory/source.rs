@@ -446,6 +446,17 @@ impl SharedSource {
         Ok(AcquiredChunk { start, size, align, mapping, recycled: false, zeroed: true })
     }
 
+    /// A chunk of the recycler with this size and alignment, if it has one.
+    pub(crate) fn take_if_cached(&self, size: usize, align: usize) -> Option<AcquiredChunk> {
+        let SourceVariant::Mmap(mmap) = &self.0 else { return None };
+        if align > mmap.align() && align != HUGE_PAGE {
+            return None;
+        }
+        let warm = process_cache::cache().take_if_cached(backing_of(align), size)?;
+        let WarmChunk { start, mapping } = warm;
+        Some(AcquiredChunk { start, size, align, mapping, recycled: true, zeroed: false })
+    }
+
     /// Starts a batch of chunks to release, `total` bytes together. If `recycles` is true, they go
     /// to the thread chunks and the recycler as far as these have room.
     pub(crate) fn release_batch(&self, total: usize, recycles: bool) -> ReleaseBatch<'_> {

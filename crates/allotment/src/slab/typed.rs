@@ -3,6 +3,7 @@
 use core::alloc::Layout;
 use core::fmt;
 use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
 
 use super::boxed::{SlabBox, SlabSlot};
 use super::builder::SlabBuilder;
@@ -80,7 +81,16 @@ impl<T> Slab<T> {
     /// [`AllocError`](crate::AllocError).
     #[track_caller]
     pub fn alloc_for(&self, lifetime: Lifetime, value: T) -> SlabBox<T> {
-        or_fail(self.try_slot_for(lifetime)).fill(value)
+        // The call does not unwind. But the compiler does not know that: to drop the value, it would
+        // need its address, and so a copy in memory.
+        let value = ManuallyDrop::new(value);
+        match self.try_slot_for(lifetime) {
+            Ok(slot) => slot.fill(ManuallyDrop::into_inner(value)),
+            Err(error) => {
+                drop(ManuallyDrop::into_inner(value));
+                or_fail(Err(error))
+            }
+        }
     }
 
     /// Allocates a box for a value of this expected lifetime.
@@ -92,7 +102,10 @@ impl<T> Slab<T> {
         lifetime: Lifetime,
         value: T,
     ) -> Result<SlabBox<T>, (AllocError, T)> {
-        match self.try_slot_for(lifetime) {
+        let value = ManuallyDrop::new(value);
+        let slot = self.try_slot_for(lifetime);
+        let value = ManuallyDrop::into_inner(value);
+        match slot {
             Ok(slot) => Ok(slot.fill(value)),
             Err(error) => Err((error, value)),
         }

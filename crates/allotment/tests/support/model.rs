@@ -94,14 +94,26 @@ impl Object {
     }
 }
 
+/// An object that was freed, or made smaller, inside a scope that it lies outside of. It keeps its
+/// place and its bytes, and no step touches it before the rewind.
+struct SetAside {
+    object: Object,
+    /// When: the rewinds to this number, or to a lower one, undo it.
+    serial: u64,
+    /// What the statistics count less until then.
+    objects: u64,
+    bytes: u64,
+}
+
 /// All live objects of one arena.
 #[derive(Default)]
 pub struct Model {
     objects: Vec<Object>,
+    set_aside: Vec<SetAside>,
     /// Start to end of those that have a size.
     ranges: BTreeMap<usize, usize>,
     pub next_serial: u64,
-    /// Objects below this number lie outside the open scope: they are not moved, shrunk or freed.
+    /// Objects below this number lie outside the open scope: they keep their place and their bytes.
     pub scope: u64,
     live_bytes: u64,
 }
@@ -155,6 +167,20 @@ impl Model {
         object
     }
 
+    /// An object from outside the scope was freed, or has lost its last bytes: it stays as it is, and
+    /// the statistics count it so until the rewind.
+    pub fn set_aside(&mut self, index: usize, left: Option<usize>) {
+        let object = self.objects.swap_remove(index);
+        let size = object.size();
+        self.set_aside.push(SetAside {
+            object,
+            serial: self.next_serial,
+            objects: u64::from(left.is_none() && size > 0),
+            bytes: (size - left.unwrap_or(0)) as u64,
+        });
+        self.next_serial += 1;
+    }
+
     /// The object now starts here and has this layout; its first bytes came along. Fills it anew.
     pub fn resize(&mut self, index: usize, start: NonNull<u8>, layout: Layout) {
         let old = self.objects[index];
@@ -168,6 +194,10 @@ impl Model {
 
     /// Everything from this number on is gone.
     pub fn rewind(&mut self, serial: u64) {
+        let (undone, stays) =
+            core::mem::take(&mut self.set_aside).into_iter().partition(|it| it.serial >= serial);
+        self.set_aside = stays;
+        self.objects.extend(Vec::into_iter(undone).map(|it: SetAside| it.object));
         let all = core::mem::take(&mut self.objects);
         for object in all {
             if object.serial < serial {
@@ -178,11 +208,19 @@ impl Model {
         }
     }
 
+    /// The bytes that the statistics count as freed until a rewind.
+    pub fn set_aside_bytes(&self) -> u64 {
+        self.set_aside.iter().map(|it| it.bytes).sum()
+    }
+
     /// The arena counts what the model counts, and nobody wrote into anybody else's object.
     pub fn check(&self, statistics: &Statistics) {
-        assert_eq!(statistics.live_objects, self.ranges.len() as u64, "live objects");
-        assert_eq!(statistics.live_bytes, self.live_bytes, "live bytes");
-        for object in &self.objects {
+        let set_aside = self.set_aside.iter().map(|it| it.objects).sum::<u64>();
+        let live_objects = self.ranges.len() as u64 - set_aside;
+        assert_eq!(statistics.live_objects, live_objects, "live objects");
+        let live_bytes = self.live_bytes - self.set_aside_bytes();
+        assert_eq!(statistics.live_bytes, live_bytes, "live bytes");
+        for object in self.objects.iter().chain(self.set_aside.iter().map(|it| &it.object)) {
             object.assert_intact(object.size());
         }
     }

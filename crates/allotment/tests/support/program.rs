@@ -131,7 +131,7 @@ fn run_on<const M: usize>(fixed: Fixed, mut input: Input<'_>) {
 impl Run<'_> {
     fn check<const M: usize>(&self, arena: &Arena<M>) {
         self.model.check(&arena.statistics());
-        self.setup.check(arena);
+        self.setup.check(arena, self.model.set_aside_bytes());
         for object in self.model.objects() {
             self.setup.assert_in_chunk(object.start.addr().get(), object.layout.size());
         }
@@ -223,7 +223,10 @@ impl Run<'_> {
             self.model.resize(index, start, new);
         } else if start != object.start {
             // An object from outside the scope stays as it is; what came is new, and the scope's.
+            self.model.set_aside(index, None);
             self.adopt::<M>(start, new);
+        } else {
+            self.model.set_aside(index, Some(new_size));
         }
     }
 
@@ -236,6 +239,8 @@ impl Run<'_> {
         unsafe { arena.free(object.start, object.layout) };
         if self.model.in_scope(&object) {
             self.model.remove(index);
+        } else {
+            self.model.set_aside(index, None);
         }
     }
 

@@ -8,7 +8,7 @@ use crate::console::table::{Emphasis, Line, counted, figure, render};
 use crate::runner::plan::Plan;
 use crate::runner::row::Row;
 use crate::workloads::measurement::{
-    MMAP_CALLS, NS_PER_OP, QUERIES, RATIO_TO_BEST_PEER, SYSTEM_CALLS,
+    MMAP_CALLS, NS_PER_OP, QUERIES, RATIO_TO_BEST_PEER, RATIO_TO_REFERENCE, SYSTEM_CALLS,
 };
 use crate::workloads::{Column, Workload};
 
@@ -29,7 +29,7 @@ pub fn print(plan: &Plan, rows: &[Row]) -> Result<(), Failure> {
             line(table(&details.names, &details.columns, rows))?;
             line("")?;
         }
-        if let Some(text) = beside_the_best_peer(workload, rows) {
+        for text in beside_others(workload, rows) {
             line(text)?;
             line("")?;
         }
@@ -42,13 +42,18 @@ pub fn print(plan: &Plan, rows: &[Row]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A line that compares the project's own row with the fastest of its peers.
-fn beside_the_best_peer(workload: &Workload, rows: &[Row]) -> Option<String> {
-    let own = rows.iter().find(|row| row.build.is_none() && row.allocator == workload.own())?;
-    let ratio = own.measurement.ratio(&RATIO_TO_BEST_PEER)?;
-    let (median, with_interval) = columns::median_and_interval(&ratio);
-    let peer = own.best_peer?;
-    Some(format!("{} takes {median}x the time of {peer} ({with_interval}).", own.allocator))
+/// Lines that compare the project's own row with the fastest of its peers, and with the better
+/// reference.
+fn beside_others(workload: &Workload, rows: &[Row]) -> Vec<String> {
+    let own = rows.iter().find(|row| row.build.is_none() && row.allocator == workload.own());
+    let Some(own) = own else { return Vec::new() };
+    let compared = |ratio, other: Option<&str>| {
+        let ratio = own.measurement.ratio(ratio)?;
+        let (median, with_interval) = columns::median_and_interval(&ratio);
+        Some(format!("{} takes {median}x the time of {} ({with_interval}).", own.allocator, other?))
+    };
+    let others = [(&RATIO_TO_BEST_PEER, own.best_peer), (&RATIO_TO_REFERENCE, own.reference)];
+    others.into_iter().filter_map(|(ratio, other)| compared(ratio, other)).collect()
 }
 
 /// Lines that compare the programs that search a file. Each program is a workload of its own.

@@ -32,6 +32,13 @@ pub struct About {
     /// Its service for objects of one size, for [`Service::FixedSize`]. `None` if none of its
     /// objects outlive their task, or if it is private to each thread.
     pub fixed_size: Option<FixedSizeAbout>,
+    /// Whether it has a vector and a string of its own, for [`Service::Collections`].
+    pub collections: bool,
+    /// Whether it has scopes, for [`Service::Scopes`].
+    pub scopes: bool,
+    /// Whether it is a reference: Allotment on pages of one size, with which rows of work on cold
+    /// memory compare. Other work has no such rows.
+    pub reference: bool,
     /// Whether each data structure gets an allocator of its own, instead of one for the whole
     /// program. Such a row is only of use in workloads with many structures.
     pub one_for_each_structure: bool,
@@ -91,10 +98,32 @@ impl About {
             lasting: if malloc { Some(FreedBy::AnyThread) } else { None },
             global: malloc,
             fixed_size: if fixed_size { Some(all) } else { None },
+            collections: malloc,
+            scopes: false,
+            reference: false,
             one_for_each_structure: false,
             environment: &[],
             handicap: || None,
         }
+    }
+
+    /// Allotment's arena and slab on pages of one size.
+    pub(crate) const fn reference(name: &'static str, origin: &'static str) -> Self {
+        Self {
+            fixed_size: Some(FixedSizeAbout { several_threads: true, every_layout: true }),
+            reference: true,
+            ..Self::peer(AllocatorKind::Arena, name, origin, "adaptive, as without these pages")
+        }
+    }
+
+    /// The same row, with a vector and a string of its own.
+    pub(crate) const fn with_collections(self) -> Self {
+        Self { collections: true, ..self }
+    }
+
+    /// The same row, with scopes.
+    pub(crate) const fn with_scopes(self) -> Self {
+        Self { scopes: true, ..self }
     }
 
     /// The same row with this service for objects of one size.
@@ -140,6 +169,10 @@ pub enum Service {
     FixedSize,
     /// Objects of any size that belong to no task: [`AnySize`](crate::peers::AnySize).
     AnySize,
+    /// Tasks with a vector or a string: [`Collections`](crate::peers::Collections).
+    Collections,
+    /// Scopes: [`Scopes`](crate::peers::Scopes).
+    Scopes,
     /// A whole program: [`Global`](crate::peers::Global).
     Global,
     /// The nodes of a tree: [`Placement`](crate::peers::Placement).
@@ -152,6 +185,8 @@ impl Service {
             Self::Tasks => about.tasks,
             Self::FixedSize => about.fixed_size.is_some(),
             Self::AnySize => about.lasting.is_some(),
+            Self::Collections => about.collections,
+            Self::Scopes => about.scopes,
             Self::Global => about.global,
             Self::Placement => about.kind == AllocatorKind::Placement,
         }

@@ -16,6 +16,8 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::peers::keep::keep;
+
 pub(crate) mod allotment_free_list;
 pub(crate) mod allotment_slab;
 pub(crate) mod heap;
@@ -97,6 +99,48 @@ pub trait FixedSizeLocal {
     }
 }
 
+/// One thread's part of an allocator whose objects are identified by their addresses.
+pub(crate) trait Slots {
+    /// An unused block of the allocator's layout, which has a word and is aligned to one ([`check`]).
+    fn take(&self) -> NonNull<u8>;
+
+    /// Frees a block.
+    ///
+    /// # Safety
+    /// As for [`FixedSizeLocal::free`].
+    unsafe fn give_back(&self, block: NonNull<u8>);
+
+    /// As [`FixedSizeLocal::trim`].
+    fn trim(&self) -> bool {
+        false
+    }
+}
+
+impl<S: Slots> FixedSizeLocal for S {
+    type Object = Block;
+
+    #[inline(always)]
+    fn alloc(&self, word: u64) -> Block {
+        // SAFETY: what `take` returns is unused, has a word, and is aligned to one.
+        unsafe { Block::written(self.take(), word) }
+    }
+
+    #[inline(always)]
+    unsafe fn free(&self, object: Block) {
+        // SAFETY: the caller's promise.
+        unsafe { self.give_back(object.at()) };
+    }
+
+    #[inline(always)]
+    unsafe fn bytes(&self, object: Block) -> NonNull<u8> {
+        object.at()
+    }
+
+    fn trim(&self) -> bool {
+        Slots::trim(self)
+    }
+}
+
 /// An object that is identified by its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
@@ -124,21 +168,6 @@ impl Block {
     pub(crate) fn at(self) -> NonNull<u8> {
         self.0
     }
-}
-
-/// Makes the compiler assume that the memory at an address, and all memory that is reachable from
-/// it, is read. It then can't omit the write, nor a pair of calls to `malloc` and `free` whose
-/// meaning it knows. Unlike
-/// [`std::hint::black_box`], this costs no instruction.
-#[inline(always)]
-pub(crate) fn keep<T>(at: *const T) {
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    // SAFETY: the assembly contains no instruction.
-    unsafe {
-        std::arch::asm!("/* {0} */", in(reg) at, options(nostack, preserves_flags));
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    std::hint::black_box(at);
 }
 
 /// Panics if a word does not fit into an object of this layout.

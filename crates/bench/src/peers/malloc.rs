@@ -16,12 +16,17 @@
 //!    ([`Heap::enter_for_good`]).
 
 use std::alloc::{Layout, handle_alloc_error};
+use std::fmt::{self, Write as _};
 use std::marker::PhantomData;
 use std::mem;
 use std::ptr::NonNull;
 
+use allocator_api2::alloc::AllocError;
+use allocator_api2::vec::Vec;
+
 use crate::peers::about::Listed;
-use crate::peers::{About, Allocator, AnySize, Global, GlobalCalls, Task};
+use crate::peers::keep::{keep, push_all};
+use crate::peers::{About, Allocator, AnySize, Collections, Global, GlobalCalls, Line, Task};
 
 pub(crate) mod libc;
 
@@ -211,6 +216,76 @@ impl<H: Heap> AnySize for Malloc<H> {
     unsafe fn free_elsewhere(&self, ptr: NonNull<u8>, layout: Layout) {
         // SAFETY: as in `free`: a malloc takes back a block on every thread that has entered it.
         unsafe { H::free(ptr.as_ptr(), layout) }
+    }
+}
+
+/// A [`Heap`] as the allocator of a vector. Invariant 3 holds while a [`Malloc`] is borrowed.
+struct InHeap<'m, H: Heap>(PhantomData<&'m mut Malloc<H>>);
+
+// Not derived: that would require it of the heap.
+impl<H: Heap> Clone for InHeap<'_, H> {
+    fn clone(&self) -> Self {
+        Self(PhantomData)
+    }
+}
+
+// SAFETY: a heap has no state of its own in the value, so every value of the type is the same
+// allocator, and a block lives until it is freed.
+unsafe impl<H: Heap> allocator_api2::alloc::Allocator for InHeap<'_, H> {
+    #[inline(always)]
+    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        // SAFETY: invariant 3.
+        let block = NonNull::new(unsafe { H::alloc(layout) }).ok_or(AllocError)?;
+        Ok(NonNull::slice_from_raw_parts(block, layout.size()))
+    }
+
+    #[inline(always)]
+    unsafe fn deallocate(&self, block: NonNull<u8>, layout: Layout) {
+        // SAFETY: invariant 3 and the caller's promise, invariant 2.
+        unsafe { H::free(block.as_ptr(), layout) }
+    }
+
+    #[inline(always)]
+    unsafe fn grow(
+        &self,
+        block: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<[u8]>, AllocError> {
+        debug_assert_eq!(old.align(), new.align(), "a vector's alignment stays");
+        // SAFETY: invariant 3 and the caller's promise, invariant 2. A vector grows to more than
+        // nothing.
+        let grown = unsafe { H::resize(block.as_ptr(), old, new.size()) };
+        let grown = NonNull::new(grown).ok_or(AllocError)?;
+        Ok(NonNull::slice_from_raw_parts(grown, new.size()))
+    }
+}
+
+/// A string in a heap. Rust's own string takes no allocator.
+struct Text<'m, H: Heap>(Vec<u8, InHeap<'m, H>>);
+
+impl<H: Heap> fmt::Write for Text<'_, H> {
+    #[inline]
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+impl<H: Heap> Collections for Malloc<H> {
+    fn push(&mut self, numbers: u64) {
+        push_all!(Vec::new_in(InHeap::<H>(PhantomData)), numbers);
+    }
+
+    fn format<'l>(&mut self, lines: impl Iterator<Item = Line<'l>>) {
+        // A program keeps its strings, too.
+        let mut texts = Vec::new_in(InHeap::<H>(PhantomData));
+        for Line { name, number, value } in lines {
+            let mut text = Text::<H>(Vec::new_in(InHeap(PhantomData)));
+            write!(text, "{name}.{number}={value}").expect("a string takes any text");
+            texts.push(text);
+        }
+        keep(texts.as_ptr());
     }
 }
 

@@ -15,12 +15,16 @@
 //!
 //! A [`Global`] can be a program's global allocator, which serves its `String`s and `Vec`s.
 //!
+//! [`Collections`] is an allocator with a vector and a string of its own, and [`Scopes`] one with
+//! scopes inside which objects can be freed.
+//!
 //! A [`Placement`] is not an allocator, but a way to place the nodes of a tree in memory.
 //!
 //! # Files, lowest first
 //!
-//! `about` says what a row is. `malloc`, `arena`, `fixed_size`, `allotment_pools` and `placement`
-//! hold the rows. `registry` lists them, and finds one by its name.
+//! `about` says what a row is, and `keep` keeps the compiler from omitting work. `malloc`, `arena`,
+//! `fixed_size`, `allotment_pool` and `placement` hold the rows. `registry` lists them, and finds
+//! one by its name.
 //!
 //! # The rows
 //!
@@ -35,12 +39,16 @@
 //! | `tcmalloc` | Google's, with its background thread | has per-CPU caches only if the process was started with [`About::environment`]; glibc only |
 //! | `rpmalloc` | version 1.4, which its crate contains, with its plain entry points | aligns to 32 KiB at most |
 //! | `allotment-arena` | ours: a new `Arena` for each task, with its defaults | |
+//! | `allotment-arena-raw` | the same, where values are bytes of a layout too | |
 //! | `allotment-reap` | ours: a new `Reap` for each task, with its defaults | |
 //! | `allotment-pool` | ours: a `LocalPool` for each thread, with its defaults; as a global allocator, `PoolGlobalAlloc` with a pool that the thread enters for each request | |
 //! | `mmap-per-query` | `allotment-arena` without recycling, as in its ancestor | |
+//! | `mmap-huge`, `mmap-small` | `allotment-arena` and `allotment-slab` on huge pages alone, and on ordinary pages alone | references, for work on cold memory |
 //! | `bumpalo` | a new `Bump` for each task | |
 //! | `bumpalo-reset` | one `Bump` for each thread, reset after each task | holds the largest chunk that it ever had |
 //! | `bump-scope` | one `Bump` for each thread, reset after each task: its fastest configuration | holds the largest chunk that it ever had |
+//! | `multitude` | a new `Arena` for each task | reuses and grows no block in place where work asks for bytes |
+//! | `multitude-reset` | one `Arena` for each thread, reset after each task | the same |
 //! | `mimalloc-heap` | `mi_heap_new` ... `mi_heap_destroy` for each task, through its thread-local part | |
 //! | `pmr-monotonic` | a `std::pmr::monotonic_buffer_resource` for each task | one FFI call for each object, about as much as a container pays for the virtual call; upstream is `operator new` |
 //! | `pmr-pool` | a `std::pmr::unsynchronized_pool_resource` for each task | the same |
@@ -62,6 +70,9 @@
 //! - **Optimised builds.** A C or C++ peer is built as its project releases it, for every profile
 //!   of the Rust code. If something keeps an allocator from its best in this process,
 //!   [`About::handicap`] says so.
+//! - **Everyday calls.** Values and strings are allocated by the call that an allocator's
+//!   documentation shows first ([`Task::put`]). A row that ends in `-raw` or `-handle` uses a lower
+//!   one.
 //! - **The fastest calls.** If an allocator has several entry points, the row uses the fastest one
 //!   that serves the layout: `malloc` if its alignment suffices, otherwise the aligned variant, and
 //!   a sized free if there is one.
@@ -73,11 +84,13 @@
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
+use std::time::Duration;
 
 mod about;
-mod allotment_pools;
+mod allotment_pool;
 mod arena;
 mod fixed_size;
+mod keep;
 mod malloc;
 mod placement;
 mod registry;
@@ -87,8 +100,8 @@ pub use arena::typed_arena::SIZES as TYPED_ARENA_SIZES;
 pub use fixed_size::{FixedSize, FixedSizeLocal, OBJECT};
 pub use placement::Placement;
 pub use registry::{
-    AnySizeVisitor, FixedSizeVisitor, GlobalVisitor, PlacementVisitor, TaskVisitor,
-    UnknownAllocator, about, global_calls, known, missing,
+    AnySizeVisitor, CollectionsVisitor, FixedSizeVisitor, GlobalVisitor, PlacementVisitor,
+    ScopesVisitor, TaskVisitor, UnknownAllocator, about, global_calls, known, missing,
 };
 
 /// One allocator as one worker thread sees it.
@@ -125,6 +138,59 @@ pub trait Task {
     /// # Safety
     /// As for [`Task::free`]; `new_size` is at least `old.size()` and valid for the alignment.
     unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8>;
+
+    /// Moves a value into memory of the task, by the call that the allocator's documentation shows
+    /// first. The value is not dropped. A malloc does what `Box::new` does.
+    #[inline(always)]
+    fn put<V>(&self, value: V) -> NonNull<V> {
+        let place = self.alloc(Layout::new::<V>()).cast::<V>();
+        // SAFETY: `alloc` returned unused memory of this layout.
+        unsafe { place.write(value) };
+        place
+    }
+
+    /// Copies a text, which is not empty, into memory of the task, by such a call.
+    #[inline(always)]
+    fn put_str(&self, text: &str) -> NonNull<u8> {
+        let place = self.alloc(Layout::for_value(text));
+        // SAFETY: `alloc` returned unused memory, as long as the text.
+        unsafe { place.copy_from_nonoverlapping(NonNull::from(text).cast(), text.len()) };
+        place
+    }
+}
+
+/// What a line of text is made of: `name.number=value`.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'l> {
+    /// A word.
+    pub name: &'l str,
+    /// A number of few digits.
+    pub number: u32,
+    /// A number of many.
+    pub value: u64,
+}
+
+/// An allocator with a vector and a string of its own, as one thread sees it. A malloc's are those
+/// of Rust's library, with an allocator given.
+pub trait Collections: Allocator {
+    /// A task: the numbers from 0 are pushed to an empty vector, one by one.
+    fn push(&mut self, numbers: u64);
+
+    /// A task: each line is formatted to a string of its own. All live until the task ends.
+    fn format<'l>(&mut self, lines: impl Iterator<Item = Line<'l>>);
+}
+
+/// The layout of the objects of [`Scopes`].
+pub const SCOPED: Layout = Layout::new::<[u64; 2]>();
+
+/// An allocator with scopes, inside which objects can be freed, as one thread sees it.
+pub trait Scopes: Sized + 'static {
+    /// Creates the calling thread's state.
+    fn start() -> Self;
+
+    /// A scope: allocates an object of the layout [`SCOPED`] for each place, then frees all of them
+    /// in the same order. Returns the time of the frees.
+    fn scope(&mut self, places: &mut [NonNull<u8>]) -> Duration;
 }
 
 /// An allocator of objects of any layout that belong to no task, as one thread sees it. The objects

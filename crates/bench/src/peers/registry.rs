@@ -2,19 +2,25 @@
 
 use std::fmt;
 
+use allotment::Reap;
+
 use crate::peers::about::{About, AllocatorKind, Listed, Service};
-use crate::peers::allotment_pools::{NewReap, OwnPool};
-use crate::peers::arena::{allotment_arena, bump_scope, bumpalo, typed_arena};
-use crate::peers::fixed_size::allotment_slab::{OrdinarySlab, SlabByHandle};
+use crate::peers::allotment_pool::OwnPool;
+use crate::peers::arena::allotment_arena::{ArenaScopes, Defaults, On, OurArena, PerQuery};
+use crate::peers::arena::typed_arena::TypedArenas;
+use crate::peers::arena::{Kept, New};
+use crate::peers::fixed_size::allotment_slab::{self, AtOnce, ByHandle, OnPages, Ordinary};
 use crate::peers::fixed_size::heap::HeapObjects;
 use crate::peers::fixed_size::{allotment_free_list, sharded_slab, slab};
 use crate::peers::malloc::HeapAsGlobal;
 use crate::peers::malloc::libc::Libc;
 use crate::peers::placement::{self, Placement};
-use crate::peers::{Allocator, AnySize, FixedSize, Global, GlobalCalls, malloc};
+use crate::peers::{
+    Allocator, AnySize, Collections, FixedSize, Global, GlobalCalls, Scopes, malloc,
+};
 
 #[cfg(feature = "fast-peers")]
-use crate::peers::arena::{mimalloc_heap, pmr};
+use crate::peers::arena::{mimalloc_heap::MimallocHeap, pmr};
 #[cfg(boost_pool)]
 use crate::peers::fixed_size::boost_pool;
 #[cfg(feature = "all-peers")]
@@ -63,6 +69,10 @@ impl fmt::Display for UnknownAllocator {
                 (Some(Service::Global), _) => {
                     write!(f, "the allocator '{name}' can't be a program's global allocator")?;
                 }
+                (Some(Service::Collections), _) => {
+                    write!(f, "the allocator '{name}' has no vector and no string of its own")?;
+                }
+                (Some(Service::Scopes), _) => write!(f, "the allocator '{name}' has no scopes")?,
                 (Some(Service::Tasks), _)
                 | (Some(Service::AnySize), Some(AllocatorKind::FixedSize)) => {
                     write!(f, "the allocator '{name}' serves objects of one size only")?;
@@ -95,6 +105,8 @@ fn why_left_out(name: &str) -> &'static str {
     let slow = ["jemalloc", "tcmalloc"].contains(&name);
     if name == "tcmalloc" && cfg!(not(target_env = "gnu")) {
         "this platform does not have it"
+    } else if name.starts_with("multitude") {
+        "build with --features catalogue, as `allot` is"
     } else if slow && !cfg!(feature = "all-peers") {
         "build with --features all-peers (takes minutes)"
     } else if cfg!(not(feature = "fast-peers")) {
@@ -151,7 +163,8 @@ macro_rules! registry {
     ($(
         $(#[cfg($($present:tt)+)])?
         row $name:expr => $listed:ty $(, tasks $tasks:ty)? $(, fixed_size $fixed_size:ty)?
-            $(, any_size $any_size:ty)? $(, global $global:ty)? $(, placement $placement:ty)?;
+            $(, any_size $any_size:ty)? $(, global $global:ty)? $(, collections $collections:ty)?
+            $(, scopes $scopes:ty)? $(, placement $placement:ty)?;
     )+) => {
         static KNOWN: &[About] = &[
             $( $(#[cfg($($present)+)])? <$listed as Listed>::ABOUT, )+
@@ -170,6 +183,8 @@ macro_rules! registry {
             assert!(about.fixed_size.is_some() == named!($($fixed_size)?));
             assert!(about.lasting.is_some() == named!($($any_size)?));
             assert!(about.global == named!($($global)?));
+            assert!(about.collections == named!($($collections)?));
+            assert!(about.scopes == named!($($scopes)?));
             assert!(matches!(about.kind, AllocatorKind::Placement) == named!($($placement)?));
         }; )+
 
@@ -193,6 +208,16 @@ macro_rules! registry {
             /// global allocator of this program, with [`global_calls`].
             GlobalVisitor of Global, Service::Global;
             $( $(#[cfg($($present)+)])? row $name => $($global)?; )+
+        }
+        visitor! {
+            /// Work with an allocator that has collections of its own.
+            CollectionsVisitor of Collections, Service::Collections;
+            $( $(#[cfg($($present)+)])? row $name => $($collections)?; )+
+        }
+        visitor! {
+            /// Work with an allocator that has scopes.
+            ScopesVisitor of Scopes, Service::Scopes;
+            $( $(#[cfg($($present)+)])? row $name => $($scopes)?; )+
         }
         visitor! {
             /// Work with a placement.
@@ -237,44 +262,59 @@ fn find(name: &str, service: Option<Service>) -> Result<&'static About, UnknownA
 
 registry! {
     row malloc::libc::NAME => Libc, tasks Libc, fixed_size HeapObjects<malloc::libc::LibcCalls>,
-        any_size Libc, global HeapAsGlobal<malloc::libc::LibcCalls>;
+        any_size Libc, global HeapAsGlobal<malloc::libc::LibcCalls>, collections Libc;
     #[cfg(feature = "all-peers")]
     row "jemalloc" => Jemalloc, tasks Jemalloc,
         fixed_size HeapObjects<malloc::jemalloc::JemallocCalls>, any_size Jemalloc,
-        global HeapAsGlobal<malloc::jemalloc::JemallocCalls>;
+        global HeapAsGlobal<malloc::jemalloc::JemallocCalls>, collections Jemalloc;
     #[cfg(feature = "fast-peers")]
     row "mimalloc" => Mimalloc, tasks Mimalloc,
         fixed_size HeapObjects<malloc::mimalloc::MimallocCalls>, any_size Mimalloc,
-        global HeapAsGlobal<malloc::mimalloc::MimallocCalls>;
+        global HeapAsGlobal<malloc::mimalloc::MimallocCalls>, collections Mimalloc;
     #[cfg(feature = "fast-peers")]
     row "snmalloc" => Snmalloc, tasks Snmalloc,
         fixed_size HeapObjects<malloc::snmalloc::SnmallocCalls>, any_size Snmalloc,
-        global HeapAsGlobal<malloc::snmalloc::SnmallocCalls>;
+        global HeapAsGlobal<malloc::snmalloc::SnmallocCalls>, collections Snmalloc;
     #[cfg(all(feature = "all-peers", target_env = "gnu"))]
     row "tcmalloc" => Tcmalloc, tasks Tcmalloc,
         fixed_size HeapObjects<malloc::tcmalloc::TcmallocCalls>, any_size Tcmalloc,
-        global HeapAsGlobal<malloc::tcmalloc::TcmallocCalls>;
+        global HeapAsGlobal<malloc::tcmalloc::TcmallocCalls>, collections Tcmalloc;
     #[cfg(feature = "fast-peers")]
     row "rpmalloc" => Rpmalloc, tasks Rpmalloc,
         fixed_size HeapObjects<malloc::rpmalloc::RpmallocCalls>, any_size Rpmalloc,
-        global HeapAsGlobal<malloc::rpmalloc::RpmallocCalls>;
-    row "allotment-arena" => allotment_arena::NewArena, tasks allotment_arena::NewArena;
-    row "allotment-reap" => NewReap, tasks NewReap;
+        global HeapAsGlobal<malloc::rpmalloc::RpmallocCalls>, collections Rpmalloc;
+    row "allotment-arena" => New<OurArena<Defaults>>, tasks New<OurArena<Defaults>>,
+        collections New<OurArena<Defaults>>, scopes ArenaScopes;
+    row "allotment-arena-raw" => New<OurArena<Defaults, true>>, tasks New<OurArena<Defaults, true>>;
+    row "allotment-reap" => New<Reap>, tasks New<Reap>;
     row "allotment-pool" => OwnPool, tasks OwnPool, any_size OwnPool, global OwnPool;
-    row "mmap-per-query" => allotment_arena::MmapPerQuery, tasks allotment_arena::MmapPerQuery;
-    row "bumpalo" => bumpalo::NewBump, tasks bumpalo::NewBump;
-    row "bumpalo-reset" => bumpalo::ResetBump, tasks bumpalo::ResetBump;
-    row "bump-scope" => bump_scope::ResetBumpScope, tasks bump_scope::ResetBumpScope;
+    row "mmap-per-query" => New<OurArena<PerQuery>>, tasks New<OurArena<PerQuery>>;
+    row "mmap-huge" => New<OurArena<On<true>>>, tasks New<OurArena<On<true>>>,
+        fixed_size Ordinary<OnPages<true>>;
+    row "mmap-small" => New<OurArena<On<false>>>, tasks New<OurArena<On<false>>>,
+        fixed_size Ordinary<OnPages<false>>;
+    row "bumpalo" => New<bumpalo::Bump>, tasks New<bumpalo::Bump>, collections New<bumpalo::Bump>;
+    row "bumpalo-reset" => Kept<bumpalo::Bump>, tasks Kept<bumpalo::Bump>,
+        collections Kept<bumpalo::Bump>;
+    row "bump-scope" => Kept<bump_scope::Bump>, tasks Kept<bump_scope::Bump>,
+        collections Kept<bump_scope::Bump>, scopes Kept<bump_scope::Bump>;
+    #[cfg(feature = "catalogue")]
+    row "multitude" => New<multitude::Arena>, tasks New<multitude::Arena>,
+        collections New<multitude::Arena>;
+    #[cfg(feature = "catalogue")]
+    row "multitude-reset" => Kept<multitude::Arena>, tasks Kept<multitude::Arena>,
+        collections Kept<multitude::Arena>;
     #[cfg(feature = "fast-peers")]
-    row "mimalloc-heap" => mimalloc_heap::MimallocHeap, tasks mimalloc_heap::MimallocHeap;
+    row "mimalloc-heap" => New<MimallocHeap>, tasks New<MimallocHeap>;
     #[cfg(feature = "fast-peers")]
     row "pmr-monotonic" => pmr::MonotonicPerTask, tasks pmr::MonotonicPerTask;
     #[cfg(feature = "fast-peers")]
     row "pmr-pool" => pmr::PoolPerTask, tasks pmr::PoolPerTask, any_size pmr::ThreadPool;
-    row "typed-arena" => typed_arena::TypedArena, tasks typed_arena::TypedArena;
-    row "allotment-slab" => OrdinarySlab<false>, fixed_size OrdinarySlab<false>;
-    row "allotment-slab-handle" => SlabByHandle, fixed_size SlabByHandle;
-    row "allotment-slab-at-once" => OrdinarySlab<true>, fixed_size OrdinarySlab<true>;
+    row "typed-arena" => New<TypedArenas>, tasks New<TypedArenas>;
+    row "allotment-slab" => Ordinary<allotment_slab::Defaults>,
+        fixed_size Ordinary<allotment_slab::Defaults>;
+    row "allotment-slab-handle" => ByHandle, fixed_size ByHandle;
+    row "allotment-slab-at-once" => Ordinary<AtOnce>, fixed_size Ordinary<AtOnce>;
     row "allotment-free-list" => allotment_free_list::List, fixed_size allotment_free_list::List;
     row "allotment-free-list-a-tree" => allotment_free_list::ListEach,
         fixed_size allotment_free_list::ListEach;

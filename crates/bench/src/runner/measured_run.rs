@@ -5,8 +5,8 @@ use crate::console::print::json_line;
 use crate::runner::system_calls::{self, Counts, TracedCalls, marks::Mark};
 use crate::runner::{child_process, resources};
 use crate::workloads::measurement::{
-    BASE_RSS_BYTES, END_RSS_BYTES, MINOR_FAULTS, OPS, PEAK_RSS_BYTES, RSS_STEPS, SYSTEM_CALLS,
-    USER_NS_PER_OP,
+    BASE_RSS_BYTES, END_RSS_BYTES, FREE_HUGE_PAGES, HUGE_BYTES, MINOR_FAULTS, OPS, PEAK_RSS_BYTES,
+    RSS_STEPS, SYSTEM_CALLS, USER_NS_PER_OP,
 };
 use crate::workloads::{Effort, Measurement, Observer, RunSpec, Setting, Workload};
 use clap::{Args, ValueEnum};
@@ -173,7 +173,10 @@ impl Observer for ProcessObserver {
     fn ready(&self) {
         resources::map_programs();
         let resident = resources::resident();
-        self.note(|figures| figures.set(&BASE_RSS_BYTES, resident.map(whole)));
+        self.note(|figures| {
+            figures.set(&BASE_RSS_BYTES, resident.map(whole));
+            figures.set(&FREE_HUGE_PAGES, resources::free_huge_pages().map(whole));
+        });
         resources::forget_peak();
     }
 
@@ -209,6 +212,7 @@ impl Observer for ProcessObserver {
             figures.set(&MINOR_FAULTS, faults);
             figures.set(&PEAK_RSS_BYTES, resources::peak_resident().map(whole));
             figures.set(&END_RSS_BYTES, resources::resident().map(whole));
+            figures.set(&HUGE_BYTES, resources::huge().map(whole));
         });
     }
 

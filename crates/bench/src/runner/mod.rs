@@ -4,6 +4,7 @@
 //!
 //! - [`child_process`]: starting children of the same executable, and their answers.
 //! - [`resources`]: the memory and page faults of the calling process.
+//! - `fragments`: a child that leaves the kernel few free huge pages.
 //! - `system_calls`: counting the system calls of a child, with ptrace.
 //! - `measured_run`: one measured run, in the child.
 //! - `plan`: what is run, and in which order.
@@ -13,6 +14,8 @@
 //! - `time_shares`: the time that each workload of a family gets.
 
 pub mod child_process;
+#[cfg(feature = "catalogue")]
+pub(crate) mod fragments;
 #[cfg(feature = "catalogue")]
 pub(crate) mod measured_run;
 #[cfg(feature = "catalogue")]
@@ -29,6 +32,8 @@ pub(crate) mod time_shares;
 #[cfg(feature = "catalogue")]
 pub(crate) mod two_builds;
 
+#[cfg(feature = "catalogue")]
+pub use fragments::hold as hold_fragments;
 #[cfg(feature = "catalogue")]
 pub use measured_run::{ChildArguments, run as run_measured};
 #[cfg(feature = "catalogue")]

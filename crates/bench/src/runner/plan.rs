@@ -327,7 +327,7 @@ mod tests {
     fn a_plain_name_runs_all_variants_once() {
         let plans = plans(&selection(&["burst", "burst-free"], &["glibc"], &[])).unwrap().plans;
         let names: Vec<_> = plans.iter().map(|plan| plan.workload.name).collect();
-        assert_eq!(names, ["burst-alloc", "burst-free"]);
+        assert_eq!(names, ["burst-alloc", "burst-alloc-cold", "burst-free"]);
     }
 
     #[test]

@@ -7,11 +7,40 @@ use std::time::Duration;
 /// Resident bytes now. They are counted page by page if the kernel supports that, because its
 /// running count may be wrong by some pages for each core.
 pub fn resident() -> Option<u64> {
-    let exactly = || {
-        let rollup = Process::myself().ok()?.smaps_rollup().ok()?;
-        rollup.memory_map_rollup.iter().find_map(|map| map.extension.map.get("Rss").copied())
-    };
-    exactly().or_else(|| status(|status| status.vmrss))
+    page_by_page("Rss").or_else(|| status(|status| status.vmrss))
+}
+
+/// Resident bytes in huge pages now.
+pub fn huge() -> Option<u64> {
+    page_by_page("AnonHugePages")
+}
+
+fn page_by_page(field: &str) -> Option<u64> {
+    let rollup = Process::myself().ok()?.smaps_rollup().ok()?;
+    rollup.memory_map_rollup.iter().find_map(|map| map.extension.map.get(field).copied())
+}
+
+/// Huge pages that the kernel could give now without compaction.
+pub fn free_huge_pages() -> Option<u64> {
+    let huge =
+        std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size").ok()?;
+    let huge: u64 = huge.trim().parse().ok()?;
+    let blocks = std::fs::read_to_string("/proc/buddyinfo").ok()?;
+    free_blocks(&blocks, (huge / procfs::page_size()).checked_ilog2()?)
+}
+
+/// Free blocks of 2^`order` pages, from the text of `/proc/buddyinfo`: for each zone, the numbers of
+/// free blocks of 1, 2, 4, ... pages. A larger block counts as several.
+fn free_blocks(buddyinfo: &str, order: u32) -> Option<u64> {
+    let mut free = 0;
+    for zone in buddyinfo.lines() {
+        let (_, counts) = zone.split_once("zone")?;
+        for (one, count) in (0..).zip(counts.split_whitespace().skip(1)) {
+            let count: u64 = count.parse().ok()?;
+            free += if one >= order { count << (one - order) } else { 0 };
+        }
+    }
+    Some(free)
 }
 
 /// The peak of resident bytes since [`forget_peak`], or since the process began.
@@ -74,6 +103,16 @@ mod tests {
             sum = std::hint::black_box(sum + 1);
         }
         assert!(sum > 0);
+    }
+
+    #[test]
+    fn free_blocks_of_all_zones_count_and_larger_ones_several_times() {
+        let text = "Node 0, zone      DMA      0      0      0      1\n\
+                    Node 0, zone   Normal  23695  15434      3      2\n";
+        assert_eq!(free_blocks(text, 2), Some(2 + 3 + 4));
+        assert_eq!(free_blocks(text, 3), Some(3));
+        assert_eq!(free_blocks("Node 0, zone DMA x", 2), None);
+        assert!(free_huge_pages().is_none_or(|pages| pages < 1 << 40));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use super::plan::{Case, Plan};
 use crate::console::progress::Progress;
 use crate::runner::child_process::{self, ChildFailure};
+use crate::runner::fragments::Fragments;
 use crate::runner::measured_run::{Pass, RunReport};
 use crate::runner::system_calls::{Counts, TraceAnswer};
 use crate::workloads::measurement::ALLOC_SHARE;
@@ -59,6 +60,8 @@ pub trait Runner: Sync {
 pub struct ChildRuns {
     /// Less work in each run.
     pub quick: bool,
+    /// Free memory is fragmented before each timed run.
+    pub fragmented: bool,
 }
 
 /// A run that takes this long hangs: it is ended.
@@ -66,6 +69,8 @@ pub const LONGEST_RUN: Duration = Duration::from_secs(600);
 
 impl Runner for ChildRuns {
     fn timed(&self, case: &Case) -> Result<RunReport, ChildFailure> {
+        let fragments = self.fragmented.then(Fragments::make).transpose();
+        let _held = fragments.map_err(|error| ChildFailure::Lost(error.to_string()))?;
         child_process::ask(
             &case.arguments(self.quick, Pass::Timed).line(),
             &case.environment(),

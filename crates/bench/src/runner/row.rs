@@ -8,10 +8,10 @@ use crate::workloads::measurement::{
     ALLOC_SHARE, BASE_RSS_BYTES, END_RSS_BYTES, FAULTS_PER_QUERY, METRICS, MINOR_FAULTS,
     MMAP_CALLS, MMAP_CALLS_PER_QUERY, Metric, NS_PER_OP, NS_PER_OP_MAX, NS_PER_OP_MIN,
     PEAK_RSS_BYTES, QUERIES, QUERIES_PER_SECOND, RATIO_TO_BEST_PEER, RATIO_TO_OTHER_BUILD,
-    RATIO_TO_OWN, RATIOS, SECONDS, STEADY_QUERIES, SYSTEM_CALLS, TRACED_QUERIES, USER_NS_PER_OP,
-    USER_RATIO_TO_OWN,
+    RATIO_TO_OWN, RATIO_TO_REFERENCE, RATIOS, SECONDS, STEADY_QUERIES, SYSTEM_CALLS,
+    TRACED_QUERIES, USER_NS_PER_OP, USER_RATIO_TO_OWN,
 };
-use crate::workloads::{Measurement, Setting, Workload};
+use crate::workloads::{Measurement, Setting, Subject, Workload};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -39,6 +39,8 @@ pub struct Row {
     /// The fastest of the general-purpose allocators, or of the variants that are not the
     /// project's, in this setting.
     pub best_peer: Option<&'static str>,
+    /// The faster of Allotment on huge pages alone and on ordinary pages alone, in this setting.
+    pub reference: Option<&'static str>,
     /// Whether this row is the fastest of its setting.
     pub best: bool,
     /// What kept the allocator from its best in this call, and the remedy.
@@ -121,6 +123,7 @@ impl Serialize for Row {
             row.serialize_entry(metric.verdict, &verdict.map(Verdict::word))?;
         }
         row.serialize_entry("best_peer", &self.best_peer)?;
+        row.serialize_entry("reference", &self.reference)?;
         row.serialize_entry("best", &self.best)?;
         row.serialize_entry("handicap", &self.handicap)?;
         row.serialize_entry("policy", self.policy)?;
@@ -189,7 +192,8 @@ pub fn rows(cases: &[Case], results: &[CaseResults]) -> Vec<Row> {
                 Ratio::of_rounds(&each_round(own_results, metric), &each_round(other, metric))
             };
             let own = of_setting().find(|(other, _)| other.subject.name() == case.own());
-            let peer = best_peer(of_setting());
+            let peer = fastest(of_setting(), Subject::is_peer);
+            let reference = fastest(of_setting(), Subject::is_reference);
             let other = cases.iter().zip(results).find(|(other, _)| {
                 other.setting == case.setting
                     && other.subject.name() == case.subject.name()
@@ -199,6 +203,7 @@ pub fn rows(cases: &[Case], results: &[CaseResults]) -> Vec<Row> {
                 (&RATIO_TO_OWN, own, &NS_PER_OP),
                 (&USER_RATIO_TO_OWN, own, &USER_NS_PER_OP),
                 (&RATIO_TO_BEST_PEER, peer, &NS_PER_OP),
+                (&RATIO_TO_REFERENCE, reference, &NS_PER_OP),
                 (&RATIO_TO_OTHER_BUILD, other, &NS_PER_OP),
             ] {
                 row.measurement.set_ratio(ratio, to.and_then(|to| ratio_to(to, metric)));
@@ -207,8 +212,12 @@ pub fn rows(cases: &[Case], results: &[CaseResults]) -> Vec<Row> {
         })
         .collect();
     for (row, case) in rows.iter_mut().zip(cases) {
-        row.best_peer =
-            best_peer(of_setting(case, cases, results)).map(|(peer, _)| peer.subject.name());
+        let name = |may_be: fn(Subject) -> bool| {
+            let (case, _) = fastest(of_setting(case, cases, results), may_be)?;
+            Some(case.subject.name())
+        };
+        row.best_peer = name(Subject::is_peer);
+        row.reference = name(Subject::is_reference);
     }
     mark_best(&mut rows);
     rows
@@ -224,19 +233,20 @@ fn of_setting<'c>(
     cases.iter().zip(results).filter(move |(other, _)| alike(other))
 }
 
-/// The fastest peer that did not fail.
-fn best_peer<'c>(
+/// The fastest of the cases whose subject `may_be` it, without those that failed.
+fn fastest<'c>(
     cases: impl Iterator<Item = (&'c Case, &'c CaseResults)>,
+    may_be: fn(Subject) -> bool,
 ) -> Option<(&'c Case, &'c CaseResults)> {
     let time = |results: &CaseResults| {
         let rounds = results.reports.iter().flatten();
         median(rounds.filter_map(|report| report.measurement.get(&NS_PER_OP)))
     };
     cases
-        .filter(|(case, results)| case.subject.is_peer() && results.failure.is_none())
-        .filter_map(|peer| Some((peer, time(peer.1)?)))
+        .filter(|(case, results)| may_be(case.subject) && results.failure.is_none())
+        .filter_map(|case| Some((case, time(case.1)?)))
         .min_by(|(_, one), (_, other)| one.total_cmp(other))
-        .map(|(peer, _)| peer)
+        .map(|(case, _)| case)
 }
 
 /// A row without what compares it with others.
@@ -260,6 +270,7 @@ fn row(case: &Case, results: &CaseResults) -> Row {
             None => measurement(&reports, results),
         },
         best_peer: None,
+        reference: None,
         best: false,
         handicap: reports.first().and_then(|report| report.handicap.clone()),
         policy: case.subject.policy(),
@@ -419,6 +430,24 @@ pub mod tests {
             (&json["build"], &json["ratio_to_other_build_verdict"]),
             (&"other".into(), &"behind".into())
         );
+    }
+
+    #[test]
+    fn cold_rows_compare_with_the_faster_of_huge_and_small_pages() {
+        let names = ["allotment-slab", "mmap-huge", "mmap-small"];
+        let selection = Selection {
+            workloads: vec!["burst-alloc-cold".to_owned()],
+            allocators: names.map(str::to_owned).to_vec(),
+            threads: vec![1],
+        };
+        let cases = plans(&selection).unwrap().plans.remove(0).cases;
+        let times = [found(&[6.0; 6]), found(&[9.0; 6]), found(&[4.0; 6])];
+        let rows = rows(&cases, &times);
+        assert_eq!(rows.iter().map(|row| row.allocator).collect::<Vec<_>>(), names);
+        assert!(rows.iter().all(|row| row.reference == Some("mmap-small")));
+        assert!(rows.iter().all(|row| row.best_peer.is_none()));
+        let ratios = rows.iter().map(|row| row.get(&RATIO_TO_REFERENCE.median).unwrap());
+        assert_eq!(ratios.collect::<Vec<_>>(), [1.5, 2.25, 1.0]);
     }
 
     #[test]

@@ -6,10 +6,11 @@ use crate::workloads::fixed_size::{CHURN_STEPS, Shape};
 use crate::workloads::kind::WorkloadKind;
 use crate::workloads::locking;
 use crate::workloads::measurement::{
-    ALLOC_SHARE, LIVE_BYTES, LOCKS_PER_OP, Measurement, Metric, NS_PER_OP, QUERIES,
-    QUERIES_PER_SECOND, RESERVE_MS, RESPONSE_MS_AVG, RESPONSE_MS_MAX, RESPONSE_MS_MIN, RSS_STEPS,
-    RatioMetric, SECOND_MS_AVG, SECOND_MS_MAX, SECONDS, SYSTEM_CALLS, Scale, USER_NS_PER_OP,
-    USER_RATIO_TO_OWN, WALK_NS_PER_NODE,
+    ALLOC_SHARE, FREE_HUGE_PAGES, HUGE_BYTES, LIVE_BYTES, LOCKS_PER_OP, Measurement, Metric,
+    NS_PER_OP, NS_PER_OP_MAX, NS_PER_OP_MIN, QUERIES, QUERIES_PER_SECOND, RATIO_TO_REFERENCE,
+    RESERVE_MS, RESPONSE_MS_AVG, RESPONSE_MS_MAX, RESPONSE_MS_MIN, RSS_STEPS, RatioMetric,
+    SECOND_MS_AVG, SECOND_MS_MAX, SECONDS, SYSTEM_CALLS, Scale, USER_NS_PER_OP, USER_RATIO_TO_OWN,
+    WALK_NS_PER_NODE,
 };
 use crate::workloads::trees::{copy, many};
 use crate::workloads::workload::Workload;
@@ -103,7 +104,7 @@ impl Workload {
     /// What it measures besides time and memory, if that is anything.
     pub fn details(&self) -> Option<Details> {
         let unit = self.unit;
-        let (names, columns) = match self.kind {
+        let (names, mut columns) = match self.kind {
             WorkloadKind::Query => (
                 "allocator".to_owned(),
                 vec![
@@ -128,7 +129,7 @@ impl Workload {
                     }),
                 ],
             ),
-            WorkloadKind::FixedSize(Shape::Tiers { .. }) => (
+            WorkloadKind::FixedSize(Shape::Tiers(_)) => (
                 "allocator".to_owned(),
                 vec![
                     Column::of("boundary", &SECONDS),
@@ -137,6 +138,7 @@ impl Workload {
                     Column::of("worst second", &SECOND_MS_MAX),
                 ],
             ),
+            _ if self.is_cold() => ("first touch".to_owned(), Vec::new()),
             WorkloadKind::FixedSize(Shape::Churn) => memory(&CHURN_STEPS),
             WorkloadKind::TreeCopy { .. } => memory(&copy::STEPS),
             WorkloadKind::FixedSize(Shape::ManyTrees(_)) => {
@@ -168,6 +170,9 @@ impl Workload {
             ),
             _ => return None,
         };
+        if self.is_cold() {
+            columns.extend(first_touch());
+        }
         Some(Details { names, columns })
     }
 
@@ -190,6 +195,21 @@ impl Workload {
         };
         columns.iter().filter_map(label).collect()
     }
+}
+
+/// What the first touch of memory got, and how much its time varies.
+fn first_touch() -> Vec<Column> {
+    let mut columns = vec![
+        Column::of("huge pages", &HUGE_BYTES),
+        Column::of("free before", &FREE_HUGE_PAGES),
+        Column::computed("max/min", Scale::Ratio, |row| {
+            Some(row.get(&NS_PER_OP_MAX)? / row.get(&NS_PER_OP_MIN)?)
+        }),
+    ];
+    let [median, interval, _] = Column::of_ratio(&RATIO_TO_REFERENCE);
+    columns.push(Column { heading: "to reference".to_owned(), ..median });
+    columns.push(interval);
+    columns
 }
 
 /// The memory of live objects, and resident memory after each step.

@@ -1,5 +1,6 @@
 //! What the workloads do, as plain values. The code is in the files of each kind.
 
+use crate::workloads::collections::Made;
 use crate::workloads::fixed_size::Shape;
 
 /// What a workload does.
@@ -7,8 +8,12 @@ use crate::workloads::fixed_size::Shape;
 pub(crate) enum WorkloadKind {
     /// Context queries.
     Query,
-    /// The objects of queries with this number of dimensions.
-    Objects { dimensions: usize },
+    /// The objects of queries.
+    Objects(Objects),
+    /// An allocator's own vector or strings.
+    Collections(Made),
+    /// Objects freed inside scopes of this number of objects.
+    FreeInScope { objects: usize },
     /// Replies that grow in pieces.
     Grow,
     /// Objects of one size that belong to no task.
@@ -78,6 +83,20 @@ pub(crate) enum FileSearch {
     /// The mapped file.
     Mapped,
 }
+
+/// The objects of queries with this number of dimensions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Objects {
+    pub dimensions: usize,
+    /// Whether they are structures, or else words.
+    pub structures: bool,
+    /// Whether only the first query of each thread is measured.
+    pub cold: bool,
+}
+
+/// The objects of `query-alloc`.
+pub(crate) const QUERY_ALLOC: Objects =
+    Objects { dimensions: DIMENSIONS, structures: false, cold: false };
 
 /// The dimensions of a query in `query-alloc` and in `c-arena`.
 pub(crate) const DIMENSIONS: usize = 100_000;

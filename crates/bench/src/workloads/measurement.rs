@@ -114,6 +114,9 @@ pub static RATIO_TO_OWN: RatioMetric = ratio!("ratio_to_own");
 pub static USER_RATIO_TO_OWN: RatioMetric = ratio!("user_ratio_to_own");
 /// The row's time divided by the best peer's.
 pub static RATIO_TO_BEST_PEER: RatioMetric = ratio!("ratio_to_best_peer");
+/// The row's time divided by that of the better reference: Allotment on huge pages alone, or on
+/// ordinary pages alone.
+pub static RATIO_TO_REFERENCE: RatioMetric = ratio!("ratio_to_reference");
 /// The row's time divided by that of the same row in the other build.
 pub static RATIO_TO_OTHER_BUILD: RatioMetric = ratio!("ratio_to_other_build");
 /// Resident memory before the work, with the harness's own arrays.
@@ -127,6 +130,10 @@ pub static END_RSS_BYTES: Metric = median("end_rss_bytes", Scale::Bytes);
 pub static LIVE_BYTES: Metric = first("live_bytes", Scale::Bytes);
 /// Resident memory beyond [`BASE_RSS_BYTES`] after each step of the work.
 pub static RSS_STEPS: Metric = labelled("rss_steps", Scale::Bytes);
+/// Resident memory in huge pages after the measured part.
+pub static HUGE_BYTES: Metric = median("huge_bytes", Scale::Bytes);
+/// Huge pages that the kernel could give without compaction, before the work.
+pub static FREE_HUGE_PAGES: Metric = median("free_huge_pages", Scale::Count);
 /// Page faults of the measured part, over all threads.
 pub static MINOR_FAULTS: Metric = median("minor_faults", Scale::Count);
 /// System calls for memory in the measured part of a traced run.
@@ -168,7 +175,7 @@ pub static ALLOC_SHARE: Metric = median("alloc_share", Scale::Share);
 pub static STEADY_QUERIES: Metric = first("steady_queries", Scale::Count);
 
 /// All metrics, in the order in which JSON has them.
-pub static METRICS: [&Metric; 40] = [
+pub static METRICS: [&Metric; 45] = [
     &OPS,
     &NS_PER_OP,
     &NS_PER_OP_MIN,
@@ -183,6 +190,9 @@ pub static METRICS: [&Metric; 40] = [
     &RATIO_TO_BEST_PEER.median,
     &RATIO_TO_BEST_PEER.low,
     &RATIO_TO_BEST_PEER.high,
+    &RATIO_TO_REFERENCE.median,
+    &RATIO_TO_REFERENCE.low,
+    &RATIO_TO_REFERENCE.high,
     &RATIO_TO_OTHER_BUILD.median,
     &RATIO_TO_OTHER_BUILD.low,
     &RATIO_TO_OTHER_BUILD.high,
@@ -191,6 +201,8 @@ pub static METRICS: [&Metric; 40] = [
     &END_RSS_BYTES,
     &LIVE_BYTES,
     &RSS_STEPS,
+    &HUGE_BYTES,
+    &FREE_HUGE_PAGES,
     &MINOR_FAULTS,
     &MMAP_CALLS,
     &TRACED_QUERIES,
@@ -212,8 +224,13 @@ pub static METRICS: [&Metric; 40] = [
 ];
 
 /// All ratios.
-pub static RATIOS: [&RatioMetric; 4] =
-    [&RATIO_TO_OWN, &USER_RATIO_TO_OWN, &RATIO_TO_BEST_PEER, &RATIO_TO_OTHER_BUILD];
+pub static RATIOS: [&RatioMetric; 5] = [
+    &RATIO_TO_OWN,
+    &USER_RATIO_TO_OWN,
+    &RATIO_TO_BEST_PEER,
+    &RATIO_TO_REFERENCE,
+    &RATIO_TO_OTHER_BUILD,
+];
 
 /// The figures of a run, or of several rounds of it, by metric and label. A figure that could not
 /// be measured is absent.

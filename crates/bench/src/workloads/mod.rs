@@ -20,8 +20,8 @@
 //!   tasks; or all share one, and work in phases.
 //! - `measurement`: the record of a run's figures, and the metrics.
 //! - `timed`, `sampled`, `global`: the allocator's part of the time; the program's allocator.
-//! - `query`, `objects`, `grow`, `scope`, `mixed`, `handler`, `trees`, `fixed_size`: workloads that
-//!   compare allocators.
+//! - `query`, `objects`, `collections`, `grow`, `scope`, `scope_free`, `mixed`, `handler`, `trees`,
+//!   `fixed_size`: workloads that compare allocators.
 //! - `kind`, `workload`, `run_error`, `variant`: one entry of the list of workloads, why it can't
 //!   run, and the variants that some compare instead of allocators.
 //! - `published`, `locking`, `file_scan`, `c`: workloads that compare variants.
@@ -32,13 +32,17 @@
 //!
 //! The *steady state* of a worker begins after its first [`WARM_UP`] tasks. By then, an allocator
 //! that keeps memory warm has warm memory. Steady-state figures count from there to each worker's
-//! last task, and are divided by the number of these tasks.
+//! last task, and are divided by the number of these tasks. The workloads of `objects` measure
+//! nothing else: their first tasks run before the measured part. Work that is mostly the first touch
+//! of memory is measured apart, in workloads whose names end in `-cold`.
 
 #[cfg(feature = "catalogue")]
 mod c;
 #[cfg(feature = "catalogue")]
 pub mod catalogue;
 pub mod clock;
+#[cfg(feature = "catalogue")]
+mod collections;
 #[cfg(feature = "catalogue")]
 mod details;
 #[cfg(feature = "catalogue")]
@@ -74,6 +78,8 @@ mod run_error;
 mod sampled;
 #[cfg(feature = "catalogue")]
 mod scope;
+#[cfg(feature = "catalogue")]
+mod scope_free;
 #[cfg(feature = "catalogue")]
 mod setting;
 #[cfg(feature = "catalogue")]

@@ -1,11 +1,12 @@
 //! One run of one workload with one allocator.
 
 use crate::peers::{
-    About, Allocator, AnySize, AnySizeVisitor, Global, GlobalVisitor, Placement, PlacementVisitor,
-    TaskVisitor,
+    About, Allocator, AnySize, AnySizeVisitor, Collections, CollectionsVisitor, Global,
+    GlobalVisitor, Placement, PlacementVisitor, Scopes, ScopesVisitor, TaskVisitor,
 };
+use crate::workloads::collections::Made;
 use crate::workloads::fixed_size::Shape;
-use crate::workloads::kind::WorkloadKind;
+use crate::workloads::kind::{Objects, WorkloadKind};
 use crate::workloads::measurement::{
     ALLOC_SHARE, LIVE_BYTES, Measurement, RESPONSE_MS_AVG, RESPONSE_MS_MAX, RESPONSE_MS_MIN,
     milliseconds,
@@ -19,7 +20,7 @@ use crate::workloads::support::can_run;
 use crate::workloads::task_threads::Run;
 use crate::workloads::trees::copy;
 use crate::workloads::workload::RunSpec;
-use crate::workloads::{global, grow, handler, mixed, objects, scope};
+use crate::workloads::{collections, global, grow, handler, mixed, objects, scope, scope_free};
 use std::time::Duration;
 
 impl RunSpec {
@@ -34,7 +35,8 @@ impl RunSpec {
         }
         let threads = self.setting.threads;
         let tasks = self.workload.tasks(threads, self.effort);
-        let (ops_a_task, live_a_thread) = match self.workload.kind {
+        let equal = |work| EqualTasks { work, threads, tasks, observer };
+        let (ops_a_task, live_a_thread, run) = match self.workload.kind {
             WorkloadKind::Query => {
                 let (store, questions) = full_size();
                 let outcome = self.queries(&store, &questions).measure(allocator, observer)?;
@@ -57,12 +59,27 @@ impl RunSpec {
                 let mixed = Mixed { remote, spec: self, observer };
                 return Ok(mixed.with(allocator)?);
             }
-            WorkloadKind::Objects { dimensions } => {
-                return self.objects(dimensions, allocator, observer);
+            WorkloadKind::Objects(objects) => return self.objects(objects, allocator, observer),
+            WorkloadKind::Collections(made) => {
+                let run = OwnCollections { made, threads, tasks, observer }.with(allocator)?;
+                (made.ops(), made.live_bytes(), run)
             }
-            WorkloadKind::Grow => (grow::REPLY_BYTES as u64, Some(grow::REPLY_BYTES as u64)),
-            WorkloadKind::Scope { .. } => (scope::OBJECTS as u64, Some(scope::live_bytes())),
-            WorkloadKind::Handler => (1, None),
+            WorkloadKind::FreeInScope { objects } => {
+                return Ok(FreeInScope { objects, threads, observer }.with(allocator)?);
+            }
+            WorkloadKind::Grow => {
+                let bytes = grow::REPLY_BYTES as u64;
+                (bytes, Some(bytes), equal(TaskWork::Grow).with(allocator)?)
+            }
+            WorkloadKind::Scope { exit } => {
+                let work = if exit { TaskWork::ScopeExits } else { TaskWork::Scope };
+                let run = equal(work).with(allocator)?;
+                (scope::OBJECTS as u64, Some(scope::live_bytes()), run)
+            }
+            WorkloadKind::Handler => {
+                let serve = Serve { threads, requests: tasks, observer };
+                (1, None, serve.with(allocator)?)
+            }
             WorkloadKind::Inline(_)
             | WorkloadKind::Container(_)
             | WorkloadKind::Client(_)
@@ -71,11 +88,6 @@ impl RunSpec {
             | WorkloadKind::FileScan(_) => {
                 unreachable!("its rows are variants")
             }
-        };
-        let run = if self.workload.kind == WorkloadKind::Handler {
-            Serve { threads, requests: tasks, observer }.with(allocator)?
-        } else {
-            EqualTasks { spec: self, tasks, observer }.with(allocator)?
         };
         let tasks = tasks * threads as u64;
         let live_bytes = live_a_thread.map(|bytes: u64| (threads as u64 * bytes) as f64);
@@ -87,14 +99,13 @@ impl RunSpec {
     /// Runs the objects of queries with the allocator called `allocator`.
     pub(crate) fn objects(
         &self,
-        dimensions: usize,
+        objects: Objects,
         allocator: &str,
         observer: &dyn Observer,
     ) -> Result<Measurement, RunError> {
         let threads = self.setting.threads;
         let tasks = self.workload.tasks(threads, self.effort);
-        let run = Objects { threads, dimensions, tasks, observer }.with(allocator)?;
-        Ok(objects::outcome(&run, threads, dimensions, tasks))
+        Ok(ObjectsOfQueries { objects, threads, tasks, observer }.with(allocator)?)
     }
 
     /// Runs pairs of an allocation and a free with the allocator called `allocator`.
@@ -171,57 +182,90 @@ pub fn full_size() -> (Store, [Question; 1]) {
 
 /// A workload in which every worker does the same number of tasks.
 struct EqualTasks<'l> {
-    spec: &'l RunSpec,
+    work: TaskWork,
+    threads: usize,
     tasks: u64,
     observer: &'l dyn Observer,
+}
+
+/// What these tasks do.
+enum TaskWork {
+    Grow,
+    Scope,
+    ScopeExits,
 }
 
 impl TaskVisitor for EqualTasks<'_> {
     type Output = Run<()>;
 
     fn visit<A: Allocator>(self, _: &'static About) -> Run<()> {
-        let threads = self.spec.setting.threads;
-        match self.spec.workload.kind {
-            WorkloadKind::Grow => grow::run::<A>(threads, self.tasks, self.observer),
-            WorkloadKind::Scope { exit: false } => {
-                scope::run::<A>(threads, self.tasks, self.observer)
-            }
-            WorkloadKind::Scope { exit: true } => {
-                scope::run_exits::<A>(threads, self.tasks, self.observer)
-            }
-            WorkloadKind::Query => unreachable!("its workers share the queries"),
-            WorkloadKind::Objects { .. } => unreachable!("they are `Objects`"),
-            WorkloadKind::Handler => unreachable!("its allocator is the program's"),
-            WorkloadKind::FixedSize(_)
-            | WorkloadKind::TreeCopy { .. }
-            | WorkloadKind::Mixed { .. } => {
-                unreachable!("it has no tasks")
-            }
-            WorkloadKind::Inline(_)
-            | WorkloadKind::Container(_)
-            | WorkloadKind::Client(_)
-            | WorkloadKind::Locking
-            | WorkloadKind::Published
-            | WorkloadKind::FileScan(_) => {
-                unreachable!("its rows are variants")
-            }
+        match self.work {
+            TaskWork::Grow => grow::run::<A>(self.threads, self.tasks, self.observer),
+            TaskWork::Scope => scope::run::<A>(self.threads, self.tasks, self.observer),
+            TaskWork::ScopeExits => scope::run_exits::<A>(self.threads, self.tasks, self.observer),
         }
     }
 }
 
 /// The objects of queries.
-struct Objects<'w> {
+struct ObjectsOfQueries<'w> {
+    objects: Objects,
     threads: usize,
-    dimensions: usize,
     tasks: u64,
     observer: &'w dyn Observer,
 }
 
-impl TaskVisitor for Objects<'_> {
+impl ObjectsOfQueries<'_> {
+    fn run<A: Allocator, C: objects::Content>(self) -> Measurement {
+        let Self { objects: Objects { dimensions, cold, .. }, threads, tasks, observer } = self;
+        if cold {
+            return objects::run_cold::<A, C>(threads, dimensions, observer);
+        }
+        let run = objects::run::<A, C>(threads, dimensions, tasks, observer);
+        objects::outcome(&run, threads, dimensions, tasks)
+    }
+}
+
+impl TaskVisitor for ObjectsOfQueries<'_> {
+    type Output = Measurement;
+
+    fn visit<A: Allocator>(self, _: &'static About) -> Measurement {
+        if self.objects.structures {
+            self.run::<A, objects::Structures>()
+        } else {
+            self.run::<A, objects::Words>()
+        }
+    }
+}
+
+/// An allocator's own vector or strings.
+struct OwnCollections<'w> {
+    made: Made,
+    threads: usize,
+    tasks: u64,
+    observer: &'w dyn Observer,
+}
+
+impl CollectionsVisitor for OwnCollections<'_> {
     type Output = Run<()>;
 
-    fn visit<A: Allocator>(self, _: &'static About) -> Run<()> {
-        objects::run::<A>(self.threads, self.dimensions, self.tasks, self.observer)
+    fn visit<A: Collections>(self, _: &'static About) -> Run<()> {
+        collections::run::<A>(self.made, self.threads, self.tasks, self.observer)
+    }
+}
+
+/// Objects freed inside scopes.
+struct FreeInScope<'w> {
+    objects: usize,
+    threads: usize,
+    observer: &'w dyn Observer,
+}
+
+impl ScopesVisitor for FreeInScope<'_> {
+    type Output = Measurement;
+
+    fn visit<A: Scopes>(self, _: &'static About) -> Measurement {
+        scope_free::run::<A>(self.objects, scope_free::OBJECTS, self.threads, self.observer)
     }
 }
 
@@ -306,7 +350,7 @@ mod tests {
         let tasks = outcome.count(&QUERIES);
         assert_eq!(outcome.ops(), tasks * 400);
         assert_eq!(outcome.live_bytes(), 2 * 100 * 320);
-        assert_eq!(outcome.count(&STEADY_QUERIES), tasks - 2 * 2);
+        assert_eq!(outcome.count(&STEADY_QUERIES), tasks, "all that are measured");
         assert!(outcome.get(&NS_PER_OP).unwrap() > 0.0);
     }
 
@@ -330,6 +374,11 @@ mod tests {
         assert_eq!(refused("scope", 1, "bumpalo"), Unsupported::FreesWithinTasks);
         assert_eq!(refused("scope-exit", 1, "typed-arena"), Unsupported::AnySize);
         assert_eq!(refused("handler", 1, "bumpalo"), Unsupported::Global);
+        assert_eq!(refused("arena-vec", 1, "allotment-pool"), Unsupported::Collections);
+        assert_eq!(refused("scope-free-1000", 1, "bumpalo"), Unsupported::Scopes);
+        assert_eq!(refused("query-alloc-cold", 1, "slab"), Unsupported::SeveralSizes);
+        assert_eq!(refused("query-alloc", 1, "mmap-huge"), Unsupported::Reference);
+        assert_eq!(refused("burst-alloc", 1, "mmap-small"), Unsupported::Reference);
         assert_eq!(refused("handler", 1, "compact-copy"), Unsupported::Allocator);
         assert_eq!(refused("pair", 1, "allotment-pool"), Unsupported::Shared);
         assert_eq!(refused("pair", 2, "slab"), Unsupported::SeveralThreads);
@@ -354,6 +403,34 @@ mod tests {
         );
         let unknown = load("grow", 1).measure("no-such", &Unobserved).unwrap_err();
         assert!(unknown.to_string().contains("'no-such'"), "{unknown}");
+    }
+
+    #[test]
+    fn the_first_touch_of_memory_is_measured_on_pages_of_each_size() {
+        for name in ["mmap-huge", "mmap-small", "allotment-arena", "multitude", "typed-arena"] {
+            let outcome = load("query-alloc-cold", 2).measure(name, &Unobserved).unwrap();
+            assert_eq!((outcome.ops(), outcome.get(&QUERIES)), (800_000, None), "{name}");
+        }
+        for name in ["mmap-huge", "mmap-small", "allotment-slab"] {
+            let outcome = load("burst-alloc-cold", 1).measure(name, &Unobserved).unwrap();
+            assert_eq!(outcome.ops(), 1_000_000, "{name}");
+        }
+    }
+
+    #[test]
+    fn vectors_strings_and_scopes_run_with_whoever_has_them() {
+        for about in crate::peers::known() {
+            let runs = |name| {
+                let workload = Workload::named(name).unwrap();
+                can_run(workload, Subject::Allocator(about), 2).is_ok()
+            };
+            for name in ["arena-vec", "arena-format"] {
+                assert_eq!(runs(name), about.collections, "{name} with {}", about.name);
+            }
+            assert_eq!(runs("scope-free-1000"), about.scopes, "{}", about.name);
+        }
+        let outcome = load("scope-free-1000", 1).measure("allotment-arena", &Unobserved).unwrap();
+        assert_eq!((outcome.ops(), outcome.live_bytes()), (10_000_000, 16_000));
     }
 
     #[test]

@@ -89,6 +89,12 @@ pub enum Unsupported {
     FreesElsewhere,
     /// It can't be a program's global allocator.
     Global,
+    /// It has no vector and no string of its own.
+    Collections,
+    /// It has no scopes.
+    Scopes,
+    /// It is a reference for work on cold memory.
+    Reference,
     /// It stores values of one size only.
     EveryLayout,
     /// It serves one thread only.

@@ -61,6 +61,11 @@ impl Subject {
         }
     }
 
+    /// Whether rows of work on cold memory compare with it.
+    pub fn is_reference(self) -> bool {
+        matches!(self, Self::Allocator(about) if about.reference)
+    }
+
     /// The row that its time is compared with, if that is not the workload's own row.
     pub fn own(self) -> Option<&'static str> {
         match self {

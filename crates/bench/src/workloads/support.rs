@@ -48,7 +48,16 @@ impl Unsupported {
     /// Whether the reason is obvious from the kinds of row and workload. Such a reason is reported
     /// only if the row was requested by name.
     pub fn is_plain(self) -> bool {
-        matches!(self, Self::ManyStructures | Self::Placement | Self::Allocator | Self::Global)
+        matches!(
+            self,
+            Self::ManyStructures
+                | Self::Placement
+                | Self::Allocator
+                | Self::Global
+                | Self::Collections
+                | Self::Scopes
+                | Self::Reference
+        )
     }
 }
 
@@ -68,6 +77,9 @@ impl fmt::Display for Unsupported {
             Self::FreesWithinTasks => "it reuses nothing before its task ends",
             Self::FreesElsewhere => "only the thread that allocated an object may free it",
             Self::Global => "it can't be a program's global allocator",
+            Self::Collections => "it has no vector and no string of its own",
+            Self::Scopes => "it has no scopes",
+            Self::Reference => "it shows what pages of one size cost, in work on cold memory only",
             Self::EveryLayout => "it serves values of 64 B only",
             Self::SeveralThreads => "it serves one thread only",
             Self::ManyStructures => "there is one for each tree, and only many-trees has many",
@@ -101,8 +113,14 @@ fn serves(allocator: &About, workload: &Workload, threads: usize) -> Result<(), 
         WorkloadKind::TreeCopy { .. } if is_placement => return Ok(()),
         WorkloadKind::TreeCopy { .. } => return Err(Unsupported::Placement),
         _ if is_placement => return Err(Unsupported::Allocator),
+        _ if allocator.reference && !workload.is_cold() => return Err(Unsupported::Reference),
         WorkloadKind::Handler if allocator.global => return Ok(()),
         WorkloadKind::Handler => return Err(Unsupported::Global),
+        WorkloadKind::Collections(_) if allocator.collections => return Ok(()),
+        WorkloadKind::Collections(_) => return Err(Unsupported::Collections),
+        WorkloadKind::FreeInScope { .. } if allocator.scopes => return Ok(()),
+        WorkloadKind::FreeInScope { .. } => return Err(Unsupported::Scopes),
+        WorkloadKind::Objects(_) if !allocator.tasks => return Err(Unsupported::SeveralSizes),
         WorkloadKind::Mixed { remote } => {
             return match allocator.lasting {
                 Some(FreedBy::ItsThread) if remote => Err(Unsupported::FreesElsewhere),
@@ -123,7 +141,7 @@ fn serves(allocator: &About, workload: &Workload, threads: usize) -> Result<(), 
         WorkloadKind::Query
         | WorkloadKind::Grow
         | WorkloadKind::Scope { .. }
-        | WorkloadKind::Objects { .. } => return Ok(()),
+        | WorkloadKind::Objects(_) => return Ok(()),
         WorkloadKind::FixedSize(shape) => shape,
         WorkloadKind::Inline(_)
         | WorkloadKind::Container(_)

@@ -4,17 +4,8 @@ use crate::peers::Task;
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-/// Puts `value` into the task's memory.
-#[inline(always)]
-pub fn put<T: Task, V>(task: &T, value: V) -> NonNull<V> {
-    let place = task.alloc(Layout::new::<V>()).cast::<V>();
-    // SAFETY: `alloc` returned unused memory of this layout.
-    unsafe { place.write(value) };
-    place
-}
-
-/// Frees what [`put`] allocated. The value is not dropped: workloads put in only values that need
-/// no drop.
+/// Frees what [`Task::put`] allocated. The value is not dropped: workloads put in only values that
+/// need no drop.
 ///
 /// # Safety
 /// `value` came from `put` on this task and is live; it is not used after.
@@ -49,11 +40,10 @@ fn array_layout<V>(count: usize) -> Layout {
     Layout::array::<V>(count).expect("a workload's arrays are small")
 }
 
-/// A string in a task's memory, terminated by a zero byte as with `strdup`.
+/// A string in a task's memory. An empty one takes none.
 #[derive(Debug, Clone, Copy)]
 pub struct Text {
     bytes: NonNull<u8>,
-    /// Without the zero byte.
     length: usize,
 }
 
@@ -61,12 +51,7 @@ impl Text {
     /// Copies `text` into the task's memory.
     #[inline(always)]
     pub fn put<T: Task>(task: &T, text: &str) -> Self {
-        let bytes = task.alloc(Self::layout(text.len()));
-        // SAFETY: the new memory has one byte more than `text`, and is not otherwise in use.
-        unsafe {
-            bytes.copy_from_nonoverlapping(NonNull::from(text).cast(), text.len());
-            bytes.add(text.len()).write(0);
-        }
+        let bytes = if text.is_empty() { NonNull::dangling() } else { task.put_str(text) };
         Self { bytes, length: text.len() }
     }
 
@@ -76,8 +61,11 @@ impl Text {
     /// It was put into this task and is live; neither it nor a copy is used after.
     #[inline(always)]
     pub unsafe fn give_back<T: Task>(self, task: &T) {
-        // SAFETY: `put` allocated it with this layout; live by the caller's promise.
-        unsafe { task.free(self.bytes, Self::layout(self.length)) };
+        if self.length > 0 {
+            let layout = array_layout::<u8>(self.length);
+            // SAFETY: `put` allocated it with this layout; live by the caller's promise.
+            unsafe { task.free(self.bytes, layout) };
+        }
     }
 
     /// The text.
@@ -93,10 +81,6 @@ impl Text {
                 self.length,
             ))
         }
-    }
-
-    fn layout(length: usize) -> Layout {
-        Layout::array::<u8>(length + 1).expect("a name is short")
     }
 }
 
@@ -199,16 +183,18 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_string_takes_its_zero_byte() {
-        take_counts();
-        let mut system = System::start();
-        let task = system.begin();
-        let text = Text::put(&task, "");
-        // SAFETY: live until given back.
-        unsafe {
-            assert_eq!(text.as_str(), "");
-            text.give_back(&task);
+    fn a_string_is_one_object_and_an_empty_one_is_none() {
+        for (content, objects) in [("name", 1), ("", 0)] {
+            take_counts();
+            let mut system = System::start();
+            let task = system.begin();
+            let text = Text::put(&task, content);
+            // SAFETY: live until given back.
+            unsafe {
+                assert_eq!(text.as_str(), content);
+                text.give_back(&task);
+            }
+            assert_eq!(take_counts(), (objects, 0));
         }
-        assert_eq!(take_counts(), (1, 0));
     }
 }

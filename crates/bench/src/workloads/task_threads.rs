@@ -44,27 +44,37 @@ impl Steady {
 /// One worker's count of its tasks.
 pub struct TaskCounter<'w> {
     observer: &'w dyn Observer,
+    /// Tasks before the steady state.
+    warm_up: u64,
     done: u64,
     faults_when_steady: Option<u64>,
 }
 
 impl<'w> TaskCounter<'w> {
-    fn new(observer: &'w dyn Observer) -> Self {
-        Self { observer, done: 0, faults_when_steady: None }
+    fn new(observer: &'w dyn Observer, warm_up: u64) -> Self {
+        let mut counter = Self { observer, warm_up, done: 0, faults_when_steady: None };
+        if warm_up == 0 {
+            counter.steady();
+        }
+        counter
     }
 
     /// Called by the worker after each task.
     pub fn task_done(&mut self) {
         self.done += 1;
-        if self.done == WARM_UP {
-            self.faults_when_steady = thread_faults();
-            self.observer.steady();
+        if self.done == self.warm_up {
+            self.steady();
         }
+    }
+
+    fn steady(&mut self) {
+        self.faults_when_steady = thread_faults();
+        self.observer.steady();
     }
 
     fn finish(&self) -> Steady {
         self.observer.finished();
-        let tasks = self.done.saturating_sub(WARM_UP);
+        let tasks = self.done.saturating_sub(self.warm_up);
         let faults = self
             .faults_when_steady
             .and_then(|before| thread_faults().map(|after| after.saturating_sub(before)));
@@ -95,8 +105,37 @@ pub fn run<A, S, R>(
 where
     R: Send,
 {
+    run_from(WARM_UP, threads, observer, prepare, |_| start(), work)
+}
+
+/// Like [`run`]. The whole measured part is steady: `start` also does the tasks before that.
+#[cfg(feature = "catalogue")]
+pub fn run_warm<A, S, R>(
+    threads: usize,
+    observer: &dyn Observer,
+    prepare: impl Fn(usize) -> S + Sync,
+    start: impl Fn(&mut S) -> A + Sync,
+    work: impl Fn(&mut A, &mut S, &mut TaskCounter<'_>) -> R + Sync,
+) -> Run<R>
+where
+    R: Send,
+{
+    run_from(0, threads, observer, prepare, start, work)
+}
+
+fn run_from<A, S, R>(
+    warm_up: u64,
+    threads: usize,
+    observer: &dyn Observer,
+    prepare: impl Fn(usize) -> S + Sync,
+    start: impl Fn(&mut S) -> A + Sync,
+    work: impl Fn(&mut A, &mut S, &mut TaskCounter<'_>) -> R + Sync,
+) -> Run<R>
+where
+    R: Send,
+{
     if threads == 1 {
-        return alone(observer, prepare, start, work);
+        return alone(warm_up, observer, prepare, start, work);
     }
     // The workers and this thread wait at the barrier.
     let barrier = Barrier::new(threads + 1);
@@ -105,10 +144,10 @@ where
         let mut state = prepare(index);
         barrier.wait(); // ready
         barrier.wait(); // the observer has been told
-        let mut allocator = start();
+        let mut allocator = start(&mut state);
         barrier.wait(); // started
         barrier.wait(); // begun
-        let mut counter = TaskCounter::new(observer);
+        let mut counter = TaskCounter::new(observer, warm_up);
         let result = work(&mut allocator, &mut state, &mut counter);
         let finished = Instant::now();
         let steady = counter.finish();
@@ -154,16 +193,17 @@ where
 }
 
 fn alone<A, S, R>(
+    warm_up: u64,
     observer: &dyn Observer,
     prepare: impl Fn(usize) -> S,
-    start: impl Fn() -> A,
+    start: impl Fn(&mut S) -> A,
     work: impl Fn(&mut A, &mut S, &mut TaskCounter<'_>) -> R,
 ) -> Run<R> {
     let mut state = prepare(0);
     observer.ready();
-    let mut allocator = start();
-    let mut counter = TaskCounter::new(observer);
+    let mut allocator = start(&mut state);
     observer.begin();
+    let mut counter = TaskCounter::new(observer, warm_up);
     let began = Instant::now();
     let result = work(&mut allocator, &mut state, &mut counter);
     let wall = began.elapsed();

@@ -91,7 +91,7 @@ fn the_hour_boundary_tells_its_seconds() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let rows = json_lines(&output);
     let names: Vec<_> = rows.iter().map(|row| row["workload"].as_str().unwrap()).collect();
-    assert_eq!(names, ["tiers-cold", "tiers-reserved"]);
+    assert_eq!(names, ["tiers-cold", "tiers-reserved", "tiers-steady"]);
     for row in &rows {
         assert_eq!(row["ops"], 200_000, "a tenth of the metrics");
         let second = |field: &str| row[field].as_f64().unwrap();
@@ -99,6 +99,103 @@ fn the_hour_boundary_tells_its_seconds() {
             second("second_ms_avg") > 0.0 && second("second_ms_avg") <= second("second_ms_max")
         );
         assert_eq!(row.get("reserve_ms"), Some(&Value::Null), "malloc has no reservation");
+    }
+}
+
+#[test]
+fn the_first_touch_of_memory_tells_its_pages_and_compares_with_pages_of_each_size() {
+    let output = run(&[
+        "bench",
+        "query-alloc-cold",
+        "--rounds",
+        "1",
+        "--threads",
+        "2",
+        "--allocators",
+        "glibc,allotment-arena,mmap-huge,mmap-small",
+        "--json",
+    ]);
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    assert!(errors.contains("query-alloc-cold: the kernel "), "{errors}");
+    let rows = json_lines(&output);
+    assert_eq!(rows.len(), 4);
+    let row = |name: &str| rows.iter().find(|row| row["allocator"] == name).unwrap();
+    for row in &rows {
+        assert_eq!((&row["ops"], &row["queries"]), (&800_000.into(), &Value::Null));
+        assert!(row["minor_faults"].as_u64().unwrap() > 0, "{row}");
+        assert!(row["free_huge_pages"].is_u64() || row["free_huge_pages"].is_null(), "{row}");
+        assert!(row["ratio_to_reference"].as_f64().unwrap() > 0.0, "{row}");
+        let reference = row["reference"].as_str().unwrap();
+        assert!(["mmap-huge", "mmap-small"].contains(&reference), "{row}");
+    }
+    // Each thread's objects take 32 MB: 7,813 ordinary pages.
+    assert!(row("mmap-small")["minor_faults"].as_u64().unwrap() > 2 * 7_813);
+    assert_eq!(row("mmap-small")["huge_bytes"], 0);
+    let huge = row("mmap-huge");
+    let got = huge["huge_bytes"].as_u64().unwrap();
+    assert!(got <= huge["peak_rss_bytes"].as_u64().unwrap(), "{huge}");
+    let printed = text(
+        &run(&[
+            "bench",
+            "burst-alloc-cold",
+            "--rounds",
+            "1",
+            "--threads",
+            "1",
+            "--allocators",
+            "allotment-slab,mmap-small",
+        ])
+        .stdout,
+    );
+    for heading in ["first touch", "huge pages", "free before", "max/min", "to reference"] {
+        assert!(printed.contains(heading), "{printed}");
+    }
+    assert!(
+        printed.contains("allotment-slab takes ") && printed.contains("x the time of mmap-small")
+    );
+    assert!(printed.lines().all(|line| line.chars().count() <= 100), "{printed}");
+}
+
+/// The rows that can run a workload.
+fn rows_of(workload: &str) -> Vec<bench::workloads::Subject> {
+    let workload = bench::workloads::Workload::named(workload).unwrap();
+    let able =
+        |row: &bench::workloads::Subject| bench::workloads::can_run(workload, *row, 1).is_ok();
+    workload.subjects().into_iter().filter(able).collect()
+}
+
+#[test]
+fn references_are_rows_of_work_on_cold_memory_only() {
+    let references = |workload| {
+        let rows = rows_of(workload).into_iter().filter(|row| row.is_reference());
+        rows.map(|row| row.name()).collect::<Vec<_>>()
+    };
+    for cold in ["query-alloc-cold", "burst-alloc-cold", "tiers-cold"] {
+        assert_eq!(references(cold), ["mmap-huge", "mmap-small"], "{cold}");
+    }
+    for steady in ["query", "query-alloc", "typed", "burst-alloc", "burst-free", "grow", "pair"] {
+        assert!(references(steady).is_empty(), "{steady}");
+    }
+}
+
+#[test]
+fn an_arenas_everyday_work_has_a_row_of_every_arena_that_can_do_it() {
+    let names = |workload| rows_of(workload).iter().map(|row| row.name()).collect::<Vec<_>>();
+    let arenas = ["allotment-arena", "bumpalo", "bumpalo-reset", "bump-scope", "multitude"];
+    for workload in ["typed", "typed-small"] {
+        let rows = names(workload);
+        for name in arenas.iter().chain(&["allotment-arena-raw", "typed-arena"]) {
+            assert!(rows.contains(name), "{name}: {rows:?}");
+        }
+    }
+    for workload in ["arena-vec", "arena-format"] {
+        let rows = names(workload);
+        assert!(arenas.iter().all(|name| rows.contains(name)), "{rows:?}");
+        assert!(!rows.contains(&"allotment-arena-raw"), "{rows:?}");
+    }
+    for workload in ["scope-free-1000", "scope-free-10000000"] {
+        assert_eq!(names(workload), ["allotment-arena", "bump-scope"]);
     }
 }
 

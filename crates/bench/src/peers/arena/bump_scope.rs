@@ -4,80 +4,107 @@
 //! `query-alloc`, bumping downwards and a minimum alignment of 8 are slower, and disabling claims,
 //! deallocation and shrinking is no faster. A reset keeps the largest chunk.
 //!
-//! # Invariant
-//!
-//! A block is used with the `Bump` that it came from: a thread has one `Bump`, and a task's callers
-//! return only blocks that they got from the task.
+//! The invariant is that of [`arena`](crate::peers::arena).
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::NonNull;
+use std::time::{Duration, Instant};
 
-use ::bump_scope::Bump;
-use ::bump_scope::alloc::Allocator as _;
+use ::bump_scope::alloc::Allocator;
 use ::bump_scope::traits::BumpAllocatorTyped as _;
+use ::bump_scope::{Bump, BumpVec, bump_format};
 
+use super::{CollectionsArena, Kept, ResetArena, TaskArena};
 use crate::peers::about::Listed;
-use crate::peers::{About, Allocator, AllocatorKind, Task};
+use crate::peers::keep::{keep, push_all};
+use crate::peers::{About, AllocatorKind, Line, SCOPED, Scopes};
 
-/// One for each thread.
-pub(crate) struct ResetBumpScope(Bump);
-
-/// A task that borrows its thread's `Bump`.
-pub(crate) struct ResetBumpScopeTask<'t>(&'t mut Bump);
-
-impl Listed for ResetBumpScope {
+impl Listed for Kept<Bump> {
     const ABOUT: About = About::peer(
         AllocatorKind::Arena,
         "bump-scope",
         "bump-scope 2.4.1",
         "each thread keeps its largest chunk; the others go back to the C library's malloc when a task ends",
-    );
+    )
+    .with_collections()
+    .with_scopes();
 }
 
-impl Allocator for ResetBumpScope {
-    type Task<'t> = ResetBumpScopeTask<'t>;
+impl TaskArena for Bump {
+    #[inline]
+    fn create() -> Self {
+        Self::new()
+    }
 
+    #[inline]
+    fn alloc(&self, layout: Layout) -> NonNull<u8> {
+        self.allocate_layout(layout)
+    }
+
+    #[inline]
+    unsafe fn free(&self, block: NonNull<u8>, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { self.deallocate(block, layout) }
+    }
+
+    #[inline]
+    unsafe fn grow(&self, block: NonNull<u8>, old: Layout, new: Layout) -> NonNull<u8> {
+        // SAFETY: the caller's promise.
+        match unsafe { Allocator::grow(self, block, old, new) } {
+            Ok(grown) => grown.cast(),
+            Err(_) => handle_alloc_error(new),
+        }
+    }
+
+    #[inline(always)]
+    fn put<V>(&self, value: V) -> NonNull<V> {
+        Self::alloc(self, value).into_raw()
+    }
+
+    #[inline(always)]
+    fn put_str(&self, text: &str) -> NonNull<u8> {
+        self.alloc_str(text).into_raw().cast()
+    }
+}
+
+impl ResetArena for Bump {
+    #[inline]
+    fn reset(&mut self) {
+        Self::reset(self);
+    }
+}
+
+impl CollectionsArena for Bump {
+    fn push(&self, numbers: u64) {
+        push_all!(BumpVec::new_in(self), numbers);
+    }
+
+    fn format<'l>(&self, lines: impl Iterator<Item = Line<'l>>) {
+        for Line { name, number, value } in lines {
+            let text = bump_format!(in self, "{name}.{number}={value}");
+            keep(text.into_str().as_ptr());
+        }
+    }
+}
+
+impl Scopes for Kept<Bump> {
     fn start() -> Self {
         Self(Bump::new())
     }
 
-    #[inline]
-    fn begin(&mut self) -> ResetBumpScopeTask<'_> {
-        ResetBumpScopeTask(&mut self.0)
-    }
-}
-
-impl Drop for ResetBumpScopeTask<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.0.reset();
-    }
-}
-
-impl Task for ResetBumpScopeTask<'_> {
-    const FREED_TOGETHER: bool = true;
-
-    #[inline]
-    fn alloc(&self, layout: Layout) -> NonNull<u8> {
-        self.0.allocate_layout(layout)
-    }
-
-    #[inline]
-    unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout) {
-        // SAFETY: the invariant above, and the caller's promise that the block is live with this
-        // layout.
-        unsafe { self.0.deallocate(ptr, layout) }
-    }
-
-    #[inline]
-    unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
-        // SAFETY: the caller promises that `new_size` is valid for the alignment.
-        let new = unsafe { Layout::from_size_align_unchecked(new_size, old.align()) };
-        // SAFETY: the invariant above, and the caller's promise that the block is live with the
-        // layout `old` and that the new size is no smaller.
-        match unsafe { self.0.grow(ptr, old, new) } {
-            Ok(grown) => grown.cast(),
-            Err(_) => handle_alloc_error(new),
-        }
+    fn scope(&mut self, places: &mut [NonNull<u8>]) -> Duration {
+        self.0.scoped(|scope| {
+            for place in &mut *places {
+                *place = scope.allocate_layout(SCOPED);
+                // SAFETY: a fresh object, which has a word and is aligned to one.
+                unsafe { place.cast::<u64>().write(1) };
+            }
+            let began = Instant::now();
+            for place in places {
+                // SAFETY: allocated in this scope with this layout, and not used after.
+                unsafe { scope.deallocate(*place, SCOPED) };
+            }
+            began.elapsed()
+        })
     }
 }

@@ -5,129 +5,96 @@
 //! The chunks come from the global allocator, which here is the system's. A reset keeps the newest
 //! chunk, which is the largest, so a thread keeps what its largest task needed.
 //!
-//! # Invariant
-//!
-//! A block is used with the `Bump` that it came from: a task hands out only blocks of its own
-//! `Bump`, and its callers return only blocks that they got from it.
+//! The invariant is that of [`arena`](crate::peers::arena).
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::NonNull;
 
 use ::bumpalo::Bump;
+use ::bumpalo::collections::Vec;
 use allocator_api2::alloc::Allocator as _;
 
+use super::{CollectionsArena, Kept, New, ResetArena, TaskArena};
 use crate::peers::about::Listed;
-use crate::peers::{About, Allocator, AllocatorKind, Task};
+use crate::peers::keep::{keep, push_all};
+use crate::peers::{About, AllocatorKind, Line};
 
 const ORIGIN: &str = "bumpalo 3.20.3";
 
-/// `bumpalo`: a new `Bump` for each task.
-pub(crate) struct NewBump;
-
-/// A task with a `Bump` of its own.
-pub(crate) struct NewBumpTask(Bump);
-
-/// `bumpalo-reset`: one `Bump` for each thread.
-pub(crate) struct ResetBump(Bump);
-
-/// A task that borrows its thread's `Bump`.
-pub(crate) struct ResetBumpTask<'t>(&'t mut Bump);
-
-impl Listed for NewBump {
+impl Listed for New<Bump> {
     const ABOUT: About = About::peer(
         AllocatorKind::Arena,
         "bumpalo",
         ORIGIN,
         "every chunk goes back to the C library's malloc when its task ends",
-    );
+    )
+    .with_collections();
 }
 
-impl Allocator for NewBump {
-    type Task<'t> = NewBumpTask;
-
-    fn start() -> Self {
-        Self
-    }
-
-    #[inline]
-    fn begin(&mut self) -> NewBumpTask {
-        NewBumpTask(Bump::new())
-    }
-}
-
-impl Listed for ResetBump {
+impl Listed for Kept<Bump> {
     const ABOUT: About = About::peer(
         AllocatorKind::Arena,
         "bumpalo-reset",
         ORIGIN,
         "each thread keeps its newest and largest chunk; the others go back to the C library's malloc when \
          a task ends",
-    );
+    )
+    .with_collections();
 }
 
-impl Allocator for ResetBump {
-    type Task<'t> = ResetBumpTask<'t>;
-
-    fn start() -> Self {
-        Self(Bump::new())
-    }
-
+impl TaskArena for Bump {
     #[inline]
-    fn begin(&mut self) -> ResetBumpTask<'_> {
-        ResetBumpTask(&mut self.0)
+    fn create() -> Self {
+        Self::new()
     }
-}
-
-impl Drop for ResetBumpTask<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.0.reset();
-    }
-}
-
-/// The calls, the same for both tasks.
-trait Bumps {
-    fn bump(&self) -> &Bump;
-}
-
-impl Bumps for NewBumpTask {
-    #[inline]
-    fn bump(&self) -> &Bump {
-        &self.0
-    }
-}
-
-impl Bumps for ResetBumpTask<'_> {
-    #[inline]
-    fn bump(&self) -> &Bump {
-        self.0
-    }
-}
-
-impl<B: Bumps> Task for B {
-    const FREED_TOGETHER: bool = true;
 
     #[inline]
     fn alloc(&self, layout: Layout) -> NonNull<u8> {
-        self.bump().alloc_layout(layout)
+        self.alloc_layout(layout)
     }
 
     #[inline]
-    unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout) {
-        // SAFETY: the invariant above, and the caller's promise that the block is live with this
-        // layout.
-        unsafe { self.bump().deallocate(ptr, layout) }
+    unsafe fn free(&self, block: NonNull<u8>, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { self.deallocate(block, layout) }
     }
 
     #[inline]
-    unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
-        // SAFETY: the caller promises that `new_size` is valid for the alignment.
-        let new = unsafe { Layout::from_size_align_unchecked(new_size, old.align()) };
-        // SAFETY: the invariant above, and the caller's promise that the block is live with the
-        // layout `old` and that the new size is no smaller.
-        match unsafe { self.bump().grow(ptr, old, new) } {
+    unsafe fn grow(&self, block: NonNull<u8>, old: Layout, new: Layout) -> NonNull<u8> {
+        // SAFETY: the caller's promise.
+        match unsafe { allocator_api2::alloc::Allocator::grow(&self, block, old, new) } {
             Ok(grown) => grown.cast(),
             Err(_) => handle_alloc_error(new),
+        }
+    }
+
+    #[inline(always)]
+    fn put<V>(&self, value: V) -> NonNull<V> {
+        NonNull::from(Self::alloc(self, value))
+    }
+
+    #[inline(always)]
+    fn put_str(&self, text: &str) -> NonNull<u8> {
+        NonNull::from(self.alloc_str(text)).cast()
+    }
+}
+
+impl ResetArena for Bump {
+    #[inline]
+    fn reset(&mut self) {
+        Self::reset(self);
+    }
+}
+
+impl CollectionsArena for Bump {
+    fn push(&self, numbers: u64) {
+        push_all!(Vec::new_in(self), numbers);
+    }
+
+    fn format<'l>(&self, lines: impl Iterator<Item = Line<'l>>) {
+        for Line { name, number, value } in lines {
+            let text = ::bumpalo::format!(in self, "{}.{}={}", name, number, value);
+            keep(text.into_bump_str().as_ptr());
         }
     }
 }

@@ -6,10 +6,11 @@
 //!
 //! # Invariants
 //!
-//! 1. `heap` is live from `begin` until the task is dropped. So is `part`, the current thread's
-//!    part of the heap, because a task can't leave its thread.
-//! 2. A block comes from this task's heap, and its callers free it before the task ends or not at
-//!    all.
+//! Beside that of [`arena`](crate::peers::arena):
+//!
+//! 1. `heap` is live from `create` until the value is dropped. So is `part`, the current thread's
+//!    part of the heap, because the value can't leave its thread.
+//! 2. A block is freed before its heap is dropped, or not at all.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ffi::c_void;
@@ -18,10 +19,11 @@ use std::ptr::NonNull;
 
 use libmimalloc_sys as mi;
 
+use super::{New, TaskArena};
 use crate::peers::about::Listed;
 use crate::peers::malloc::mimalloc::ORIGIN;
 use crate::peers::malloc::plain;
-use crate::peers::{About, Allocator, AllocatorKind, Task};
+use crate::peers::{About, AllocatorKind};
 
 // From mimalloc 3's `mimalloc.h`. The crate links these functions, but does not declare all of
 // them.
@@ -40,17 +42,15 @@ unsafe extern "C" {
     fn mi_theap_realloc(part: *mut c_void, block: *mut c_void, new_size: usize) -> *mut c_void;
 }
 
-pub(crate) struct MimallocHeap;
-
-/// A task with a heap of its own.
-pub(crate) struct HeapTask {
+/// A heap for one task.
+pub(crate) struct MimallocHeap {
     heap: NonNull<c_void>,
     part: NonNull<c_void>,
-    /// The part belongs to the thread, so the task must not leave the thread.
+    /// The part belongs to the thread, so the value must not leave the thread.
     _not_send: PhantomData<*const ()>,
 }
 
-impl Listed for MimallocHeap {
+impl Listed for New<MimallocHeap> {
     const ABOUT: About = About {
         frees_within_tasks: true,
         ..About::peer(
@@ -63,34 +63,24 @@ impl Listed for MimallocHeap {
     };
 }
 
-impl Allocator for MimallocHeap {
-    type Task<'t> = HeapTask;
-
-    fn start() -> Self {
-        Self
-    }
-
+impl Drop for MimallocHeap {
     #[inline]
-    fn begin(&mut self) -> HeapTask {
+    fn drop(&mut self) {
+        // SAFETY: the heap is live, and no block of it is used after (invariants 1 and 2).
+        unsafe { mi_heap_destroy(self.heap.as_ptr()) }
+    }
+}
+
+impl TaskArena for MimallocHeap {
+    #[inline]
+    fn create() -> Self {
         // SAFETY: may be called on any thread at any time.
         let heap = NonNull::new(unsafe { mi_heap_new() }).expect("memory for a heap of mimalloc's");
         // SAFETY: the heap is live.
         let part = NonNull::new(unsafe { mi_heap_theap(heap.as_ptr()) })
             .expect("memory for a thread's part of a heap");
-        HeapTask { heap, part, _not_send: PhantomData }
+        Self { heap, part, _not_send: PhantomData }
     }
-}
-
-impl Drop for HeapTask {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: the heap is live, and no block of it is used after its task (invariants 1 and 2).
-        unsafe { mi_heap_destroy(self.heap.as_ptr()) }
-    }
-}
-
-impl Task for HeapTask {
-    const FREED_TOGETHER: bool = true;
 
     #[inline]
     fn alloc(&self, layout: Layout) -> NonNull<u8> {
@@ -108,23 +98,23 @@ impl Task for HeapTask {
     }
 
     #[inline]
-    unsafe fn free(&self, ptr: NonNull<u8>, _: Layout) {
-        // SAFETY: the block is live and mimalloc's (invariant 2).
-        unsafe { mi::mi_free(ptr.as_ptr().cast()) }
+    unsafe fn free(&self, block: NonNull<u8>, _: Layout) {
+        // SAFETY: the block is live and mimalloc's: the caller's promise.
+        unsafe { mi::mi_free(block.as_ptr().cast()) }
     }
 
     #[inline]
-    unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
-        let block = ptr.as_ptr().cast();
-        // SAFETY: heap and part are live and this thread's (invariant 1), the block is the heap's
-        // (invariant 2).
+    unsafe fn grow(&self, block: NonNull<u8>, _: Layout, new: Layout) -> NonNull<u8> {
+        let block = block.as_ptr().cast();
+        // SAFETY: heap and part are live and this thread's (invariant 1), and the block is the
+        // heap's: the caller's promise.
         let grown = unsafe {
-            if plain(new_size, old.align()) {
-                mi_theap_realloc(self.part.as_ptr(), block, new_size)
+            if plain(new.size(), new.align()) {
+                mi_theap_realloc(self.part.as_ptr(), block, new.size())
             } else {
-                mi_heap_realloc_aligned(self.heap.as_ptr(), block, new_size, old.align())
+                mi_heap_realloc_aligned(self.heap.as_ptr(), block, new.size(), new.align())
             }
         };
-        NonNull::new(grown.cast()).unwrap_or_else(|| handle_alloc_error(old))
+        NonNull::new(grown.cast()).unwrap_or_else(|| handle_alloc_error(new))
     }
 }

@@ -1,19 +1,19 @@
-//! `typed-arena`: four arenas for each task, one for each object size of the workload
+//! `typed-arena`: four arenas for each task, one for each object size of the workloads `typed` and
 //! `query-alloc`.
 //!
 //! A typed arena holds values of one type, so the row serves only those four sizes and can't grow
-//! objects. It takes part only in `query-alloc` and `query-small`. A typed arena can't be reset, so
-//! each task makes four new ones. If the size of an object is known at compile time, so is the
-//! arena that serves it.
+//! objects. A typed arena can't be reset, so each task makes four new ones. If the size of an object
+//! is known at compile time, so is the arena that serves it.
 
 use std::alloc::Layout;
-use std::mem::MaybeUninit;
+use std::mem::{self, MaybeUninit};
 use std::ptr::NonNull;
 
 use ::typed_arena::Arena;
 
+use super::{New, TaskArena};
 use crate::peers::about::Listed;
-use crate::peers::{About, Allocator, AllocatorKind, Task};
+use crate::peers::{About, AllocatorKind};
 
 /// The object sizes in bytes that the row `typed-arena` serves, with alignments up to 8.
 pub const SIZES: [usize; 4] = [192, 24, 40, 64];
@@ -21,17 +21,14 @@ pub const SIZES: [usize; 4] = [192, 24, 40, 64];
 /// An object of `N` words.
 type Object<const N: usize> = MaybeUninit<[u64; N]>;
 
-pub(crate) struct TypedArena;
-
-/// A task with four arenas of its own.
-pub(crate) struct TypedArenaTask {
+pub(crate) struct TypedArenas {
     of_192: Arena<Object<24>>,
     of_24: Arena<Object<3>>,
     of_40: Arena<Object<5>>,
     of_64: Arena<Object<8>>,
 }
 
-impl Listed for TypedArena {
+impl Listed for New<TypedArenas> {
     const ABOUT: About = About {
         any_size: false,
         ..About::peer(
@@ -43,42 +40,32 @@ impl Listed for TypedArena {
     };
 }
 
-impl Allocator for TypedArena {
-    type Task<'t> = TypedArenaTask;
+#[inline(always)]
+fn object<const N: usize>(arena: &Arena<Object<N>>, value: Object<N>) -> NonNull<u8> {
+    NonNull::from(arena.alloc(value)).cast()
+}
 
-    fn start() -> Self {
-        Self
-    }
+/// The bits of a value that has the size of an object.
+#[inline(always)]
+fn bits<V, const N: usize>(value: &V) -> Object<N> {
+    assert!(size_of::<V>() == size_of::<Object<N>>());
+    // SAFETY: of the same size, and an object may have any bits.
+    unsafe { mem::transmute_copy(value) }
+}
 
+impl TaskArena for TypedArenas {
     #[inline]
-    fn begin(&mut self) -> TypedArenaTask {
-        TypedArenaTask {
-            of_192: Arena::new(),
-            of_24: Arena::new(),
-            of_40: Arena::new(),
-            of_64: Arena::new(),
-        }
+    fn create() -> Self {
+        Self { of_192: Arena::new(), of_24: Arena::new(), of_40: Arena::new(), of_64: Arena::new() }
     }
-}
-
-#[inline]
-fn object<const N: usize>(arena: &Arena<Object<N>>) -> NonNull<u8> {
-    NonNull::from(arena.alloc(MaybeUninit::uninit())).cast()
-}
-
-impl Task for TypedArenaTask {
-    const FREED_TOGETHER: bool = true;
 
     #[inline]
     fn alloc(&self, layout: Layout) -> NonNull<u8> {
-        if layout.align() > align_of::<u64>() {
-            no_arena_for(layout);
-        }
-        match layout.size() {
-            192 => object(&self.of_192),
-            24 => object(&self.of_24),
-            40 => object(&self.of_40),
-            64 => object(&self.of_64),
+        match (layout.size(), layout.align()) {
+            (192, ..=8) => object(&self.of_192, MaybeUninit::uninit()),
+            (24, ..=8) => object(&self.of_24, MaybeUninit::uninit()),
+            (40, ..=8) => object(&self.of_40, MaybeUninit::uninit()),
+            (64, ..=8) => object(&self.of_64, MaybeUninit::uninit()),
             _ => no_arena_for(layout),
         }
     }
@@ -89,11 +76,25 @@ impl Task for TypedArenaTask {
     }
 
     #[inline]
-    unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
-        if new_size != old.size() {
+    unsafe fn grow(&self, block: NonNull<u8>, old: Layout, new: Layout) -> NonNull<u8> {
+        if new.size() != old.size() {
             grows_nothing();
         }
-        ptr
+        block
+    }
+
+    #[inline(always)]
+    fn put<V>(&self, value: V) -> NonNull<V> {
+        let layout = Layout::new::<V>();
+        let placed = match (layout.size(), layout.align()) {
+            (192, ..=8) => object(&self.of_192, bits(&value)),
+            (24, ..=8) => object(&self.of_24, bits(&value)),
+            (40, ..=8) => object(&self.of_40, bits(&value)),
+            (64, ..=8) => object(&self.of_64, bits(&value)),
+            _ => no_arena_for(layout),
+        };
+        mem::forget(value);
+        placed.cast()
     }
 }
 

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 
 use allotment::RawFreeList;
 
-use super::{Block, FixedSize, FixedSizeLocal, Loan, OneThread, check};
+use super::{Block, FixedSize, Loan, OneThread, Slots, check};
 use crate::peers::about::{FixedSizeAbout, Listed};
 use crate::peers::{About, AllocatorKind};
 
@@ -105,24 +105,16 @@ impl FixedSize for ListInOrder {
     }
 }
 
-impl FixedSizeLocal for Loan<'_, RawFreeList> {
-    type Object = Block;
-
+impl Slots for Loan<'_, RawFreeList> {
     #[inline(always)]
-    fn alloc(&self, word: u64) -> Block {
-        // SAFETY: a fresh object of a layout that has a word, aligned (`check`).
-        self.with(|list| unsafe { Block::written(list.alloc(), word) })
+    fn take(&self) -> NonNull<u8> {
+        self.with(|list| list.alloc())
     }
 
     #[inline(always)]
-    unsafe fn free(&self, object: Block) {
+    unsafe fn give_back(&self, block: NonNull<u8>) {
         // SAFETY: an object of this list, live, not used after: the caller's promise.
-        self.with(|list| unsafe { list.free(object.at()) });
-    }
-
-    #[inline(always)]
-    unsafe fn bytes(&self, object: Block) -> NonNull<u8> {
-        object.at()
+        self.with(|list| unsafe { list.free(block) });
     }
 
     fn trim(&self) -> bool {
@@ -131,28 +123,20 @@ impl FixedSizeLocal for Loan<'_, RawFreeList> {
     }
 }
 
-impl FixedSizeLocal for InOrder<'_> {
-    type Object = Block;
-
+impl Slots for InOrder<'_> {
     #[inline(always)]
-    fn alloc(&self, word: u64) -> Block {
+    fn take(&self) -> NonNull<u8> {
         // The call that `FreeList::copy_in_order` makes for each object of a copy.
-        // SAFETY: a fresh object of a layout that has a word, aligned (`check`).
-        self.0.with(|list| unsafe { Block::written(list.alloc_fresh(), word) })
+        self.0.with(|list| list.alloc_fresh())
     }
 
     #[inline(always)]
-    unsafe fn free(&self, object: Block) {
+    unsafe fn give_back(&self, block: NonNull<u8>) {
         // SAFETY: the caller's promise.
-        unsafe { self.0.free(object) }
-    }
-
-    #[inline(always)]
-    unsafe fn bytes(&self, object: Block) -> NonNull<u8> {
-        object.at()
+        unsafe { self.0.give_back(block) };
     }
 
     fn trim(&self) -> bool {
-        self.0.trim()
+        Slots::trim(&self.0)
     }
 }

@@ -1,16 +1,18 @@
 //! Allotment's slab: `allotment-slab` with its defaults and its ordinary calls;
-//! `allotment-slab-handle`, the same with an explicit handle; and `allotment-slab-at-once`, which
-//! releases every empty page at once, as its ancestor did.
+//! `allotment-slab-handle`, the same with an explicit handle; `allotment-slab-at-once`, which
+//! releases every empty page at once, as its ancestor did; and the slabs of `mmap-huge` and
+//! `mmap-small`.
 //!
 //! The invariants are those of [`fixed_size`](crate::peers::fixed_size).
 
 use std::alloc::Layout;
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use allotment::{RawSlab, RawSlabHandle, Release};
+use allotment::{Mmap, RawSlab, RawSlabHandle, Release};
 
-use super::{Block, FixedSize, FixedSizeLocal, check};
+use super::{Block, FixedSize, Slots, check};
 use crate::peers::about::Listed;
 use crate::peers::{About, AllocatorKind};
 
@@ -18,32 +20,68 @@ const ORIGIN: &str = "allotment, this workspace's library";
 const ADAPTIVE: &str =
     "adaptive: as many empty pages are kept as the program reuses; the others are released";
 
-/// `allotment-slab`; if `AT_ONCE`, `allotment-slab-at-once`.
-pub(crate) struct OrdinarySlab<const AT_ONCE: bool>(Arc<RawSlab>);
+/// A slab with the options of a row.
+pub(crate) trait Options: Send + Sync + 'static {
+    fn slab(layout: Layout) -> RawSlab;
 
-/// `allotment-slab-handle`.
-pub(crate) struct SlabByHandle(OrdinarySlab<false>);
-
-/// One thread's use of a slab with its ordinary calls.
-pub(crate) struct Ordinary<'s>(&'s RawSlab);
-
-/// One thread's use of a slab with a handle.
-pub(crate) struct ByHandle<'s>(RawSlabHandle<'s>);
-
-impl<const AT_ONCE: bool> Listed for OrdinarySlab<AT_ONCE> {
-    const ABOUT: About = if AT_ONCE {
-        About::peer(
-            AllocatorKind::FixedSize,
-            "allotment-slab-at-once",
-            "allotment's slab with Release::AtOnce",
-            "at once: a page goes back when its last object is freed",
-        )
-    } else {
-        own("allotment-slab")
-    };
+    /// The slabs that the process shares have the default options.
+    fn by_size(layout: Layout) -> Arc<RawSlab> {
+        Arc::new(Self::slab(layout))
+    }
 }
 
-impl Listed for SlabByHandle {
+/// `allotment-slab`.
+pub(crate) enum Defaults {}
+
+/// `allotment-slab-at-once`.
+pub(crate) enum AtOnce {}
+
+/// The slabs of `mmap-huge` and `mmap-small`.
+pub(crate) enum OnPages<const HUGE: bool> {}
+
+impl Options for Defaults {
+    fn slab(layout: Layout) -> RawSlab {
+        RawSlab::new(layout)
+    }
+
+    fn by_size(layout: Layout) -> Arc<RawSlab> {
+        RawSlab::by_size(layout)
+    }
+}
+
+impl Options for AtOnce {
+    fn slab(layout: Layout) -> RawSlab {
+        RawSlab::builder(layout).release(Release::AtOnce).build()
+    }
+}
+
+impl<const HUGE: bool> Options for OnPages<HUGE> {
+    fn slab(layout: Layout) -> RawSlab {
+        let source = if HUGE { Mmap::huge_pages() } else { Mmap::small_pages() };
+        RawSlab::builder(layout).source(source).build()
+    }
+}
+
+/// A slab, by its ordinary calls.
+pub(crate) struct Ordinary<O>(Arc<RawSlab>, PhantomData<O>);
+
+/// `allotment-slab-handle`.
+pub(crate) struct ByHandle(Ordinary<Defaults>);
+
+impl Listed for Ordinary<Defaults> {
+    const ABOUT: About = own("allotment-slab");
+}
+
+impl Listed for Ordinary<AtOnce> {
+    const ABOUT: About = About::peer(
+        AllocatorKind::FixedSize,
+        "allotment-slab-at-once",
+        "allotment's slab with Release::AtOnce",
+        "at once: a page goes back when its last object is freed",
+    );
+}
+
+impl Listed for ByHandle {
     const ABOUT: About = own("allotment-slab-handle");
 }
 
@@ -51,27 +89,22 @@ const fn own(name: &'static str) -> About {
     About { ours: true, ..About::peer(AllocatorKind::FixedSize, name, ORIGIN, ADAPTIVE) }
 }
 
-impl<const AT_ONCE: bool> FixedSize for OrdinarySlab<AT_ONCE> {
+impl<O: Options> FixedSize for Ordinary<O> {
     type Object = Block;
-    type Local<'s> = Ordinary<'s>;
+    type Local<'s> = &'s RawSlab;
 
     fn new(layout: Layout) -> Self {
         check(layout);
-        Self(Arc::new(if AT_ONCE {
-            RawSlab::builder(layout).release(Release::AtOnce).build()
-        } else {
-            RawSlab::new(layout)
-        }))
+        Self(Arc::new(O::slab(layout)), PhantomData)
     }
 
     fn by_size(layout: Layout) -> Self {
         check(layout);
-        // The slabs that the process shares have the default release policy.
-        if AT_ONCE { Self::new(layout) } else { Self(RawSlab::by_size(layout)) }
+        Self(O::by_size(layout), PhantomData)
     }
 
-    fn local(&self) -> Ordinary<'_> {
-        Ordinary(&self.0)
+    fn local(&self) -> &RawSlab {
+        &self.0
     }
 
     fn reserve(&self, objects: usize) -> bool {
@@ -80,20 +113,20 @@ impl<const AT_ONCE: bool> FixedSize for OrdinarySlab<AT_ONCE> {
     }
 }
 
-impl FixedSize for SlabByHandle {
+impl FixedSize for ByHandle {
     type Object = Block;
-    type Local<'s> = ByHandle<'s>;
+    type Local<'s> = RawSlabHandle<'s>;
 
     fn new(layout: Layout) -> Self {
-        Self(OrdinarySlab::new(layout))
+        Self(Ordinary::new(layout))
     }
 
     fn by_size(layout: Layout) -> Self {
-        Self(OrdinarySlab::by_size(layout))
+        Self(Ordinary::by_size(layout))
     }
 
-    fn local(&self) -> ByHandle<'_> {
-        ByHandle(self.0.0.handle())
+    fn local(&self) -> RawSlabHandle<'_> {
+        self.0.0.handle()
     }
 
     fn reserve(&self, objects: usize) -> bool {
@@ -101,54 +134,38 @@ impl FixedSize for SlabByHandle {
     }
 }
 
-impl FixedSizeLocal for Ordinary<'_> {
-    type Object = Block;
-
+impl Slots for &RawSlab {
     #[inline(always)]
-    fn alloc(&self, word: u64) -> Block {
-        // SAFETY: a fresh slot of a layout that has a word, aligned (`check`).
-        unsafe { Block::written(self.0.alloc(), word) }
+    fn take(&self) -> NonNull<u8> {
+        RawSlab::alloc(self)
     }
 
     #[inline(always)]
-    unsafe fn free(&self, object: Block) {
+    unsafe fn give_back(&self, slot: NonNull<u8>) {
         // SAFETY: a slot of this slab, live, not used after: the caller's promise.
-        unsafe { self.0.free(object.at()) }
-    }
-
-    #[inline(always)]
-    unsafe fn bytes(&self, object: Block) -> NonNull<u8> {
-        object.at()
+        unsafe { RawSlab::free(self, slot) };
     }
 
     fn trim(&self) -> bool {
-        self.0.trim();
+        RawSlab::trim(self);
         true
     }
 }
 
-impl FixedSizeLocal for ByHandle<'_> {
-    type Object = Block;
-
+impl Slots for RawSlabHandle<'_> {
     #[inline(always)]
-    fn alloc(&self, word: u64) -> Block {
-        // SAFETY: a fresh slot of a layout that has a word, aligned (`check`).
-        unsafe { Block::written(self.0.alloc(), word) }
+    fn take(&self) -> NonNull<u8> {
+        RawSlabHandle::alloc(self)
     }
 
     #[inline(always)]
-    unsafe fn free(&self, object: Block) {
+    unsafe fn give_back(&self, slot: NonNull<u8>) {
         // SAFETY: a slot of this handle's slab, live, not used after: the caller's promise.
-        unsafe { self.0.free(object.at()) }
-    }
-
-    #[inline(always)]
-    unsafe fn bytes(&self, object: Block) -> NonNull<u8> {
-        object.at()
+        unsafe { RawSlabHandle::free(self, slot) };
     }
 
     fn trim(&self) -> bool {
-        self.0.slab().trim();
+        self.slab().trim();
         true
     }
 }

@@ -14,7 +14,7 @@ use std::alloc::{Layout, handle_alloc_error};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use super::{Block, FixedSize, FixedSizeLocal, Loan, OneThread, check};
+use super::{Block, FixedSize, Loan, OneThread, Slots, check};
 use crate::peers::about::{FixedSizeAbout, Listed};
 use crate::peers::{About, AllocatorKind};
 
@@ -74,31 +74,23 @@ impl FixedSize for BoostPool {
     }
 }
 
-impl FixedSizeLocal for Loan<'_, PoolHandle> {
-    type Object = Block;
-
+impl Slots for Loan<'_, PoolHandle> {
     #[inline(always)]
-    fn alloc(&self, word: u64) -> Block {
+    fn take(&self) -> NonNull<u8> {
         self.with(|handle| {
             // SAFETY: the pool is live, and lent to this thread.
             let block = unsafe { peers_boost_pool_malloc(handle.pool.as_ptr()) };
             let Some(block) = NonNull::new(block) else { handle_alloc_error(handle.layout) };
-            // SAFETY: a fresh block of a layout that has a word, aligned (`new`).
-            unsafe { Block::written(block.cast(), word) }
+            block.cast()
         })
     }
 
     #[inline(always)]
-    unsafe fn free(&self, object: Block) {
+    unsafe fn give_back(&self, block: NonNull<u8>) {
         self.with(|handle| {
             // SAFETY: the pool is live, and lent to this thread. The block is the pool's: the
             // caller's promise.
-            unsafe { peers_boost_pool_free(handle.pool.as_ptr(), object.at().as_ptr().cast()) };
+            unsafe { peers_boost_pool_free(handle.pool.as_ptr(), block.as_ptr().cast()) };
         });
-    }
-
-    #[inline(always)]
-    unsafe fn bytes(&self, object: Block) -> NonNull<u8> {
-        object.at()
     }
 }

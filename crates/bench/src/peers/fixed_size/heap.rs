@@ -8,7 +8,7 @@ use std::alloc::{Layout, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use super::{Block, FixedSize, FixedSizeLocal, check};
+use super::{Block, FixedSize, Slots, check};
 use crate::peers::malloc::Heap;
 
 /// Objects of one layout from a [`Heap`]. It has no state except the heap's own.
@@ -39,28 +39,19 @@ impl<H: Heap> FixedSize for HeapObjects<H> {
     }
 }
 
-impl<H: Heap> FixedSizeLocal for HeapLocal<H> {
-    type Object = Block;
-
+impl<H: Heap> Slots for HeapLocal<H> {
     #[inline(always)]
-    fn alloc(&self, word: u64) -> Block {
+    fn take(&self) -> NonNull<u8> {
         // SAFETY: this thread has entered the heap: the value was made on it and can't leave it.
         let block = unsafe { H::alloc(self.layout) };
-        let Some(block) = NonNull::new(block) else { handle_alloc_error(self.layout) };
-        // SAFETY: a fresh block of a layout that has a word, aligned (`check`).
-        unsafe { Block::written(block, word) }
+        NonNull::new(block).unwrap_or_else(|| handle_alloc_error(self.layout))
     }
 
     #[inline(always)]
-    unsafe fn free(&self, object: Block) {
-        // SAFETY: this thread has entered the heap; the object is the heap's, of this layout, and
+    unsafe fn give_back(&self, block: NonNull<u8>) {
+        // SAFETY: this thread has entered the heap; the block is the heap's, of this layout, and
         // live: the caller's promise.
-        unsafe { H::free(object.at().as_ptr(), self.layout) }
-    }
-
-    #[inline(always)]
-    unsafe fn bytes(&self, object: Block) -> NonNull<u8> {
-        object.at()
+        unsafe { H::free(block.as_ptr(), self.layout) }
     }
 
     fn trim(&self) -> bool {

@@ -10,8 +10,9 @@ use std::ptr::NonNull;
 
 use ::slab::Slab;
 
-use super::{FixedSize, FixedSizeLocal, Loan, OneThread, check_object, keep};
+use super::{FixedSize, FixedSizeLocal, Loan, OneThread, check_object};
 use crate::peers::about::{FixedSizeAbout, Listed};
+use crate::peers::keep::keep;
 use crate::peers::{About, AllocatorKind};
 
 type Value = [u64; 8];

@@ -11,7 +11,7 @@
 //! 3. An array of places has as many places as are passed to a call.
 
 use super::stress;
-use crate::workloads::kind::{DIMENSIONS, Inline};
+use crate::workloads::kind::{Inline, QUERY_ALLOC};
 use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
 use crate::workloads::run_error::RunError;
@@ -28,12 +28,12 @@ static ARENA: [Variant; 2] = [
         run: linked::arena,
     },
     Variant {
-        name: "allotment-arena",
+        name: "allotment-arena-raw",
         meaning: "the same objects with Arena::alloc_layout() in Rust, as in query-alloc",
         policy: ARENA_POLICY,
         peer: true,
         own: None,
-        run: |spec, observer| spec.objects(DIMENSIONS, "allotment-arena", observer),
+        run: |spec, observer| spec.objects(QUERY_ALLOC, "allotment-arena-raw", observer),
     },
 ];
 
@@ -105,10 +105,12 @@ mod linked {
 
 #[cfg(feature = "fast-peers")]
 mod linked {
-    use super::{DIMENSIONS, Measurement, Observer, RunError, RunSpec};
+    use super::{Measurement, Observer, RunError, RunSpec};
     use crate::peers::OBJECT;
+    use crate::workloads::WARM_UP;
     use crate::workloads::fixed_size::live;
     use crate::workloads::fixed_size::prepared::ObjectSlots;
+    use crate::workloads::kind::DIMENSIONS;
     use crate::workloads::objects;
     use crate::workloads::task_threads::{self, TaskCounter};
     use crate::workloads::thread_group::{self, Worker};
@@ -138,18 +140,18 @@ mod linked {
     pub(super) fn arena(spec: &RunSpec, observer: &dyn Observer) -> Result<Measurement, RunError> {
         let threads = spec.setting.threads;
         let tasks = spec.workload.tasks(threads, spec.effort);
-        let run = task_threads::run(
+        let query = |objects: &mut Vec<NonNull<u8>>, query: u64| {
+            // SAFETY: there is a place for each object of this number of dimensions (invariant 3).
+            unsafe { workloads_c_arena_query(objects.as_mut_ptr(), DIMENSIONS, query as u8) };
+        };
+        let run = task_threads::run_warm(
             threads,
             observer,
             |_| objects::touched(DIMENSIONS * objects::SIZES.len()),
-            || (),
+            |objects| (0..WARM_UP).for_each(|number| query(objects, number)),
             |(), objects: &mut Vec<NonNull<u8>>, counter: &mut TaskCounter<'_>| {
-                for query in 0..tasks {
-                    // SAFETY: there is a place for each object of this number of dimensions
-                    // (invariant 3).
-                    unsafe {
-                        workloads_c_arena_query(objects.as_mut_ptr(), DIMENSIONS, query as u8)
-                    };
+                for number in 0..tasks {
+                    query(objects, number);
                     counter.task_done();
                 }
             },

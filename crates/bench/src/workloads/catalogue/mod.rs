@@ -3,8 +3,9 @@
 mod table;
 
 use crate::workloads::c::containers;
-use crate::workloads::fixed_size::Shape;
-use crate::workloads::kind::{DIMENSIONS, Inline, WorkloadKind};
+use crate::workloads::collections::Made;
+use crate::workloads::fixed_size::{Boundary, Shape};
+use crate::workloads::kind::{DIMENSIONS, Inline, Objects, WorkloadKind};
 use crate::workloads::setting::{Effort, Setting, Threads};
 use crate::workloads::variant::Variant;
 use crate::workloads::workload::Workload;
@@ -47,6 +48,7 @@ impl Workload {
     pub fn family(&self) -> Option<&'static str> {
         let (family, _) = match self.kind {
             WorkloadKind::Inline(_) => self.name.split_once('-')?,
+            WorkloadKind::FixedSize(Shape::BurstAlloc { .. }) => self.name.split_once('-')?,
             _ => self.name.rsplit_once('-')?,
         };
         // A name that is a workload's own means only that workload.
@@ -66,10 +68,14 @@ impl Workload {
                     Setting { threads: cores.min(MOST_THREADS), callers: Some(CALLERS) },
                 ]
             }
-            WorkloadKind::Objects { dimensions } if dimensions > 1000 => threads(&[1, 2, 16, 64]),
-            WorkloadKind::Objects { .. } | WorkloadKind::Grow | WorkloadKind::Handler => {
-                threads(&[1, 2])
-            }
+            WorkloadKind::Objects(Objects {
+                dimensions: DIMENSIONS, structures: false, ..
+            }) => threads(&[1, 2, 16, 64]),
+            WorkloadKind::Objects(_)
+            | WorkloadKind::Collections(_)
+            | WorkloadKind::FreeInScope { .. }
+            | WorkloadKind::Grow
+            | WorkloadKind::Handler => threads(&[1, 2]),
             WorkloadKind::Mixed { remote: true } => threads(&[2, 16]),
             WorkloadKind::Mixed { remote: false } | WorkloadKind::Scope { .. } => {
                 threads(&[1, 2, 16])
@@ -84,8 +90,8 @@ impl Workload {
             WorkloadKind::FixedSize(shape) => threads(match shape {
                 Shape::Pair | Shape::Lifo | Shape::Fifo | Shape::Random => &[1, 2, 16],
                 Shape::Stress => &[1, 2, 4, 8, 16],
-                Shape::BurstAlloc | Shape::BurstFree | Shape::Churn => &[1, 2],
-                Shape::Exchange { .. } | Shape::Tiers { .. } => &[2],
+                Shape::BurstAlloc { .. } | Shape::BurstFree | Shape::Churn => &[1, 2],
+                Shape::Exchange { .. } | Shape::Tiers(_) => &[2],
                 Shape::Tree { .. } | Shape::ManyTrees(_) => &[1],
             }),
         }
@@ -133,11 +139,24 @@ impl Workload {
         self.kind == WorkloadKind::Query
     }
 
+    /// Whether it measures the first touch of memory.
+    pub fn is_cold(&self) -> bool {
+        matches!(
+            self.kind,
+            WorkloadKind::Objects(Objects { cold: true, .. })
+                | WorkloadKind::FixedSize(
+                    Shape::BurstAlloc { cold: true } | Shape::Tiers(Boundary::Cold)
+                )
+        )
+    }
+
     /// Whether it consists of tasks, so that there are figures for each task.
     pub fn has_tasks(&self) -> bool {
         !matches!(
             self.kind,
             WorkloadKind::FixedSize(_)
+                | WorkloadKind::Objects(Objects { cold: true, .. })
+                | WorkloadKind::FreeInScope { .. }
                 | WorkloadKind::TreeCopy { .. }
                 | WorkloadKind::Mixed { .. }
                 | WorkloadKind::Published
@@ -178,9 +197,11 @@ impl Workload {
             }
             WorkloadKind::FixedSize(_) => "allotment-slab",
             WorkloadKind::TreeCopy { .. } => "compact-copy",
-            WorkloadKind::Query | WorkloadKind::Objects { .. } | WorkloadKind::Grow => {
-                "allotment-arena"
-            }
+            WorkloadKind::Query
+            | WorkloadKind::Objects(_)
+            | WorkloadKind::Collections(_)
+            | WorkloadKind::FreeInScope { .. }
+            | WorkloadKind::Grow => "allotment-arena",
             WorkloadKind::Mixed { .. } | WorkloadKind::Handler => "allotment-pool",
             WorkloadKind::Scope { .. } => "allotment-reap",
             WorkloadKind::Locking => locking::OWN,
@@ -195,7 +216,7 @@ impl Workload {
     /// The approximate memory in bytes that a run needs, if some machines lack that much.
     pub fn memory(&self, effort: Effort) -> Option<u64> {
         match (&self.kind, effort) {
-            (WorkloadKind::FixedSize(Shape::Tiers { .. }), Effort::Full) => Some(6 << 30),
+            (WorkloadKind::FixedSize(Shape::Tiers(_)), Effort::Full) => Some(6 << 30),
             _ => None,
         }
     }
@@ -213,17 +234,23 @@ impl Workload {
             (WorkloadKind::Query, Effort::Full) => CALLERS as u64,
             (WorkloadKind::Query, _) => 16,
             (
-                WorkloadKind::Objects { dimensions: DIMENSIONS }
+                WorkloadKind::Objects(Objects { dimensions: DIMENSIONS, cold: false, .. })
                 | WorkloadKind::Inline(Inline::Arena),
                 Effort::Full,
             ) => shared(64, 48),
             (
-                WorkloadKind::Objects { dimensions: DIMENSIONS }
+                WorkloadKind::Objects(Objects { dimensions: DIMENSIONS, cold: false, .. })
                 | WorkloadKind::Inline(Inline::Arena),
                 _,
             ) => shared(16, 12),
-            (WorkloadKind::Objects { .. }, Effort::Full) => shared(120_000, 60_000),
-            (WorkloadKind::Objects { .. }, _) => shared(40_000, 20_000),
+            (WorkloadKind::Objects(Objects { cold: false, .. }), Effort::Full) => {
+                shared(120_000, 60_000)
+            }
+            (WorkloadKind::Objects(Objects { cold: false, .. }), _) => shared(40_000, 20_000),
+            (WorkloadKind::Collections(Made::Vector), Effort::Full) => shared(1_000, 1_000),
+            (WorkloadKind::Collections(Made::Vector), _) => shared(200, 200),
+            (WorkloadKind::Collections(Made::Strings), Effort::Full) => shared(300, 300),
+            (WorkloadKind::Collections(Made::Strings), _) => shared(60, 60),
             (WorkloadKind::Grow, Effort::Full) => shared(4_000, 2_000),
             (WorkloadKind::Grow, _) => shared(1_000, 500),
             (WorkloadKind::Scope { .. }, Effort::Full) => shared(20_000, 20_000),
@@ -236,6 +263,8 @@ impl Workload {
             (WorkloadKind::Locking, _) => shared(40_000, 40_000),
             (
                 WorkloadKind::FixedSize(_)
+                | WorkloadKind::Objects(Objects { cold: true, .. })
+                | WorkloadKind::FreeInScope { .. }
                 | WorkloadKind::TreeCopy { .. }
                 | WorkloadKind::Mixed { .. }
                 | WorkloadKind::Published
@@ -281,7 +310,7 @@ mod tests {
         let error = Workload::named("quary").unwrap_err().to_string();
         assert!(error.starts_with("unknown workload 'quary'; available: query, query-alloc"));
         assert!(error.ends_with(
-            "client-expat; all of a kind: exchange, burst, tiers, tree, tree-copy, many-trees, letters, c, pmr, client"
+            "client-expat; all of a kind: arena, scope-free, exchange, burst, tiers, tree, tree-copy, many-trees, letters, c, pmr, client"
         ));
     }
 
@@ -290,9 +319,12 @@ mod tests {
         let names = |name| -> Vec<_> {
             Workload::all_named(name).unwrap().iter().map(|workload| workload.name).collect()
         };
-        assert_eq!(names("burst"), ["burst-alloc", "burst-free"]);
+        assert_eq!(names("burst"), ["burst-alloc", "burst-alloc-cold", "burst-free"]);
+        assert_eq!(names("arena"), ["arena-vec", "arena-format"]);
+        assert_eq!(names("scope-free"), ["scope-free-1000", "scope-free-10000000"]);
+        assert_eq!((names("typed"), names("query-alloc")), (vec!["typed"], vec!["query-alloc"]));
         assert_eq!(names("exchange"), ["exchange-1000", "exchange-1"]);
-        assert_eq!(names("tiers"), ["tiers-cold", "tiers-reserved"]);
+        assert_eq!(names("tiers"), ["tiers-cold", "tiers-reserved", "tiers-steady"]);
         for sizes in [names("tree"), names("tree-copy")] {
             assert_eq!(sizes.len(), 7);
             let exponents = sizes.iter().map(|name| Workload::named(name).unwrap().exponent());
@@ -322,6 +354,16 @@ mod tests {
             for threads in [1, 2, 16] {
                 assert!(workload.tasks(threads, Effort::Quick) > crate::workloads::WARM_UP);
             }
+        }
+    }
+
+    #[test]
+    fn what_is_cold_says_so_and_has_a_steady_workload_beside_it() {
+        let cold = |workload: &&Workload| workload.is_cold();
+        let names: Vec<_> = catalogue().iter().filter(cold).map(|one| one.name).collect();
+        assert_eq!(names, ["query-alloc-cold", "burst-alloc-cold", "tiers-cold"]);
+        for steady in ["query-alloc", "burst-alloc", "tiers-steady"] {
+            assert!(!Workload::named(steady).unwrap().is_cold());
         }
     }
 

@@ -1,11 +1,10 @@
 //! The table of workloads.
 
-use crate::workloads::fixed_size::Shape;
-use crate::workloads::kind::Client;
-use crate::workloads::kind::Container;
-use crate::workloads::kind::FileSearch;
-use crate::workloads::kind::Inline;
-use crate::workloads::kind::WorkloadKind;
+use crate::workloads::collections::Made;
+use crate::workloads::fixed_size::{Boundary, Shape};
+use crate::workloads::kind::{
+    Client, Container, FileSearch, Inline, Objects, QUERY_ALLOC, WorkloadKind,
+};
 use crate::workloads::trees::many;
 use crate::workloads::workload::Workload;
 
@@ -41,7 +40,7 @@ macro_rules! tree_copy {
     };
 }
 
-pub(super) static CATALOGUE: [Workload; 51] = [
+pub(super) static CATALOGUE: [Workload; 60] = [
     Workload {
         name: "query",
         meaning: "a context query over 1000 charts x 100 dimensions: build, group, render, free",
@@ -52,13 +51,55 @@ pub(super) static CATALOGUE: [Workload; 51] = [
         name: "query-alloc",
         meaning: "only the objects of a query: 100,000 x (192, 24, 40, 64 B), every byte written",
         unit: "object",
-        kind: WorkloadKind::Objects { dimensions: 100_000 },
+        kind: WorkloadKind::Objects(QUERY_ALLOC),
+    },
+    Workload {
+        name: "query-alloc-cold",
+        meaning: "the same, in each thread's first query: the first touch of memory",
+        unit: "object",
+        kind: WorkloadKind::Objects(Objects { cold: true, ..QUERY_ALLOC }),
     },
     Workload {
         name: "query-small",
-        meaning: "the same for a small query: 100 x (192, 24, 40, 64 B)",
+        meaning: "query-alloc for a small query: 100 x (192, 24, 40, 64 B)",
         unit: "object",
-        kind: WorkloadKind::Objects { dimensions: 100 },
+        kind: WorkloadKind::Objects(Objects { dimensions: 100, ..QUERY_ALLOC }),
+    },
+    Workload {
+        name: "typed",
+        meaning: "query-alloc with structures: 100,000 x four, by each allocator's everyday call",
+        unit: "object",
+        kind: WorkloadKind::Objects(Objects { structures: true, ..QUERY_ALLOC }),
+    },
+    Workload {
+        name: "typed-small",
+        meaning: "the same for a small query: 100 x four structures",
+        unit: "object",
+        kind: WorkloadKind::Objects(Objects { dimensions: 100, structures: true, cold: false }),
+    },
+    Workload {
+        name: "arena-vec",
+        meaning: "1,000,000 numbers of 8 B are pushed to the allocator's own vector, one by one",
+        unit: "number",
+        kind: WorkloadKind::Collections(Made::Vector),
+    },
+    Workload {
+        name: "arena-format",
+        meaning: "100,000 strings of 6 to 24 B are formatted by the allocator's own macro",
+        unit: "string",
+        kind: WorkloadKind::Collections(Made::Strings),
+    },
+    Workload {
+        name: "scope-free-1000",
+        meaning: "1,000 objects of 16 B are freed one by one in an arena's scope, 10,000 times",
+        unit: "free",
+        kind: WorkloadKind::FreeInScope { objects: 1_000 },
+    },
+    Workload {
+        name: "scope-free-10000000",
+        meaning: "10,000,000 objects of 16 B are freed one by one in an arena's scope",
+        unit: "free",
+        kind: WorkloadKind::FreeInScope { objects: 10_000_000 },
     },
     Workload {
         name: "grow",
@@ -110,9 +151,15 @@ pub(super) static CATALOGUE: [Workload; 51] = [
     },
     Workload {
         name: "burst-alloc",
-        meaning: "each thread allocates 1,000,000 objects of 64 B at once",
+        meaning: "each thread allocates 1,000,000 objects of 64 B at once, as it has done before",
         unit: "object",
-        kind: WorkloadKind::FixedSize(Shape::BurstAlloc),
+        kind: WorkloadKind::FixedSize(Shape::BurstAlloc { cold: false }),
+    },
+    Workload {
+        name: "burst-alloc-cold",
+        meaning: "the same for the first time: the first touch of memory",
+        unit: "object",
+        kind: WorkloadKind::FixedSize(Shape::BurstAlloc { cold: true }),
     },
     Workload {
         name: "burst-free",
@@ -130,13 +177,19 @@ pub(super) static CATALOGUE: [Workload; 51] = [
         name: "tiers-cold",
         meaning: "the end of an hour: each of 1,000,000 metrics needs buffers of 2048 B and 384 B",
         unit: "buffer",
-        kind: WorkloadKind::FixedSize(Shape::Tiers { reserved: false }),
+        kind: WorkloadKind::FixedSize(Shape::Tiers(Boundary::Cold)),
     },
     Workload {
         name: "tiers-reserved",
         meaning: "the same, with memory reserved one second earlier if the allocator can",
         unit: "buffer",
-        kind: WorkloadKind::FixedSize(Shape::Tiers { reserved: true }),
+        kind: WorkloadKind::FixedSize(Shape::Tiers(Boundary::Reserved)),
+    },
+    Workload {
+        name: "tiers-steady",
+        meaning: "the same at the end of the next hour, after the buffers of the first were freed",
+        unit: "buffer",
+        kind: WorkloadKind::FixedSize(Shape::Tiers(Boundary::Steady)),
     },
     tree!(8),
     tree!(10),

@@ -21,6 +21,7 @@ use crate::workloads::trees::{many, modify};
 use live::FreeOrder;
 
 pub use churn::STEPS as CHURN_STEPS;
+pub(crate) use tiers::Boundary;
 
 /// One of these workloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,14 +38,14 @@ pub(crate) enum Shape {
     Exchange { batch: usize },
     /// The array allocator's stress test.
     Stress,
-    /// Allocate very many objects at once.
-    BurstAlloc,
+    /// Allocate very many objects at once: for the first time, or after the same was done before.
+    BurstAlloc { cold: bool },
     /// Free very many objects in random order.
     BurstFree,
     /// Random replacement after a burst.
     Churn,
     /// The hour boundary of a metrics store.
-    Tiers { reserved: bool },
+    Tiers(Boundary),
     /// Trees of 2^`exponent` nodes, built and modified.
     Tree { exponent: u32 },
     /// Very many small trees.
@@ -54,7 +55,7 @@ pub(crate) enum Shape {
 impl Shape {
     /// Whether its objects are all of the layout [`OBJECT`](crate::peers::OBJECT).
     pub fn is_of_objects(self) -> bool {
-        !matches!(self, Self::Tiers { .. } | Self::Tree { .. } | Self::ManyTrees(_))
+        !matches!(self, Self::Tiers(_) | Self::Tree { .. } | Self::ManyTrees(_))
     }
 
     /// Runs it with the allocator called `allocator`.
@@ -88,16 +89,17 @@ impl Shape {
             Self::Stress => {
                 stress::run::<A>(threads, stress::ELEMENTS, stress::time(effort), observer)
             }
-            Self::BurstAlloc => {
-                burst::run::<A>(burst::Part::Alloc, burst::OBJECTS, threads, observer)
+            Self::BurstAlloc { cold } => {
+                let part = if cold { burst::Part::FirstAlloc } else { burst::Part::Alloc };
+                burst::run::<A>(part, burst::OBJECTS, threads, observer)
             }
             Self::BurstFree => {
                 burst::run::<A>(burst::Part::Free, burst::OBJECTS, threads, observer)
             }
             Self::Churn => churn::run::<A>(churn::FULL, threads, observer),
-            Self::Tiers { reserved } => {
+            Self::Tiers(boundary) => {
                 let metrics = if quick { tiers::METRICS / 10 } else { tiers::METRICS };
-                tiers::run::<A>(metrics, reserved, threads, observer)
+                tiers::run::<A>(metrics, boundary, threads, observer)
             }
             Self::Tree { exponent } => {
                 modify::run::<A>(modify::Amount::of(exponent, effort), observer)

@@ -1,4 +1,4 @@
-//! `tiers-cold` and `tiers-reserved`: the hour boundary of a metrics store.
+//! `tiers-cold`, `tiers-reserved` and `tiers-steady`: the hour boundary of a metrics store.
 //!
 //! Each metric collects one point each second into a buffer of tier 0, which has room for 1024
 //! points of four bytes. The first buffer has room for 3 to 1024 points, drawn at random, so about
@@ -22,6 +22,17 @@ use crate::workloads::thread_group::{self, Worker};
 use std::alloc::Layout;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+
+/// The state of the memory at the boundary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Boundary {
+    /// It is the first one.
+    Cold,
+    /// It is the first one, and memory was reserved beforehand.
+    Reserved,
+    /// It is the second one. The buffers of the first were freed.
+    Steady,
+}
 
 /// The number of metrics at full size.
 pub const METRICS: usize = 1_000_000;
@@ -109,7 +120,7 @@ struct WorkerResults {
 /// Runs it with `metrics` metrics, which the threads share out.
 pub fn run<A: FixedSize>(
     metrics: usize,
-    reserved: bool,
+    boundary: Boundary,
     threads: usize,
     observer: &dyn Observer,
 ) -> Measurement {
@@ -124,7 +135,7 @@ pub fn run<A: FixedSize>(
         },
         |worker, state| {
             let stores = stores.get_or_init(Stores::<A>::new);
-            work(worker, stores, state, reserved.then_some(metrics))
+            work(worker, stores, state, boundary, metrics)
         },
     );
     // A second takes as long as its slowest worker.
@@ -160,7 +171,8 @@ fn work<A: FixedSize>(
     worker: Worker<'_, '_>,
     stores: &Stores<A>,
     mut state: WorkerState<A::Object>,
-    reserved: Option<usize>,
+    boundary: Boundary,
+    metrics: usize,
 ) -> WorkerResults {
     let locals = stores.locals();
     for (fill, buffer) in state.fills.iter().zip(state.buffers.all()) {
@@ -177,14 +189,21 @@ fn work<A: FixedSize>(
         state.seconds.push(began.elapsed());
     }
     let mut reserve = None;
-    if let Some(metrics) = reserved {
-        worker.lead(|| {
+    match boundary {
+        Boundary::Cold => {}
+        Boundary::Reserved => worker.lead(|| {
             let began = Instant::now();
             let reserves = stores.tiers.iter().all(|tier| tier.reserve(metrics));
             reserve = reserves.then(|| began.elapsed());
-        });
+        }),
+        Boundary::Steady => {
+            fill_tiers(&locals, &mut state);
+            // SAFETY: the tiers are full, and full again when they are next used.
+            unsafe { free_tiers(&locals, &mut state) };
+            worker.lead(|| ());
+        }
     }
-    let wall = worker.measured(|| boundary(&locals, &mut state));
+    let wall = worker.measured(|| fill_tiers(&locals, &mut state));
     let points: u64 = state.fills.iter().map(|fill| u64::from(fill.capacity)).sum();
     let tiers = (state.fills.len() * TIERS.iter().sum::<usize>()) as u64;
     // SAFETY: every metric has its three buffers, which are not used afterwards.
@@ -244,7 +263,7 @@ unsafe fn replace_due<A: FixedSize>(locals: &Locals<'_, A>, state: &mut WorkerSt
 
 /// The end of the minute, and of the hour: every metric gets a buffer of tier 1 and one of tier 2.
 #[inline(never)]
-fn boundary<A: FixedSize>(locals: &Locals<'_, A>, state: &mut WorkerState<A::Object>) {
+fn fill_tiers<A: FixedSize>(locals: &Locals<'_, A>, state: &mut WorkerState<A::Object>) {
     let [tier_1, tier_2] = &mut state.tiers;
     for (word, (tier_1, tier_2)) in (0..).zip(tier_1.all().iter_mut().zip(tier_2.all())) {
         tier_1.write(locals.tiers[0].alloc(word));
@@ -260,6 +279,13 @@ unsafe fn free_all<A: FixedSize>(locals: &Locals<'_, A>, state: &mut WorkerState
         // SAFETY: the caller's promise; the buffer came from the allocator of its capacity.
         unsafe { locals.of(fill.capacity).free(buffer.assume_init()) };
     }
+    // SAFETY: the caller's promise.
+    unsafe { free_tiers(locals, state) };
+}
+
+/// # Safety
+/// Every metric has its buffers of tier 1 and 2, which are not used afterwards.
+unsafe fn free_tiers<A: FixedSize>(locals: &Locals<'_, A>, state: &mut WorkerState<A::Object>) {
     for (local, tier) in locals.tiers.iter().zip(&mut state.tiers) {
         for buffer in tier.all() {
             // SAFETY: the caller's promise.
@@ -277,7 +303,8 @@ mod tests {
     #[test]
     fn the_boundary_is_two_buffers_a_metric_and_nothing_is_left() {
         for threads in [1, 3] {
-            let (figures, audit) = audited(|| run::<Audited>(5_000, false, threads, &Unobserved));
+            let (figures, audit) =
+                audited(|| run::<Audited>(5_000, Boundary::Cold, threads, &Unobserved));
             assert_eq!(figures.ops(), 10_000);
             assert_eq!((audit.freed, audit.freed_elsewhere), (audit.allocated, 0));
             // All first buffers, the replacements, and the buffers of the boundary.
@@ -290,8 +317,17 @@ mod tests {
     }
 
     #[test]
+    fn the_steady_boundary_follows_one_whose_buffers_were_freed() {
+        let (figures, audit) = audited(|| run::<Audited>(1_000, Boundary::Steady, 2, &Unobserved));
+        assert_eq!((figures.ops(), audit.freed), (2_000, audit.allocated));
+        assert!(audit.allocated >= 1_000 + 2 * 2_000, "two boundaries: {}", audit.allocated);
+        assert_eq!(audit.most_live, 3_000);
+    }
+
+    #[test]
     fn what_is_reserved_is_what_the_boundary_needs_and_it_is_timed_apart() {
-        let (figures, audit) = audited(|| run::<Audited>(1_001, true, 2, &Unobserved));
+        let (figures, audit) =
+            audited(|| run::<Audited>(1_001, Boundary::Reserved, 2, &Unobserved));
         assert_eq!(audit.reserved, 2 * 1_001);
         assert!(figures.get(&RESERVE_MS).is_some());
         assert!(figures.get(&SECOND_MS_AVG).unwrap() <= figures.get(&SECOND_MS_MAX).unwrap());
@@ -305,7 +341,7 @@ mod tests {
             type Output = Measurement;
 
             fn visit<A: FixedSize>(self, _: &'static crate::peers::About) -> Measurement {
-                run::<A>(100, true, 1, &Unobserved)
+                run::<A>(100, Boundary::Reserved, 1, &Unobserved)
             }
         }
 

@@ -19,7 +19,7 @@ use super::json::{self, Series};
 use super::points::{POINTS, Summary, add_points, aggregate};
 use super::store;
 use crate::peers::Task;
-use crate::workloads::task_memory::{Buffer, Text, give_back, give_back_array, put, put_array};
+use crate::workloads::task_memory::{Buffer, Text, give_back, give_back_array, put_array};
 use std::hash::Hasher;
 use std::ptr::NonNull;
 
@@ -118,28 +118,25 @@ impl<'t, T: Task> View<'t, T> {
         let first = source.values.first().copied().unwrap_or(f64::NAN);
         let last = source.values.last().copied().unwrap_or(f64::NAN);
         let values = source.values.len() as u64;
-        let dimension = put(
-            self.task,
-            DimensionView {
-                next: None,
-                id: Text::put(self.task, &source.id),
-                name,
-                hash,
-                points: put(self.task, points),
-                entry: None,
-                summary,
-                average: summary.sum / summary.count as f64,
-                first,
-                last,
-                change: last - first,
-                range: summary.max - summary.min,
-                chart,
-                position,
-                values,
-                missing: values - summary.count,
-            },
-        );
-        let entry = put(self.task, Entry { next: None, dimension });
+        let dimension = self.task.put(DimensionView {
+            next: None,
+            id: Text::put(self.task, &source.id),
+            name,
+            hash,
+            points: self.task.put(points),
+            entry: None,
+            summary,
+            average: summary.sum / summary.count as f64,
+            first,
+            last,
+            change: last - first,
+            range: summary.max - summary.min,
+            chart,
+            position,
+            values,
+            missing: values - summary.count,
+        });
+        let entry = self.task.put(Entry { next: None, dimension });
         // SAFETY: all three are live and distinct (1); no other reference to them exists (2).
         unsafe {
             { dimension }.as_mut().entry = Some(entry);
@@ -272,20 +269,17 @@ impl GroupMap {
         // SAFETY: the bucket is inside the array, the last group is live (1), and no other
         // reference to either exists (2).
         unsafe {
-            let group = put(
-                task,
-                Group {
-                    next: None,
-                    chain: bucket.read(),
-                    name,
-                    hash,
-                    first: None,
-                    last: None,
-                    members: 0,
-                    summary: Summary::EMPTY,
-                    points: put(task, [f64::NAN; POINTS]),
-                },
-            );
+            let group = task.put(Group {
+                next: None,
+                chain: bucket.read(),
+                name,
+                hash,
+                first: None,
+                last: None,
+                members: 0,
+                summary: Summary::EMPTY,
+                points: task.put([f64::NAN; POINTS]),
+            });
             bucket.write(Some(group));
             match self.last.replace(group) {
                 Some(mut last) => last.as_mut().next = Some(group),

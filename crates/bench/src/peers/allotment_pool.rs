@@ -1,80 +1,23 @@
-//! Our own allocators of any size for one thread: `allotment-reap`, a new `Reap` for each task, and
-//! `allotment-pool`, a `LocalPool` for each thread, with their defaults.
+//! Our own pool: `allotment-pool`, a `LocalPool` for each thread, with its defaults.
 //!
-//! A reap frees its objects when it is dropped, and one by one if the work does so. A pool's
-//! objects are freed one by one, by any thread. As a program's global allocator, the pool is
-//! `PoolGlobalAlloc<System>`: each thread has a pool and enters it for each request.
+//! A pool's objects are freed one by one, by any thread. As a program's global allocator, the pool
+//! is `PoolGlobalAlloc<System>`: each thread has a pool and enters it for each request.
 //!
 //! # Invariant
 //!
-//! A block is used with the reap or the pool that it came from: a task hands out only its own
-//! blocks, and its callers return only blocks that they got from it. [`PoolRef::free_anywhere`]
+//! A block is used with the pool that it came from: a task hands out only its own blocks, and its
+//! callers return only blocks that they got from it. [`PoolRef::free_anywhere`]
 //! takes a block of any pool on any thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::NonNull;
 
-use allotment::{LocalPool, PoolGlobalAlloc, PoolRef, Reap};
+use allotment::{LocalPool, PoolGlobalAlloc, PoolRef};
 
 use crate::peers::about::Listed;
 use crate::peers::{About, Allocator, AllocatorKind, AnySize, FreedBy, Global, GlobalCalls, Task};
 
 const ORIGIN: &str = "allotment, this workspace's library";
-
-/// `allotment-reap`: a new reap for each task.
-pub(crate) struct NewReap;
-
-/// A task with a reap of its own.
-pub(crate) struct ReapTask(Reap);
-
-impl Listed for NewReap {
-    const ABOUT: About = About {
-        ours: true,
-        frees_within_tasks: true,
-        ..About::peer(
-            AllocatorKind::Arena,
-            "allotment-reap",
-            ORIGIN,
-            "adaptive: chunks stay warm for later tasks of any thread; unused memory is released",
-        )
-    };
-}
-
-impl Allocator for NewReap {
-    type Task<'t> = ReapTask;
-
-    fn start() -> Self {
-        Self
-    }
-
-    #[inline]
-    fn begin(&mut self) -> ReapTask {
-        ReapTask(Reap::new())
-    }
-}
-
-impl Task for ReapTask {
-    const FREED_TOGETHER: bool = true;
-
-    #[inline]
-    fn alloc(&self, layout: Layout) -> NonNull<u8> {
-        self.0.alloc_layout(layout)
-    }
-
-    #[inline]
-    unsafe fn free(&self, ptr: NonNull<u8>, layout: Layout) {
-        // SAFETY: the invariant above, and the caller's promise that the block is live with this
-        // layout.
-        unsafe { self.0.free_layout(ptr, layout) }
-    }
-
-    #[inline]
-    unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
-        // SAFETY: the invariant above, and the caller's promise that the block is live with the
-        // layout `old` and that the new size suits its alignment.
-        unsafe { self.0.resize(ptr, old, new_size) }
-    }
-}
 
 /// `allotment-pool`: one pool for each thread.
 pub(crate) struct OwnPool(LocalPool);
