@@ -507,6 +507,7 @@ fn take_small(size: usize, align: usize) -> Option<AcquiredChunk> {
     }
     let chunk = process_cache::small_chunks().take(class_of(size)?).ok()?;
     let WarmChunk { start, mapping } = chunk;
+    first_touch::count_small(size);
     tools::allow_defined(start, size);
     Some(AcquiredChunk { start, size, align, mapping, recycled: false, zeroed: true })
 }
