@@ -175,6 +175,8 @@ fn what_a_peer_gives_out_does_not_come_from_the_c_library_unless_the_row_is_buil
                 | "bumpalo"
                 | "bumpalo-reset"
                 | "bump-scope"
+                | "multitude"
+                | "multitude-reset"
                 | "typed-arena"
                 | "pmr-monotonic"
                 | "pmr-pool"

@@ -14,7 +14,7 @@ use crate::configuration::{SealedConfiguration, seal};
 use crate::log::Log;
 use crate::memory::{MallocMemory, Memory, SlabMemory};
 use crate::store::{Retention, Store, StoreWriter};
-use allotment::{Arena, Budget, LocalPool, Release};
+use allotment::{Arena, Budget, LocalPool, OnRefusal, Release};
 use allotment_server::{Initialiser, Running, Shared, WhenFull};
 use rustix::process::{Signal as Death, set_parent_process_death_signal};
 use std::error::Error;
@@ -226,6 +226,8 @@ fn workers<M: Memory>(
                 Some(all) => all.child(most),
             };
             let arena = Arena::builder().name(worker).budget(&request);
+            // The query's collections return the error, and the request gets an answer that says so.
+            let arena = arena.on_refusal(OnRefusal::ReturnError);
             if plain { arena } else { arena.hint(RESERVED) }
         })
         .objects(generation, objects)
