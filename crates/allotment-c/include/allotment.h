@@ -132,8 +132,9 @@ typedef struct allot_source_calls {
     void (*release)(void *context, void *block, size_t size, size_t align);
     void (*end)(void *context); /* called when nothing uses the source any more; may be NULL */
     bool zeroed;                /* every acquired block is zero-filled */
-    bool not_inherited;         /* a child created by fork does not inherit the memory: there, an
-                                 * access must fault, and allocators leave the blocks alone */
+    bool not_inherited;         /* a child created by fork does not inherit the memory: an access
+                                 * in the child must fault. Allocators there leave the blocks
+                                 * alone */
 } allot_source_calls;
 
 /* Creates a custom source. `calls` is copied; `context` is passed to each function.
@@ -144,9 +145,9 @@ allot_source *allot_source_try_create_abi(uint32_t abi, const allot_source_calls
  * to the kernel.
  *
  *   function                    pages
- *   allot_source_mmap           the default: ordinary pages; for what an arena, reap, free list or
- *                               slab takes beyond its first 2 MiB also huge pages, where their first
- *                               touch is cheap
+ *   allot_source_mmap           the default: ordinary pages. Beyond its first 2 MiB, an arena,
+ *                               reap, free list or slab gets huge pages where their first touch is
+ *                               cheap
  *   allot_source_small_pages    ordinary pages only
  *   allot_source_huge_pages     huge pages from the first chunk */
 allot_source *allot_source_mmap(void);
@@ -158,11 +159,11 @@ allot_source *allot_source_malloc(void);
  * signal. allot_source_file_in() creates a file in a directory and unlinks it at once.
  * allot_source_file() creates a new file that keeps its name, for another process to read; if the
  * file exists, it fails with ALLOT_SYSTEM and EEXIST. Its bytes are the memory of the objects: as
- * long as any is in use, nobody may write to the file or shorten it in another way.
+ * long as any is in use, nothing else may write to the file or shorten it.
  *
- * A child made by fork does not have the memory of either: an access to an object faults, most
- * allocations fail with ALLOT_FORKED_CHILD, and addresses that an arena returns fault as well. The
- * child may destroy, reset and trim the allocators, and ask for their statistics. */
+ * A child made by fork does not have the memory of either: an access to an object faults. An
+ * allocation fails with ALLOT_FORKED_CHILD, faults, or returns an address where an access faults.
+ * The child may destroy, reset and trim the allocators, and ask for their statistics. */
 allot_source *allot_source_file_in(const char *directory);
 allot_source *allot_source_try_file_in(const char *directory);
 allot_source *allot_source_file(const char *path);
@@ -270,8 +271,8 @@ size_t allot_report_json(char *buffer, size_t size);
 bool allot_owner_of(const void *address, const char **kind, char *name, allot_statistics *statistics);
 
 /* The recycler: the process-wide cache of warm chunks. Its limit is 1 GiB by default. Any thread
- * may call these functions. Setters and trim include the chunks that the calling thread keeps for
- * itself, and no other thread's. */
+ * may call these functions. Setters and trim also give back the chunks that the calling thread
+ * keeps for itself, and those of no other thread. */
 size_t allot_recycler_cached_bytes(void);               /* bytes cached */
 size_t allot_recycler_limit(void);                      /* bytes that it may cache */
 void allot_recycler_set_limit(size_t bytes);
@@ -343,11 +344,11 @@ void allot_arena_reset(allot_arena *arena);
  * - A position may be rewound to several times. It becomes invalid at a reset and at a rewind to an
  *   older position. Rewinding to an invalid position is ALLOT_BAD_HANDLE; after a rewind to an
  *   older position, only a hardened arena detects this.
- * - Between a mark and the rewind to it, an object that is older than the mark keeps its bytes: to
- *   free or shrink it changes the statistics only, and the rewind sets them back. If such an object
- *   grows, it moves, and the rewind frees it.
+ * - Between a mark and the rewind to it, an object that is older than the mark keeps its bytes:
+ *   freeing or shrinking it changes only the statistics, and the rewind sets them back. If such an
+ *   object grows, it moves, and the rewind frees it.
  * - Between two rewinds to the same position, do not free or resize objects that are older than
- * it. */
+ *   it. */
 allot_arena_position allot_arena_mark(allot_arena *arena);
 void allot_arena_rewind(allot_arena *arena, const allot_arena_position *position);
 
@@ -361,7 +362,7 @@ allot_statistics allot_arena_statistics(const allot_arena *arena);
 
 /* Objects of one size for one thread. The object that was freed last is allocated first.
  *
- * Objects lie in slabs: chunks that double up to 1 MiB and have 2 MiB from there on. A slab without
+ * Objects lie in chunks, which double up to 1 MiB and have 2 MiB from there on. A chunk without
  * live objects is released as the option `release` says. A free object holds the address of the
  * next free object, so a free overwrites the first 8 bytes of the object. The fast paths of
  * allocating and freeing are inline. */

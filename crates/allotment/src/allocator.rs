@@ -27,8 +27,7 @@ macro_rules! allocator {
         // SAFETY: a block of a `BlockSource` stays valid and in place until it is freed here, or
         // until what the `BlockSource` borrows ends. A collection borrows its arena or reap, which
         // can't be reset, rewound or dropped meanwhile. All copies of a `BlockSource` are the same
-        // one. The calls do what their names say. One that unwinds has
-        // changed nothing.
+        // one. The calls do what their names say. One that unwinds has changed nothing.
         unsafe impl<$($generics)*> $allocator for $source {
             #[inline]
             fn allocate(
@@ -117,7 +116,7 @@ use crate::{
     error::{AllocError, ErrorKind, OnRefusal, ReturnError, fail},
 };
 
-/// Returns the trait's error, or fails if the program itself refused and the builder chose so.
+/// Returns the trait's error, or panics if the program itself refused and the builder chose so.
 #[cfg(any(
     feature = "allocator-api2-02",
     feature = "allocator-api2-03",

@@ -6,7 +6,7 @@ use std::io::Write;
 /// The longest name of an allocator, in bytes.
 pub const MAX_NAME_LEN: usize = 64;
 
-/// Why an allocation or the making of an allocator failed.
+/// Why an allocation failed, or why an allocator could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -37,8 +37,10 @@ pub enum ErrorKind {
 ///
 /// # Calls without `try_`
 ///
-/// They turn the error into a panic, whose message is that of the error. So `catch_unwind`, or a
-/// server that catches the panics of its requests, confines the refusal to one request:
+/// They turn the error into a panic, whose message is that of the error; for
+/// [`ErrorKind::SizeOverflow`] it is "capacity overflow", as in the standard library. So
+/// `catch_unwind`, or a server that catches the panics of its requests, confines the refusal to one
+/// request:
 ///
 /// ```
 /// use std::panic::catch_unwind;
@@ -65,7 +67,7 @@ pub struct AllocError {
     limit: usize,
 }
 
-/// No budget's limit: such a budget refuses a sum that overflows only.
+/// No limit is known. A budget with this limit has none: it refuses only a sum that overflows.
 const NO_LIMIT: usize = usize::MAX;
 
 impl AllocError {
@@ -197,13 +199,13 @@ pub trait OnFailure {
     fn fail(error: AllocError) -> Self::Error;
 }
 
-/// The infallible call: [`fail`].
-pub(crate) enum Abort {}
+/// The infallible call: it panics or ends the process ([`fail`]).
+pub(crate) enum PanicOrAbort {}
 
 /// The `try_` twin: the caller gets the error.
 pub(crate) enum ReturnError {}
 
-impl OnFailure for Abort {
+impl OnFailure for PanicOrAbort {
     type Error = core::convert::Infallible;
 
     #[cold]

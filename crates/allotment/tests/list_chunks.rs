@@ -268,7 +268,7 @@ fn a_chunk_emptied_by_a_list_is_next_an_arenas_and_then_another_lists() {
         assert!(memory.contains(&(object / 4096)), "an arena's, by {emptied_by}");
         assert_eq!(arena.statistics().recycled_chunks, 1);
         drop(arena);
-        // A list with `objects_per_chunk` does not take the thread's own chunk, which may be larger.
+        // A list with `objects_per_chunk` does not take a thread chunk that is larger.
         let objects_per_chunk = if chunk > 64 << 10 { (chunk - 64) / 200 } else { 0 };
         let other =
             RawFreeList::builder(layout(200, 8)).objects_per_chunk(objects_per_chunk).build();

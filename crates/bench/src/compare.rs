@@ -236,8 +236,8 @@ Figures (--json; a figure that could not be measured is null):
   base_rss_bytes     resident memory before the work, with the harness's own arrays. peak_rss_bytes
                      and end_rss_bytes include it; the tables subtract it
   minor_faults       page faults of the measured part. faults_per_query: page faults of the steady
-                     state, which begins after each thread's first two queries, per query. Of
-                     query-alloc, query-small and typed only the steady state is measured
+                     state, which begins after each thread's first two queries, per query.
+                     query-alloc, query-small, typed and typed-small measure only the steady state
   huge_bytes         resident memory in huge pages at the end of the measured part.
                      free_huge_pages: huge pages that the kernel could give before the run without
                      compaction (/proc/buddyinfo)

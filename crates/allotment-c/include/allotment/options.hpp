@@ -78,8 +78,8 @@ public:
     static source malloc() { return source(allot_source_malloc()); }
     /* A file in this directory, unlinked at once. */
     static source file_in(const char *directory) { return source(allot_source_try_file_in(directory)); }
-    /* A new file that keeps its name. As long as its memory is in use, nobody may write to it or
-     * shorten it in another way. */
+    /* A new file that keeps its name. As long as its memory is in use, nothing else may write to it
+     * or shorten it. */
     static source file(const char *path) { return source(allot_source_try_file(path)); }
 
     /* A memory resource as a source. It must outlive every allocator that is created with the

@@ -9,7 +9,9 @@ use core::ptr::NonNull;
 
 use super::typed::Arena;
 use crate::collections::BlockSource;
-use crate::error::{Abort, AllocError, ErrorKind, OnFailure, OnRefusal, ReturnError, always};
+use crate::error::{
+    AllocError, ErrorKind, OnFailure, OnRefusal, PanicOrAbort, ReturnError, always,
+};
 
 /// The alignment of memory for callers that give none.
 const DEFAULT_ALIGN: usize = 16;
@@ -41,7 +43,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// As [`alloc`](Self::alloc).
     #[inline]
     pub fn alloc_layout(&self, layout: Layout) -> NonNull<u8> {
-        always(self.raw.alloc::<Abort, MIN_ALIGN>(layout))
+        always(self.raw.alloc::<PanicOrAbort, MIN_ALIGN>(layout))
     }
 
     /// Like [`alloc_layout`](Self::alloc_layout), but returns an error instead of panicking.
@@ -59,7 +61,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// As [`alloc`](Self::alloc).
     #[inline]
     pub fn alloc_layout_zeroed(&self, layout: Layout) -> NonNull<u8> {
-        always(self.zeroed_or::<Abort>(layout))
+        always(self.zeroed_or::<PanicOrAbort>(layout))
     }
 
     /// Like [`alloc_layout_zeroed`](Self::alloc_layout_zeroed), but returns an error instead of
@@ -77,7 +79,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// # Panics
     /// If the product overflows, or as [`alloc`](Self::alloc).
     pub fn calloc(&self, count: usize, size: usize) -> &mut [u8] {
-        always(self.calloc_or::<Abort>(count, size))
+        always(self.calloc_or::<PanicOrAbort>(count, size))
     }
 
     /// Like [`calloc`](Self::calloc), but returns an error instead of panicking.
@@ -107,7 +109,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
 
     /// Frees one object early. If it is the last one allocated, its bytes go back to the arena;
     /// otherwise only the statistics change. Inside a scope, an object from outside the scope keeps
-    /// its bytes, and the end of the scope sets the statistics back.
+    /// its bytes until the scope ends, which sets the statistics back.
     ///
     /// # Safety
     /// The object came from this arena, and was allocated, or last grown or shrunk, with this
@@ -131,7 +133,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     #[inline]
     pub unsafe fn grow(&self, object: NonNull<u8>, old: Layout, new: Layout) -> NonNull<u8> {
         // SAFETY: guaranteed by the caller.
-        always(unsafe { self.raw.grow::<Abort, MIN_ALIGN>(object, old, new) })
+        always(unsafe { self.raw.grow::<PanicOrAbort, MIN_ALIGN>(object, old, new) })
     }
 
     /// Like [`grow`](Self::grow), but returns an error instead of panicking. A failed call leaves

@@ -17,7 +17,7 @@ use super::boxed::ArenaBox;
 use super::builder::ArenaBuilder;
 use super::raw::{MAX_MIN_ALIGN, RawArena};
 use crate::collections::{ArenaMemory, BoxIn, LendingSource, NoDrop, StatelessMemory, typed_calls};
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always, or_fail};
+use crate::error::{AllocError, OnFailure, PanicOrAbort, ReturnError, always, or_fail};
 use crate::statistics::Statistics;
 
 /// Memory for objects that die together: a position that moves up through chunks.
@@ -121,9 +121,9 @@ impl Arena {
     /// page, or more if the first object needs more.
     ///
     /// # Panics
-    /// Aborts if the table of statistics can't grow. The table takes 16 KiB for the first 64
-    /// allocators that are alive at one time; each further block of it is twice as large as the one
-    /// before.
+    /// If the table of statistics can't grow: see [`AllocError`]. The table takes 16 KiB for the
+    /// first 64 allocators that are alive at one time; each further block of it is twice as large
+    /// as the one before.
     #[inline]
     #[must_use]
     pub fn new() -> Self {

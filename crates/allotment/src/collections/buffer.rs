@@ -101,7 +101,7 @@ impl<T, S: BlockSource> Buffer<T, S> {
     #[inline]
     pub(super) fn push<F: OnFailure>(&mut self, value: T) -> Result<(), F::Error> {
         // If `grow` unwound and the value had to be dropped here, the value would have to lie in
-        // memory. So `push_slow` gets it, unless it needs no drop and is forgotten.
+        // memory. So `push_slow` gets a value that needs drop. Any other is forgotten.
         let value = ManuallyDrop::new(value);
         if self.len == self.memory.capacity {
             if needs_drop::<T>() {

@@ -5,7 +5,7 @@
 //! [`StringIn`], and the boxes of all allocators, such as [`ArenaBox`](crate::ArenaBox) and
 //! [`SlabBox`](crate::SlabBox), of [`BoxIn`]. Methods have the standard library's names and
 //! behaviour. Each method that may allocate has a `try_` twin, which returns an
-//! [`AllocError`](crate::AllocError) instead of ending the process.
+//! [`AllocError`](crate::AllocError) instead of panicking or ending the process.
 //!
 //! ```
 //! use allotment::{Arena, ArenaVec};

@@ -81,8 +81,9 @@ macro_rules! slot_calls {
         /// [`AllocError`](crate::AllocError).
         #[inline(always)]
         pub fn alloc(&self, value: T) -> $boxed {
-            // If the slow path unwound and had to drop the value here, the value would have to lie
-            // in memory. So the slow path gets it, unless it needs no drop and is forgotten.
+            // If the slow path unwound and the value had to be dropped here, the value would have
+            // to lie in memory. So the slow path gets a value that needs drop. Any other is
+            // forgotten.
             let value = ::core::mem::ManuallyDrop::new(value);
             let slot = if ::core::mem::needs_drop::<T>() {
                 match self.slot_fast() {
@@ -90,7 +91,7 @@ macro_rules! slot_calls {
                     None => return self.alloc_slow(::core::mem::ManuallyDrop::into_inner(value)),
                 }
             } else {
-                $crate::error::always(self.slot_or::<$crate::error::Abort>())
+                $crate::error::always(self.slot_or::<$crate::error::PanicOrAbort>())
             };
             slot.fill(::core::mem::ManuallyDrop::into_inner(value))
         }
@@ -154,7 +155,7 @@ macro_rules! slot_calls {
         /// If [`try_slot`](Self::try_slot) returns an error: see [`AllocError`](crate::AllocError).
         #[inline]
         pub fn slot(&self) -> $slot {
-            $crate::error::always(self.slot_or::<$crate::error::Abort>())
+            $crate::error::always(self.slot_or::<$crate::error::PanicOrAbort>())
         }
 
         /// Allocates a slot without a value.

@@ -12,7 +12,7 @@ use core::str::Utf8Error;
 
 use super::block_source::BlockSource;
 use super::vec::VecIn;
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::error::{AllocError, OnFailure, PanicOrAbort, ReturnError, always};
 
 /// The capacity with which a formatted string begins, in bytes.
 const FORMATTED: usize = 64;
@@ -63,7 +63,7 @@ impl<S: BlockSource> StringIn<S> {
     /// As for [`VecIn::reserve_exact`].
     #[must_use]
     pub fn from_str_in(text: &str, source: S) -> Self {
-        always(Self::from_str_in_or::<Abort>(text, source))
+        always(Self::from_str_in_or::<PanicOrAbort>(text, source))
     }
 
     /// Fallible version of [`from_str_in`](Self::from_str_in).
@@ -90,8 +90,8 @@ impl<S: BlockSource> StringIn<S> {
                 Ok(())
             }
         }
-        // Most strings fit, so that they do not grow. What an arena's last object does not need
-        // goes back; another object keeps it.
+        // Most strings fit, so they need not grow. An arena takes back what its last object does
+        // not need; another object keeps it.
         let roomy = Self::try_with_capacity_in(FORMATTED, source);
         let mut string = Infallible(roomy.unwrap_or_else(|_| Self::new_in(source)));
         fmt::write(&mut string, arguments).expect("a formatting implementation returned an error");
@@ -200,7 +200,7 @@ impl<S: BlockSource> StringIn<S> {
     /// As for [`VecIn::reserve`].
     #[inline]
     pub fn push_str(&mut self, text: &str) {
-        always(self.push_str_or::<Abort>(text));
+        always(self.push_str_or::<PanicOrAbort>(text));
     }
 
     /// Fallible version of [`push_str`](Self::push_str).
@@ -243,7 +243,7 @@ impl<S: BlockSource> StringIn<S> {
     /// # Panics
     /// If the byte is inside a character or beyond the end; otherwise as for [`VecIn::reserve`].
     pub fn insert_str(&mut self, index: usize, text: &str) {
-        always(self.insert_str_or::<Abort>(index, text));
+        always(self.insert_str_or::<PanicOrAbort>(index, text));
     }
 
     /// Fallible version of [`insert_str`](Self::insert_str).
@@ -415,8 +415,7 @@ impl<S: BlockSource> DerefMut for StringIn<S> {
     }
 }
 
-/// The failure of [`fmt::Write`], which says nothing of its cause. A result that fits a register needs
-/// no memory on the way.
+/// The failure of a call of [`fmt::Write`]. Its error is empty, so the result fits a register.
 enum ReturnFormatError {}
 
 impl OnFailure for ReturnFormatError {

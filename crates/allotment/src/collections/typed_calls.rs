@@ -28,7 +28,7 @@ macro_rules! typed_calls {
             #[inline]
             pub fn alloc<T>(&self, value: T) -> &mut T {
                 const { NoDrop::<T>::CHECK };
-                always(self.value_or::<Abort, T>(value))
+                always(self.value_or::<PanicOrAbort, T>(value))
             }
 
             /// Like [`alloc`](Self::alloc), but returns an error instead of panicking. A failed
@@ -51,7 +51,7 @@ macro_rules! typed_calls {
             #[inline]
             pub fn alloc_with<T>(&self, make: impl FnOnce() -> T) -> &mut T {
                 const { NoDrop::<T>::CHECK };
-                match always(self.with_or::<Abort, T, Infallible>(|| Ok(make()))) {
+                match always(self.with_or::<PanicOrAbort, T, Infallible>(|| Ok(make()))) {
                     Ok(value) => value,
                 }
             }
@@ -86,7 +86,7 @@ macro_rules! typed_calls {
                 make: impl FnOnce() -> Result<T, E>,
             ) -> Result<&mut T, E> {
                 const { NoDrop::<T>::CHECK };
-                always(self.with_or::<Abort, T, E>(make))
+                always(self.with_or::<PanicOrAbort, T, E>(make))
             }
 
             /// Like [`alloc_fallible`](Self::alloc_fallible), but returns an error instead of
@@ -111,7 +111,7 @@ macro_rules! typed_calls {
             /// As [`alloc`](Self::alloc).
             #[inline]
             pub fn alloc_boxed<T>(&self, value: T) -> $boxed<'_, T> {
-                always(self.boxed_or::<Abort, T>(value))
+                always(self.boxed_or::<PanicOrAbort, T>(value))
             }
 
             /// Like [`alloc_boxed`](Self::alloc_boxed), but returns an error instead of panicking.
@@ -132,7 +132,7 @@ macro_rules! typed_calls {
             /// As [`alloc`](Self::alloc).
             #[inline]
             pub fn alloc_undropped<T>(&self, value: T) -> &mut T {
-                always(self.value_or::<Abort, T>(value))
+                always(self.value_or::<PanicOrAbort, T>(value))
             }
 
             /// Like [`alloc_undropped`](Self::alloc_undropped), but returns an error instead of
@@ -152,7 +152,7 @@ macro_rules! typed_calls {
             /// As [`alloc`](Self::alloc).
             #[inline]
             pub fn alloc_uninit<T>(&self) -> &mut MaybeUninit<T> {
-                always(self.uninit_or::<Abort, T>())
+                always(self.uninit_or::<PanicOrAbort, T>())
             }
 
             /// Like [`alloc_uninit`](Self::alloc_uninit), but returns an error instead of
@@ -173,7 +173,7 @@ macro_rules! typed_calls {
             /// As [`alloc`](Self::alloc).
             #[inline]
             pub fn alloc_str(&self, text: &str) -> &mut str {
-                always(self.str_or::<Abort>(text))
+                always(self.str_or::<PanicOrAbort>(text))
             }
 
             /// Like [`alloc_str`](Self::alloc_str), but returns an error instead of panicking.
@@ -191,7 +191,7 @@ macro_rules! typed_calls {
             /// As [`alloc`](Self::alloc).
             #[inline]
             pub fn alloc_c_str(&self, text: &CStr) -> &CStr {
-                always(self.c_str_or::<Abort>(text))
+                always(self.c_str_or::<PanicOrAbort>(text))
             }
 
             /// Like [`alloc_c_str`](Self::alloc_c_str), but returns an error instead of panicking.
@@ -212,7 +212,7 @@ macro_rules! typed_calls {
             /// As [`alloc`](Self::alloc).
             #[inline]
             pub fn alloc_slice_copy<T: Copy>(&self, values: &[T]) -> &mut [T] {
-                always(self.copy_or::<Abort, T>(values))
+                always(self.copy_or::<PanicOrAbort, T>(values))
             }
 
             /// Like [`alloc_slice_copy`](Self::alloc_slice_copy), but returns an error instead of
@@ -236,7 +236,7 @@ macro_rules! typed_calls {
             pub fn alloc_slice_clone<T: Clone>(&self, values: &[T]) -> &mut [T] {
                 const { NoDrop::<T>::CHECK };
                 let clone = |index: usize| values[index].clone();
-                always(self.fill_always_or::<Abort, T>(values.len(), clone))
+                always(self.fill_always_or::<PanicOrAbort, T>(values.len(), clone))
             }
 
             /// Like [`alloc_slice_clone`](Self::alloc_slice_clone), but returns an error instead of
@@ -264,7 +264,7 @@ macro_rules! typed_calls {
                 make: impl FnMut(usize) -> T,
             ) -> &mut [T] {
                 const { NoDrop::<T>::CHECK };
-                always(self.fill_always_or::<Abort, T>(len, make))
+                always(self.fill_always_or::<PanicOrAbort, T>(len, make))
             }
 
             /// Like [`alloc_slice_with`](Self::alloc_slice_with), but returns an error instead of
@@ -306,7 +306,7 @@ macro_rules! typed_calls {
                 values: impl IntoIterator<Item = T>,
             ) -> &mut [T] {
                 const { NoDrop::<T>::CHECK };
-                always(self.collect_or::<Abort, T>(values))
+                always(self.collect_or::<PanicOrAbort, T>(values))
             }
 
             /// Like [`alloc_slice_from_iter`](Self::alloc_slice_from_iter), but returns an error
@@ -332,7 +332,7 @@ macro_rules! typed_calls {
                 len: usize,
                 make: impl FnMut(usize) -> T,
             ) -> $boxed<'_, [T]> {
-                always(self.boxed_slice_or::<Abort, T>(len, make))
+                always(self.boxed_slice_or::<PanicOrAbort, T>(len, make))
             }
 
             /// Like [`alloc_slice_boxed`](Self::alloc_slice_boxed), but returns an error instead of
@@ -355,7 +355,7 @@ macro_rules! typed_calls {
             /// # Panics
             /// If the size overflows, or as [`alloc`](Self::alloc).
             pub fn alloc_slice_uninit<T>(&self, len: usize) -> &mut [MaybeUninit<T>] {
-                always(self.uninit_slice_or::<Abort, T>(len))
+                always(self.uninit_slice_or::<PanicOrAbort, T>(len))
             }
 
             /// Like [`alloc_slice_uninit`](Self::alloc_slice_uninit), but returns an error instead

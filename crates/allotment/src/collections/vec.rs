@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 use super::block_source::BlockSource;
 use super::buffer::Buffer;
 use super::iterators::Drain;
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::error::{AllocError, OnFailure, PanicOrAbort, ReturnError, always};
 
 /// A growing vector whose memory comes from a [`BlockSource`].
 ///
@@ -41,7 +41,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// As for [`reserve_exact`](Self::reserve_exact).
     #[must_use]
     pub fn with_capacity_in(capacity: usize, source: S) -> Self {
-        always(Self::with_capacity_in_or::<Abort>(capacity, source))
+        always(Self::with_capacity_in_or::<PanicOrAbort>(capacity, source))
     }
 
     /// Fallible version of [`with_capacity_in`](Self::with_capacity_in).
@@ -66,7 +66,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// # Panics
     /// As for [`push`](Self::push), and if the iterator panics.
     pub fn from_iter_in(values: impl IntoIterator<Item = T>, source: S) -> Self {
-        always(Self::from_iter_in_or::<Abort>(values, source))
+        always(Self::from_iter_in_or::<PanicOrAbort>(values, source))
     }
 
     /// Fallible version of [`from_iter_in`](Self::from_iter_in).
@@ -117,7 +117,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// [`try_reserve`](Self::try_reserve) returns another error: see
     /// [`AllocError`](crate::AllocError).
     pub fn reserve(&mut self, more: usize) {
-        always(self.buffer.reserve::<Abort>(more));
+        always(self.buffer.reserve::<PanicOrAbort>(more));
     }
 
     /// Fallible version of [`reserve`](Self::reserve).
@@ -136,7 +136,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// # Panics
     /// As for [`reserve`](Self::reserve).
     pub fn reserve_exact(&mut self, more: usize) {
-        always(self.buffer.reserve_exact::<Abort>(more));
+        always(self.buffer.reserve_exact::<PanicOrAbort>(more));
     }
 
     /// Fallible version of [`reserve_exact`](Self::reserve_exact).
@@ -153,7 +153,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// If [`try_shrink_to_fit`](Self::try_shrink_to_fit) returns an error: see
     /// [`AllocError`](crate::AllocError).
     pub fn shrink_to_fit(&mut self) {
-        always(self.buffer.shrink::<Abort>());
+        always(self.buffer.shrink::<PanicOrAbort>());
     }
 
     /// Fallible version of [`shrink_to_fit`](Self::shrink_to_fit).
@@ -177,7 +177,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// As for [`reserve`](Self::reserve).
     #[inline]
     pub fn push(&mut self, value: T) {
-        always(self.buffer.push::<Abort>(value));
+        always(self.buffer.push::<PanicOrAbort>(value));
     }
 
     /// Fallible version of [`push`](Self::push). On failure the value is dropped.
@@ -200,7 +200,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// # Panics
     /// If the index is greater than the length; otherwise as for [`reserve`](Self::reserve).
     pub fn insert(&mut self, index: usize, value: T) {
-        always(self.buffer.insert::<Abort>(index, value));
+        always(self.buffer.insert::<PanicOrAbort>(index, value));
     }
 
     /// Fallible version of [`insert`](Self::insert). On failure the value is dropped.
@@ -319,7 +319,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     where
         T: Clone,
     {
-        always(self.buffer.extend_cloned::<Abort>(values));
+        always(self.buffer.extend_cloned::<PanicOrAbort>(values));
     }
 
     /// Fallible version of [`extend_from_slice`](Self::extend_from_slice).
@@ -373,7 +373,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     where
         T: Clone,
     {
-        always(self.resize_or::<Abort>(len, value));
+        always(self.resize_or::<PanicOrAbort>(len, value));
     }
 
     /// Fallible version of [`resize`](Self::resize).
@@ -392,7 +392,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// # Panics
     /// As for [`reserve`](Self::reserve).
     pub fn append<R: BlockSource>(&mut self, other: &mut VecIn<T, R>) {
-        always(other.buffer.move_tail::<Abort, S>(0, &mut self.buffer));
+        always(other.buffer.move_tail::<PanicOrAbort, S>(0, &mut self.buffer));
     }
 
     /// Fallible version of [`append`](Self::append).
@@ -418,7 +418,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// If the index is greater than the length; otherwise as for [`reserve`](Self::reserve).
     #[must_use = "use `truncate` to drop the values"]
     pub fn split_off(&mut self, index: usize) -> Self {
-        always(self.split_off_or::<Abort>(index))
+        always(self.split_off_or::<PanicOrAbort>(index))
     }
 
     /// Fallible version of [`split_off`](Self::split_off).

@@ -12,7 +12,7 @@ use std::io;
 use super::block_source::BlockSource;
 use super::iterators::IntoIter;
 use super::vec::VecIn;
-use crate::error::{Abort, always};
+use crate::error::{PanicOrAbort, always};
 
 impl<T, S: BlockSource> Deref for VecIn<T, S> {
     type Target = [T];
@@ -74,7 +74,7 @@ impl<T, S: BlockSource + Default, const N: usize> From<[T; N]> for VecIn<T, S> {
 
 impl<T, S: BlockSource> Extend<T> for VecIn<T, S> {
     fn extend<I: IntoIterator<Item = T>>(&mut self, values: I) {
-        always(self.extend_or::<Abort>(values));
+        always(self.extend_or::<PanicOrAbort>(values));
     }
 }
 

@@ -89,7 +89,7 @@ impl<L> FreeListBuilder<L> {
     /// to a size that the recycler keeps.
     ///
     /// By default, or with 0, the first chunk is one hardware page. Chunks then double in size up to
-    /// 1 MiB, and are 2 MiB from there on, if the source has huge pages.
+    /// 1 MiB, and are 2 MiB from there on, if the source may use huge pages.
     pub fn objects_per_chunk(mut self, objects: usize) -> Self {
         self.settings.objects_per_chunk = (objects > 0).then_some(objects);
         self

@@ -2,7 +2,7 @@
 
 use super::boxed::ListBox;
 use super::typed::FreeList;
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::error::{AllocError, OnFailure, PanicOrAbort, ReturnError, always};
 
 /// Makes one object of the copy from its source.
 type CopyObject<'c, 'l, S, T> = dyn Fn(S, &mut Copier<'_, 'l, S, T>) -> T + 'c;
@@ -20,7 +20,7 @@ impl<'l, S, T> Copier<'_, 'l, S, T> {
     /// # Panics
     /// If the list can't allocate a slot: see [`AllocError`](crate::AllocError).
     pub fn copy(&mut self, source: S) -> ListBox<'l, T> {
-        always(self.copy_or::<Abort>(source))
+        always(self.copy_or::<PanicOrAbort>(source))
     }
 
     /// Fallible version of [`copy`](Self::copy).

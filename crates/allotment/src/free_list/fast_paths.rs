@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use std::io::Write;
 
 use super::raw::RawFreeList;
-use crate::error::{Abort, AllocError, ErrorKind, OnFailure, ReturnError, always, or_fail};
+use crate::error::{AllocError, ErrorKind, OnFailure, PanicOrAbort, ReturnError, always, or_fail};
 use crate::statistics::{Statistics, printable};
 
 /// At most this many objects, or this many bytes of them if that is fewer, are linked at once.
@@ -24,7 +24,7 @@ impl RawFreeList {
     #[inline]
     #[must_use]
     pub fn alloc(&self) -> NonNull<u8> {
-        always(self.alloc_or::<Abort>())
+        always(self.alloc_or::<PanicOrAbort>())
     }
 
     /// Allocates an uninitialised object.

@@ -13,9 +13,10 @@
 //!    `index_stack.rs`.
 //! 2. At every instant, `cached` is at least the bytes on the stacks, and at most what policy and
 //!    limit allow: bytes are reserved before a chunk is pushed, and released after it was taken.
-//!    The call that lowers the allowance unmaps what exceeds it. Chunks that another thread's trim
-//!    has off their stack at that moment are unmapped by that trim after it has put them back,
-//!    except that bytes above what the adaptive policy keeps go back in steps.
+//!    The call that lowers the allowance unmaps what exceeds it. Another thread's trim may have
+//!    taken chunks off their stack at that moment. That trim puts them back and then unmaps what
+//!    exceeds the allowance, except that bytes above what the adaptive policy keeps go back in
+//!    steps.
 //! 3. A mapping number names one mapping from [`ChunkCache::add_mapping`] until that mapping is
 //!    unmapped. Then it returns to the free numbers. The table of mappings never shrinks. The
 //!    number of a small chunk says where it is (see `small_chunks.rs`).
@@ -248,8 +249,8 @@ impl<M: Mappings> ChunkCache<M> {
         warm
     }
 
-    /// As [`take`](Self::take), for a caller that takes another size if there is no such chunk: the
-    /// adaptive policy does not learn of it.
+    /// As [`take`](Self::take), for a caller that takes another size if there is no such chunk. The
+    /// adaptive policy does not count that as a miss.
     #[inline]
     pub fn take_if_cached(&self, backing: Backing, size: usize) -> Option<WarmChunk> {
         let class = exact_class(size)?;
@@ -363,7 +364,7 @@ impl<M: Mappings> ChunkCache<M> {
     }
 
     /// Gives `excess` bytes back, and what exceeds an allowance that another thread has lowered in
-    /// the meantime: that thread does not find the chunks which this one has off their stack.
+    /// the meantime: that thread does not find the chunks that this one has taken off their stack.
     fn trim(&self, excess: usize) -> usize {
         let mut unmapped = 0;
         let mut excess = excess;

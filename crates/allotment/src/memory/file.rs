@@ -47,8 +47,9 @@ use crate::error::{AllocError, ErrorKind};
 ///
 /// - an access to an object in the file faults. That includes a free by a free list or a reap, which
 ///   writes to the freed object;
-/// - an arena may still return addresses, which fault too. Every other allocation fails
-///   ([`ErrorKind::ForkedChild`]);
+/// - an allocation fails with [`ErrorKind::ForkedChild`], with two exceptions. An arena or a reap
+///   may return an address in a chunk that it had, where an access faults. A free list or a reap
+///   that has free objects may fault, because it reads the one that it takes;
 /// - an allocator can be dropped, reset, trimmed and asked for its statistics. The file stays as it
 ///   is. Boxes and collections of an arena or a slab can be dropped, unless their elements have
 ///   destructors. Forget those of a free list or a reap, or end the child by `_exit`;
@@ -86,8 +87,8 @@ struct FileRanges {
 struct UsedRange {
     offset: u64,
     len: usize,
-    /// Its entry among the mappings that a child reserves, if it is a block. The slab that reserved a
-    /// range does the same for its pages.
+    /// Its entry among the mappings whose addresses a child reserves, if it is a block. For a range
+    /// of pages, the slab that took it reserves the addresses.
     entry: Option<u32>,
 }
 
@@ -95,9 +96,9 @@ impl File {
     /// A file without a name in `directory`. It vanishes when the process ends, even if the process
     /// crashes.
     ///
-    /// No other program can open it, except as it can also change the process's memory: through
-    /// `/proc`. On a filesystem without unnamed files (`O_TMPFILE`), it has a name and no permissions
-    /// for a moment, during which only the superuser can open it.
+    /// Another program can open it only through `/proc`, if it may also change this process's
+    /// memory there. On a filesystem without unnamed files (`O_TMPFILE`), it has a name and no
+    /// permissions for a moment, during which only the superuser can open it.
     ///
     /// # Errors
     /// The system's error, for example if `directory` is missing, is not writable or is not a
@@ -119,8 +120,8 @@ impl File {
     /// # Ok(()) }
     /// ```
     ///
-    /// Safe code can't create such a file: through another handle it could change the bytes of a
-    /// reference.
+    /// Safe code can't create such a file, because it could change the bytes behind a reference
+    /// through another handle.
     ///
     /// ```compile_fail,E0133
     /// let source = allotment::File::create_new(std::path::Path::new("counters"))?;
@@ -182,7 +183,7 @@ impl File {
     }
 
     /// Takes a range of the file and maps it: a block, whose file blocks are reserved, or a range
-    /// without file blocks. On an error the file has the blocks and the ranges that it had.
+    /// without file blocks. On an error the file has the same blocks and ranges as before.
     fn take_range(
         &self,
         len: usize,

@@ -2,9 +2,8 @@
 //!
 //! A child does not have these mappings: they are excluded from forks. But it inherits allocators
 //! whose positions, lists and objects point there. So the child reserves the addresses before
-//! anything else can be mapped there, and every access to them faults. It reads this table to find
-//! them. Another thread may have been in the middle of a change at the fork, so the table has no
-//! lock.
+//! anything else can be mapped there, and every access to them faults. It finds them in this table.
+//! Another thread may have been changing the table at the fork, so the table has no lock.
 //!
 //! # Invariants
 //!

@@ -3,20 +3,20 @@
 //! The first touch of a huge page costs a third of that of 512 small pages, if the kernel has a
 //! free block of that size whose memory the host has touched before. It costs several times as much
 //! if the kernel must move pages to make such a block (*compaction*), or if the host must find the
-//! memory. So this file decides for each fresh piece of 2 MiB or more, by what first touches cost
-//! here and now:
+//! memory. So this file decides for each fresh *piece*, a mapping of 2 MiB or more, by what first
+//! touches currently cost:
 //!
 //! - The first huge page of each piece is touched at once, and the processor time of the thread is
 //!   measured. (Other threads and other machines on the host don't count.) What small pages would
 //!   have cost is known from the last pieces with small pages, or from [`SAMPLE`] bytes that are
-//!   mapped, touched and unmapped for this purpose now and then.
+//!   mapped, touched and unmapped for this purpose from time to time.
 //! - Each huge page adds what it saved to a *credit*, or takes what it lost from it. Small pages add
 //!   a sixteenth of their cost. Huge pages are used while the credit is not negative. So against
 //!   small pages alone, they lose at most a sixteenth of the time, and one touch.
 //! - Huge pages are used only if the kernel has enough free blocks (`/proc/buddyinfo`), so that a
 //!   first touch does not wait for compaction.
 //!
-//! | who | fresh memory of 2 MiB and more |
+//! | allocator | pieces for which this file decides |
 //! |---|---|
 //! | arenas, reaps, free lists | each chunk after the first 2 MiB |
 //! | slabs | each range after the first 2 MiB |
@@ -25,8 +25,8 @@
 //! Smaller fresh memory has small pages. A larger piece is measured by its first huge page, because
 //! a touch of the others would give memory to what the program may never use.
 //!
-//! The atomics here are all relaxed: they are numbers, and hand over no memory. If two threads
-//! measure at the same time, one measurement may be lost.
+//! All accesses to atomics are relaxed: the values are numbers, and hand over no memory. If two
+//! threads measure at the same time, one measurement may be lost.
 
 use core::ffi::CStr;
 use core::ptr::NonNull;
@@ -37,7 +37,7 @@ use super::os;
 
 /// The bytes of small pages that are touched to learn their cost; at least one page.
 const SAMPLE: usize = 32 << 10;
-/// The largest credit and the largest debt, in nanoseconds. So what was learned long ago does not
+/// The largest credit and the largest debt, in nanoseconds. So what was measured long ago does not
 /// count for ever.
 const MAX_CREDIT: i64 = 20_000_000;
 /// Small pages add their cost divided by this to the credit, so that huge pages are tried again.
@@ -52,8 +52,8 @@ const COUNT_MILLIS: u64 = 100;
 /// How much fresh memory the process has taken from the system, and what its first touch costs.
 ///
 /// Memory from the system is *fresh*: its first touch is a page fault. Memory from the
-/// [`recycler`](crate::recycler()) is not. The figures count [`Mmap`](crate::Mmap) and pools, from
-/// the start of the process on.
+/// [`recycler`](crate::recycler()) is not. A *piece* is a mapping of 2 MiB or more. The figures
+/// count [`Mmap`](crate::Mmap) and pools, from the start of the process on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FreshMemory {
@@ -61,10 +61,10 @@ pub struct FreshMemory {
     pub huge_bytes: u64,
     /// Bytes of pieces for which huge pages were requested, and the kernel gave small ones.
     pub refused_bytes: u64,
-    /// Bytes of pieces with small pages.
+    /// All other fresh bytes. They have small pages.
     pub small_bytes: u64,
-    /// The processor time of the last first touch of a huge page, 2 MiB, in nanoseconds. 0 if none
-    /// was measured.
+    /// The processor time of the first touch of a huge page (2 MiB), in nanoseconds: the last one
+    /// measured. 0 if none was measured.
     pub huge_page_nanos: u64,
     /// The average processor time of the first touch of 2 MiB of small pages, one page fault each,
     /// in nanoseconds. 0 if none was measured.
@@ -168,7 +168,7 @@ pub(crate) unsafe fn touch_huge(start: NonNull<u8>, len: usize) -> bool {
     unsafe { start.write_volatile(0) };
     // SAFETY: the last page of the first 2 MiB.
     let last = unsafe { start.add(HUGE_PAGE - os::page_size()) };
-    // It has memory only if the whole huge page has. If the system does not say, believe in it.
+    // It has memory only if it is part of a huge page. If the system does not say, assume that.
     let is_huge = os::is_resident(last).unwrap_or(true);
     let bytes = if is_huge { &EXPERIENCE.huge_bytes } else { &EXPERIENCE.refused_bytes };
     bytes.fetch_add(len as u64, Ordering::Relaxed);

@@ -14,15 +14,15 @@
 //! | `tools` | reports to AddressSanitizer and Valgrind which memory is free |
 //! | `system_array` | arrays in the system's malloc, for the library's own tables |
 //! | `segment_map` | the map from an address to its segment and the segment's owner |
+//! | `first_touch` | whether fresh memory is touched in huge pages or in small ones |
 //! | `region` | the address range of all pools |
 //! | `chunk_cache` | the cache of warm chunks, by size class |
 //! | `small_chunks` | small chunks, cut from larger mappings |
 //! | `process_cache` | the process-wide instances of that cache and of the small chunks |
 //! | `thread_chunks` | the two chunks that each thread keeps for itself |
-//! | `recycler` | the public handle to both |
-//! | `first_touch` | whether fresh memory is touched in huge pages or in small ones |
+//! | `recycler` | the public handle to the cache and to the calling thread's chunks |
 //! | `source` | the sources, and how chunks are taken from them and released |
-//! | `file_mappings` | the mappings of files, whose addresses forked children reserve |
+//! | `file_mappings` | the mappings of files, whose addresses a child made by fork reserves |
 //! | `file` | files as sources |
 //! | `chunk_source` | size, charge and source of the next chunk of an allocator that grows |
 //! | `span_allocator` | spans of a source, for a slab's pages |

@@ -51,7 +51,7 @@ pub fn coarse_millis() -> u64 {
 }
 
 /// Registers a function that every later child made by fork calls, on its only thread. The function
-/// must be async-signal-safe. Does nothing if `registered` is set, and sets it.
+/// must be async-signal-safe. Sets `registered`, and does nothing if it was set before.
 pub fn on_fork(child: extern "C" fn(), registered: &AtomicBool) {
     unsafe extern "C" {
         /// POSIX; every supported C library has it.
@@ -255,7 +255,7 @@ fn map_unlocked(len: usize, protection: ProtFlags) -> Result<*mut u8, Errno> {
     }
 }
 
-/// Whether the kernel locks every new mapping in memory, and fills it at once
+/// Whether the kernel locks every new mapping in memory, and gives it all of its memory at once
 /// (`mlockall(MCL_FUTURE)`). `true` if not even a page can be mapped.
 pub fn locks_new_mappings() -> bool {
     let Ok(start) = map_pages(page_size()) else { return true };
@@ -515,7 +515,7 @@ pub fn create_unlinked(directory: &Path) -> std::io::Result<fs::File> {
     match rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR) {
         Ok(file) => Ok(file.into()),
         // A filesystem without O_TMPFILE: create a named file, and remove the name. Without
-        // permissions, nobody but root can open it in between.
+        // permissions, no user but root can open it in between.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
             let unique = format!(".allotment-{}-{}", std::process::id(), next_number());
             let path = directory.join(unique);

@@ -210,7 +210,7 @@ impl RangeTable for DescriptorTables {
         // SAFETY: guaranteed by the caller.
         unsafe {
             if os::discard(start, bytes).is_err() {
-                // The process has locked its memory. A free chunk reads zeros nevertheless.
+                // Possible for locked memory only. A free chunk must read zeros.
                 tools::allow_defined(start, bytes);
                 start.write_bytes(0, bytes);
             }

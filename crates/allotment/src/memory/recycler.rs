@@ -77,10 +77,10 @@ impl Recycler {
     /// Limits the bytes kept, with every policy, and immediately gives back what exceeds the limit.
     /// The calling thread's own chunks go to the recycler first.
     ///
-    /// What other threads keep for themselves, at most 80 KiB each, stays. If the limit is smaller
-    /// than such a chunk, the chunk goes back to the system when its thread ends, or when an
-    /// allocator of that thread takes it and gives it back. With the limit 0, threads keep nothing
-    /// new.
+    /// The chunks that other threads keep for themselves stay, at most 80 KiB a thread. If such a
+    /// chunk is larger than the limit, it goes back to the system when its thread ends, or when an
+    /// allocator of that thread takes it and gives it back. With the limit 0, a thread keeps no
+    /// further chunk.
     pub fn set_limit(&self, bytes: usize) {
         thread_chunks::flush();
         self.cache.set_limit(bytes);

@@ -125,7 +125,8 @@ fn lock(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
         return Ok(());
     }
     match os::lock(start, len) {
-        // A part may be locked. Without the process's wish the memory need not be.
+        // A part may be locked. If the process stopped locking new mappings, this memory need not
+        // be locked.
         Err(error) => {
             os::unlock(start, len);
             if os::locks_new_mappings() { Err(error) } else { Ok(()) }
@@ -333,8 +334,8 @@ fn reserve() -> Result<usize, AllocError> {
 
 /// Reserves a range, and memory for its tables. Returns the address and the size of the tables.
 fn reserve_candidate() -> Result<(NonNull<RegionCandidate>, usize), AllocError> {
-    // A process that locks its new mappings may lock 8 MiB of memory and no more. So addresses and
-    // tables are not locked, and granules are while they are handed out.
+    // A process that locks its new mappings may be allowed to lock no more than 8 MiB. So addresses
+    // and tables are not locked. Granules are locked while they are handed out.
     let locks = os::locks_new_mappings();
     let reserve = if locks { os::reserve_unlocked } else { os::reserve_addresses };
     let mut len = MAX_BYTES;

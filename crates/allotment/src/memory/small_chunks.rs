@@ -441,7 +441,7 @@ impl<T: RangeTable> SmallChunks<T> {
     /// The caller owns all chunks of the range, and nothing refers to them.
     unsafe fn unmap_range(&self, id: RangeId, range: &ChunkRange) {
         let (word, bit) = id.bit();
-        // Relaxed: a hint, which spares searches a look at the range.
+        // Relaxed: a hint, so that searches skip the range.
         self.classes[id.class].listed[word].fetch_and(!bit, Ordering::Relaxed);
         let (start, bytes) = (range.start_of(id, 0), id.bytes());
         // SAFETY: guaranteed by the caller.

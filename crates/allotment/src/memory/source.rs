@@ -62,7 +62,7 @@ pub unsafe trait Source: Send + Sync {
 
     /// Whether a child made by fork has its own copy of the memory, as with private mappings. If
     /// not, an allocator on this source neither reads its chunks nor gives them back in the child,
-    /// and takes no others ([`ErrorKind::ForkedChild`]). It is the source's task that an access to
+    /// and takes no others ([`ErrorKind::ForkedChild`]). The source must ensure that an access to
     /// the memory faults there.
     fn is_inherited(&self) -> bool {
         true
@@ -156,8 +156,9 @@ impl Mmap {
     /// Ordinary pages, and possibly huge pages for what an allocator takes beyond its first 2 MiB.
     /// From there on, an arena's chunks and a slab's ranges are 2 MiB and more. The library advises
     /// the kernel to use huge pages for them, if their first touch costs less than that of ordinary
-    /// pages. It measures both as it goes. (See [`FreshMemory`](crate::FreshMemory).) A large query
-    /// then takes far fewer page faults, and fewer misses of the address cache as long as it runs.
+    /// pages. It measures both as the program runs. (See [`FreshMemory`](crate::FreshMemory).) With
+    /// huge pages, a large query takes far fewer page faults and has fewer misses of the address
+    /// cache (TLB).
     /// An arena that has filled 2 MiB holds at most as much unused memory as used memory.
     #[must_use]
     pub const fn new() -> Self {

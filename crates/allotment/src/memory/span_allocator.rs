@@ -8,7 +8,7 @@
 //!
 //! From `Mmap`, full ranges may be huge pages; `first_touch.rs` decides. When a span of such a range
 //! goes back, the process no longer has its memory, but the kernel keeps it until the whole huge page
-//! is unused or memory is short. So a range of which more than half has gone back is *split*: its
+//! is unused or memory is short. So a range is *split* when more than half of it has gone back: its
 //! memory then goes back page by page. Splitting takes longer than unmapping the whole range, and
 //! ranges often become empty one span after the other.
 //!
@@ -45,7 +45,7 @@ const NO_RANGE: u32 = u32::MAX;
 const SMALL: u8 = 0;
 /// Pages of a range: a huge page, with memory for every span.
 const WHOLE: u8 = 1;
-/// Pages of a range: a huge page, of which spans have gone back.
+/// Pages of a range: a huge page, from which some spans have gone back.
 const BROKEN: u8 = 2;
 /// The number of entries of the first table. Each further table has twice as many.
 const FIRST_TABLE: u32 = 8;

@@ -2,8 +2,8 @@
 //!
 //! The shared recycler costs a few locked instructions, which take longer than a small request
 //! does. So each thread keeps the last small chunks that it gave back, and takes those first. A
-//! loop that makes an arena for each small request then accesses nothing shared. (This is for
-//! `allot bench query-small`.) A thread keeps at most two chunks, of at most [`SMALL_SIZE`] and
+//! loop that makes an arena for each small request then accesses nothing shared. (`allot bench
+//! query-small` measures it.) A thread keeps at most two chunks, of at most [`SMALL_SIZE`] and
 //! [`MAX_SIZE`] bytes. With a larger cache for each thread, every thread would fault in its own
 //! working set.
 //!
@@ -62,7 +62,7 @@ thread_local! {
     };
 }
 
-/// Runs `work` on the thread's own, unless the thread is ending and they have been destroyed.
+/// Runs `work` on the thread's chunks, unless the thread is ending and has destroyed them.
 #[inline]
 fn with_own<R>(work: impl FnOnce(&ThreadChunks) -> R) -> Option<R> {
     THREAD_CHUNKS.try_with(work).ok()

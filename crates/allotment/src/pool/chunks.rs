@@ -77,8 +77,8 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         true
     }
 
-    /// Whether this is a child made by fork that does not have the chunks. (Malloc's blocks, in
-    /// pass-through mode, it has.)
+    /// Whether this is a child made by fork that does not have the chunks. (In pass-through mode
+    /// the blocks are malloc's, which the child has.)
     pub(super) fn is_orphaned(&self) -> bool {
         let has_chunks = |checked: &BlockLedger| !checked.ledger.is_passthrough();
         self.supply.is_orphaned() && self.checked.as_deref().is_none_or(has_chunks)

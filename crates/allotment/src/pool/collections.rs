@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 
 use super::pool_ref::{PoolRef, current};
 use crate::collections::{BoxIn, BoxMemory, LendingMemory, PoolMemory, StringIn, VecIn};
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::error::{AllocError, OnFailure, PanicOrAbort, ReturnError, always};
 
 /// A growing vector in a pool, by default the [`current`](crate::pool::current()) one. It holds an address,
 /// a length, a capacity and a [`PoolRef`]. Its methods are those of [`VecIn`].
@@ -198,7 +198,7 @@ impl<T> BoxIn<T, PoolMemory> {
     #[inline]
     #[must_use]
     pub fn new_in(value: T, pool: PoolRef) -> Self {
-        always(Self::new_in_or::<Abort>(value, pool))
+        always(Self::new_in_or::<PanicOrAbort>(value, pool))
     }
 
     /// Allocates a value in the given pool. On failure the value is dropped.
@@ -213,8 +213,8 @@ impl<T> BoxIn<T, PoolMemory> {
     #[inline(always)]
     fn new_in_or<F: OnFailure>(value: T, pool: PoolRef) -> Result<Self, F::Error> {
         let layout = Layout::new::<T>();
-        // If the slow path unwound and had to drop the value here, the value would have to lie in
-        // memory. So the slow path gets it, unless it needs no drop and is forgotten.
+        // If the slow path unwound and the value had to be dropped here, the value would have to
+        // lie in memory. So the slow path gets a value that needs drop. Any other is forgotten.
         let value = ManuallyDrop::new(value);
         let block = if layout.size() == 0 {
             NonNull::<T>::dangling().cast()

@@ -27,9 +27,10 @@ use super::shared::PoolShared;
 ///
 /// A free finds the owner by the block's address, on any thread and at any time. A block that grows
 /// stays with its owner if that is `G` or a pool of the calling thread. If the pool refuses an
-/// allocation, for example because its budget is used up, `G` serves it: a global allocator must not
-/// unwind, and its callers end the process if it returns null. So the budget limits the pool, and not
-/// the task. [`PoolVec`](crate::PoolVec) and the other collections of this library panic instead.
+/// allocation, for example because its budget is used up, `G` serves it: a global allocator must
+/// not unwind, and its callers end the process if it returns null. So the budget limits the pool,
+/// but not what the task allocates. [`PoolVec`](crate::PoolVec) and the other collections of this
+/// library panic instead.
 ///
 /// Outside every pool an allocation costs one read of a thread-local more than `G`'s, and a free
 /// one range check more. The library itself never allocates from the current pool through this

@@ -14,7 +14,7 @@ use super::local_pool_builder::{LocalPoolBuilder, LocalPoolSettings};
 use super::parked::AcquireOptions;
 use super::pool_ref::PoolRef;
 use super::shared::PoolShared;
-use crate::error::{Abort, AllocError, OnFailure, OnRefusal, ReturnError, always, or_fail};
+use crate::error::{AllocError, OnFailure, OnRefusal, PanicOrAbort, ReturnError, always, or_fail};
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
 use crate::memory::{region, tools};
@@ -197,7 +197,7 @@ impl LocalPool {
     #[inline]
     #[must_use]
     pub fn alloc_layout(&self, layout: Layout) -> NonNull<u8> {
-        always(self.alloc_or::<Abort>(layout))
+        always(self.alloc_or::<PanicOrAbort>(layout))
     }
 
     /// Allocates an uninitialised block for this layout.

@@ -13,8 +13,8 @@ use crate::error::{AllocError, ErrorKind, OnFailure, OnRefusal, ReturnError};
 ///
 /// - Allocation takes from the pool on the pool's own thread, while the pool exists, and otherwise
 ///   from the global heap. It also takes from the global heap where the address range of all pools
-///   is used up or could not be reserved. If the pool's budget refuses, the allocation
-///   fails, and does not go to the global heap.
+///   is used up or could not be reserved. If the pool's budget refuses, the allocation fails, and
+///   does not go to the global heap.
 /// - Free and resize find the owner by the block's address, on any thread and at any time. The
 ///   reference plays no part in that.
 ///

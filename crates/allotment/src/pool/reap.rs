@@ -7,7 +7,7 @@ use super::block_allocator::BlockAllocator;
 use super::checked::BlockLedger;
 use super::chunk_supply::{ChunkGrowth, ChunkMemory, ChunkSupply};
 use super::reap_builder::{ReapBuilder, ReapSettings};
-use crate::error::{Abort, AllocError, OnFailure, OnRefusal, ReturnError, always, or_fail};
+use crate::error::{AllocError, OnFailure, OnRefusal, PanicOrAbort, ReturnError, always, or_fail};
 use crate::memory::chunk_source::ChunkSource;
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
@@ -153,7 +153,7 @@ impl Reap {
     #[inline]
     #[must_use]
     pub fn alloc_layout(&self, layout: Layout) -> NonNull<u8> {
-        always(self.alloc_or::<Abort>(layout))
+        always(self.alloc_or::<PanicOrAbort>(layout))
     }
 
     /// Allocates an uninitialised block for this layout.

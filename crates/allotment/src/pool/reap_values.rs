@@ -16,7 +16,7 @@ use core::ptr::NonNull;
 
 use super::reap::Reap;
 use crate::collections::{BoxIn, BoxMemory, LendingMemory, LendingSource, NoDrop, typed_calls};
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::error::{AllocError, OnFailure, PanicOrAbort, ReturnError, always};
 
 /// A value in a [`Reap`] that is dropped with the box, which then frees its block. The box takes
 /// two words (three for slices). Its methods are those of [`BoxIn`].

@@ -10,7 +10,7 @@ use super::sealer::Sealer;
 ///
 /// Give the capacity beforehand if it is known: a map that grows leaves its old table behind, as a
 /// [`SealVec`](crate::SealVec) does. Don't clone a sealed map: the clone allocates from the same
-/// sealer, which aborts the process.
+/// sealer, which refuses, and hashbrown then ends the process.
 ///
 /// ```
 /// use allotment::{SealMap, Sealed};

@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::publication::{Generation, HazardSlot, Publication, unlink};
 use super::{fences, hazard_records};
-use crate::error::{Abort, AllocError, OnFailure, ReturnError, always};
+use crate::error::{AllocError, OnFailure, PanicOrAbort, ReturnError, always};
 use crate::memory::system_array::SystemArray;
 
 /// A value that many threads read, and that is replaced as a whole: a configuration, a table of
@@ -89,10 +89,10 @@ impl<T: Send + Sync> Published<T> {
     /// Publishes the first generation, whose number is 1.
     #[must_use]
     pub fn new(value: T) -> Self {
-        always(Self::make::<Abort>(value))
+        always(Self::make::<PanicOrAbort>(value))
     }
 
-    /// Like [`new`](Self::new), but returns an error instead of aborting.
+    /// Like [`new`](Self::new), but returns an error instead of ending the process.
     ///
     /// # Errors
     /// If there is no memory. The value is then dropped.
@@ -115,10 +115,10 @@ impl<T: Send + Sync> Published<T> {
     /// A thread may hold any number of guards at a time, of this and of other `Published` values.
     #[inline]
     pub fn read(&self) -> PublishedGuard<'_, T> {
-        always(self.read_or::<Abort>())
+        always(self.read_or::<PanicOrAbort>())
     }
 
-    /// Like [`read`](Self::read), but returns an error instead of aborting.
+    /// Like [`read`](Self::read), but returns an error instead of ending the process.
     ///
     /// # Errors
     /// If there is no memory for another record of 128 bytes. A thread needs one for its first
@@ -170,10 +170,10 @@ impl<T: Send + Sync> Published<T> {
     /// the replaced generation plus one. Waits neither for readers nor for other writers. If two
     /// threads publish at the same time, both values are published, one after the other.
     pub fn publish(&self, value: T) -> u64 {
-        always(self.publish_or::<Abort>(value))
+        always(self.publish_or::<PanicOrAbort>(value))
     }
 
-    /// Like [`publish`](Self::publish), but returns an error instead of aborting.
+    /// Like [`publish`](Self::publish), but returns an error instead of ending the process.
     ///
     /// # Errors
     /// If there is no memory. Nothing is published then, and the value is dropped.
@@ -201,10 +201,10 @@ impl<T: Send + Sync> Published<T> {
     /// assert_eq!(*allowed.read(), ["a", "b"]);
     /// ```
     pub fn update(&self, change: impl FnMut(&T) -> T) -> u64 {
-        always(self.update_or::<Abort>(change))
+        always(self.update_or::<PanicOrAbort>(change))
     }
 
-    /// Like [`update`](Self::update), but returns an error instead of aborting.
+    /// Like [`update`](Self::update), but returns an error instead of ending the process.
     ///
     /// # Errors
     /// If there is no memory. Nothing is published then, and the result of `change` is dropped.

@@ -13,7 +13,7 @@ use core::ptr::NonNull;
 use super::chunks::SealedChunks;
 use super::read_only::ReadOnly;
 use crate::collections::{BlockSource, StringIn, VecIn};
-use crate::error::{Abort, AllocError, OnFailure, OnRefusal, ReturnError, always};
+use crate::error::{AllocError, OnFailure, OnRefusal, PanicOrAbort, ReturnError, always};
 
 /// Allocates memory for an initialiser. Everything allocated here is sealed with the value.
 ///
@@ -25,8 +25,7 @@ use crate::error::{Abort, AllocError, OnFailure, OnRefusal, ReturnError, always}
 /// With the feature for their version of the `Allocator` trait, a `Sealer` is also an allocator for
 /// the collections of other crates.
 ///
-/// The calls without `try_` abort the process where their twins return an error, like any Rust
-/// allocation.
+/// The calls without `try_` fail as [`AllocError`](crate::AllocError) says.
 #[derive(Clone, Copy)]
 pub struct Sealer<'s> {
     chunks: NonNull<SealedChunks>,
@@ -96,7 +95,7 @@ impl<'s> Sealer<'s> {
     /// # Panics
     /// If [`try_str`](Self::try_str) returns an error: see [`AllocError`](crate::AllocError).
     pub fn str(self, text: &str) -> &'s str {
-        let bytes = always(self.copy_or::<Abort, u8>(text.as_bytes()));
+        let bytes = always(self.copy_or::<PanicOrAbort, u8>(text.as_bytes()));
         // SAFETY: a copy of a string.
         unsafe { core::str::from_utf8_unchecked(bytes) }
     }
@@ -123,7 +122,7 @@ impl<'s> Sealer<'s> {
     where
         I: IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
     {
-        always(self.slice_or::<Abort, T>(values.into_iter()))
+        always(self.slice_or::<PanicOrAbort, T>(values.into_iter()))
     }
 
     /// Like [`slice`](Self::slice), but returns an error instead of panicking.
@@ -142,7 +141,7 @@ impl<'s> Sealer<'s> {
     /// # Panics
     /// If [`try_copy`](Self::try_copy) returns an error: see [`AllocError`](crate::AllocError).
     pub fn copy<T: ReadOnly + Copy>(self, values: &[T]) -> &'s [T] {
-        always(self.copy_or::<Abort, T>(values))
+        always(self.copy_or::<PanicOrAbort, T>(values))
     }
 
     /// Like [`copy`](Self::copy), but returns an error instead of panicking.
@@ -160,7 +159,7 @@ impl<'s> Sealer<'s> {
     /// If [`try_value`](Self::try_value) returns an error: see [`AllocError`](crate::AllocError).
     #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn value<T: ReadOnly>(self, value: T) -> &'s mut T {
-        always(self.value_or::<Abort, T>(value))
+        always(self.value_or::<PanicOrAbort, T>(value))
     }
 
     /// Like [`value`](Self::value), but returns an error instead of panicking.
@@ -231,7 +230,7 @@ impl<'s> Sealer<'s> {
     /// [`AllocError`](crate::AllocError).
     #[must_use]
     pub fn alloc_layout(self, layout: Layout) -> NonNull<u8> {
-        always(BlockSource::alloc::<Abort>(self, layout))
+        always(BlockSource::alloc::<PanicOrAbort>(self, layout))
     }
 
     /// Like [`alloc_layout`](Self::alloc_layout), but returns an error instead of panicking.

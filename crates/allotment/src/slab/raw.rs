@@ -25,7 +25,7 @@ use super::tags::TAG_MARK;
 use super::thread_cache::{NO_CACHE, ThreadCache};
 use super::thread_table;
 use crate::checked::{Misuse, guarded};
-use crate::error::{Abort, AllocError, ErrorKind, OnFailure, ReturnError, always, or_fail};
+use crate::error::{AllocError, ErrorKind, OnFailure, PanicOrAbort, ReturnError, always, or_fail};
 use crate::memory::segment_map;
 use crate::statistics::Statistics;
 
@@ -147,7 +147,7 @@ impl RawSlab {
     #[inline]
     #[must_use]
     pub fn alloc(&self) -> NonNull<u8> {
-        always(self.alloc_or::<Abort>())
+        always(self.alloc_or::<PanicOrAbort>())
     }
 
     /// Allocates an uninitialised slot.
@@ -470,7 +470,7 @@ impl RawSlabHandle<'_> {
     #[inline(always)]
     #[must_use]
     pub fn alloc(&self) -> NonNull<u8> {
-        always(self.alloc_or::<Abort>())
+        always(self.alloc_or::<PanicOrAbort>())
     }
 
     /// Allocates an uninitialised slot.

@@ -81,8 +81,8 @@ impl<T> Slab<T> {
     /// [`AllocError`](crate::AllocError).
     #[track_caller]
     pub fn alloc_for(&self, lifetime: Lifetime, value: T) -> SlabBox<T> {
-        // The call does not unwind. But the compiler does not know that: to drop the value, it would
-        // need its address, and so a copy in memory.
+        // The call does not unwind, but the compiler does not know that. To be dropped if it did,
+        // the value would need an address, and so a copy in memory.
         let value = ManuallyDrop::new(value);
         match self.try_slot_for(lifetime) {
             Ok(slot) => slot.fill(ManuallyDrop::into_inner(value)),

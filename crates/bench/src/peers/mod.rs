@@ -39,7 +39,7 @@
 //! | `tcmalloc` | Google's, with its background thread | has per-CPU caches only if the process was started with [`About::environment`]; glibc only |
 //! | `rpmalloc` | version 1.4, which its crate contains, with its plain entry points | aligns to 32 KiB at most |
 //! | `allotment-arena` | ours: a new `Arena` for each task, with its defaults | |
-//! | `allotment-arena-raw` | the same, where values are bytes of a layout too | |
+//! | `allotment-arena-raw` | the same, but values are allocated as bytes of a layout | |
 //! | `allotment-reap` | ours: a new `Reap` for each task, with its defaults | |
 //! | `allotment-pool` | ours: a `LocalPool` for each thread, with its defaults; as a global allocator, `PoolGlobalAlloc` with a pool that the thread enters for each request | |
 //! | `mmap-per-query` | `allotment-arena` without recycling, as in its ancestor | |
@@ -47,7 +47,7 @@
 //! | `bumpalo` | a new `Bump` for each task | |
 //! | `bumpalo-reset` | one `Bump` for each thread, reset after each task | holds the largest chunk that it ever had |
 //! | `bump-scope` | one `Bump` for each thread, reset after each task: its fastest configuration | holds the largest chunk that it ever had |
-//! | `multitude` | a new `Arena` for each task | reuses and grows no block in place where work asks for bytes |
+//! | `multitude` | a new `Arena` for each task | where work asks for bytes, it neither reuses a block nor grows one in place |
 //! | `multitude-reset` | one `Arena` for each thread, reset after each task | the same |
 //! | `mimalloc-heap` | `mi_heap_new` ... `mi_heap_destroy` for each task, through its thread-local part | |
 //! | `pmr-monotonic` | a `std::pmr::monotonic_buffer_resource` for each task | one FFI call for each object, about as much as a container pays for the virtual call; upstream is `operator new` |
@@ -166,12 +166,12 @@ pub struct Line<'l> {
     pub name: &'l str,
     /// A number of few digits.
     pub number: u32,
-    /// A number of many.
+    /// A number of many digits.
     pub value: u64,
 }
 
-/// An allocator with a vector and a string of its own, as one thread sees it. A malloc's are those
-/// of Rust's library, with an allocator given.
+/// An allocator with a vector and a string of its own, as one thread sees it. A malloc has the
+/// vector of `allocator-api2`, and a string made of one.
 pub trait Collections: Allocator {
     /// A task: the numbers from 0 are pushed to an empty vector, one by one.
     fn push(&mut self, numbers: u64);

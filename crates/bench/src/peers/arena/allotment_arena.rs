@@ -36,8 +36,8 @@ pub(crate) enum PerQuery {}
 pub(crate) struct On<const HUGE: bool>;
 
 const ORIGIN: &str = "allotment, this workspace's library";
-const ADAPTIVE: &str = "adaptive: chunks stay warm for later tasks of any thread, with huge pages beyond 2 MiB; unused \
-                        memory is released";
+const ADAPTIVE: &str = "adaptive: chunks stay warm for later tasks of any thread, with huge pages \
+                        beyond 2 MiB where they are cheap; unused memory is released";
 
 impl Options for Defaults {
     const ABOUT: About = About {
