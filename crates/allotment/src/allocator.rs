@@ -34,7 +34,7 @@ macro_rules! allocator {
                 &self,
                 layout: ::core::alloc::Layout,
             ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
-                let block = BlockSource::alloc::<ReturnError>(*self, layout);
+                let block = alloc(*self, layout);
                 let block = block.map_err(|error| refused(*self, error, $may_panic, $error))?;
                 Ok(::core::ptr::NonNull::slice_from_raw_parts(block, layout.size()))
             }
@@ -44,6 +44,9 @@ macro_rules! allocator {
                 &self,
                 layout: ::core::alloc::Layout,
             ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
+                if layout.size() == 0 {
+                    return self.allocate(layout);
+                }
                 let block = BlockSource::alloc_zeroed(*self, layout);
                 let block = block.map_err(|error| refused(*self, error, $may_panic, $error))?;
                 Ok(::core::ptr::NonNull::slice_from_raw_parts(block, layout.size()))
@@ -55,8 +58,8 @@ macro_rules! allocator {
                 block: ::core::ptr::NonNull<u8>,
                 layout: ::core::alloc::Layout,
             ) {
-                // SAFETY: the trait's contract is that of `BlockSource`.
-                unsafe { BlockSource::free(*self, block, layout) }
+                // SAFETY: the contract of the trait is passed on.
+                unsafe { free(*self, block, layout) }
             }
 
             #[inline]
@@ -66,8 +69,8 @@ macro_rules! allocator {
                 old: ::core::alloc::Layout,
                 new: ::core::alloc::Layout,
             ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
-                // SAFETY: the trait's contract is that of `BlockSource`.
-                let grown = unsafe { BlockSource::resize::<ReturnError>(*self, block, old, new) };
+                // SAFETY: the contract of the trait is passed on.
+                let grown = unsafe { resize(*self, block, old, new) };
                 let block = grown.map_err(|error| refused(*self, error, $may_panic, $error))?;
                 Ok(::core::ptr::NonNull::slice_from_raw_parts(block, new.size()))
             }
@@ -79,10 +82,10 @@ macro_rules! allocator {
                 old: ::core::alloc::Layout,
                 new: ::core::alloc::Layout,
             ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
-                // SAFETY: the trait's contract is that of `BlockSource`; the added bytes belong to
-                // the block.
+                // SAFETY: the contract of the trait is passed on; the added bytes belong to the
+                // block.
                 unsafe {
-                    let grown = BlockSource::resize::<ReturnError>(*self, block, old, new);
+                    let grown = resize(*self, block, old, new);
                     let block = grown.map_err(|error| refused(*self, error, $may_panic, $error))?;
                     block.add(old.size()).write_bytes(0, new.size() - old.size());
                     Ok(::core::ptr::NonNull::slice_from_raw_parts(block, new.size()))
@@ -96,8 +99,8 @@ macro_rules! allocator {
                 old: ::core::alloc::Layout,
                 new: ::core::alloc::Layout,
             ) -> Result<::core::ptr::NonNull<[u8]>, $error> {
-                // SAFETY: the trait's contract is that of `BlockSource`.
-                let shrunk = unsafe { BlockSource::resize::<ReturnError>(*self, block, old, new) };
+                // SAFETY: the contract of the trait is passed on.
+                let shrunk = unsafe { resize(*self, block, old, new) };
                 let block = shrunk.map_err(|error| refused(*self, error, $may_panic, $error))?;
                 Ok(::core::ptr::NonNull::slice_from_raw_parts(block, new.size()))
             }
@@ -111,27 +114,101 @@ macro_rules! allocator {
     feature = "allocator-api2-04",
     feature = "nightly-allocator-api",
 ))]
-use crate::{
-    collections::BlockSource,
-    error::{AllocError, ErrorKind, OnRefusal, ReturnError, fail},
-};
+use blocks::{alloc, free, refused, resize};
 
-/// Returns the trait's error, or panics if the program itself refused and the builder chose so.
+/// The calls of the trait on a [`BlockSource`](crate::collections::BlockSource).
+///
+/// # Invariant
+///
+/// A block of no bytes is an address without memory, and no [`BlockSource`] sees it. For the
+/// collections use such addresses in their own way: a `Box` of `allocator-api2` frees one that was
+/// never allocated, and a `Vec` never frees one that it shrank to.
 #[cfg(any(
     feature = "allocator-api2-02",
     feature = "allocator-api2-03",
     feature = "allocator-api2-04",
     feature = "nightly-allocator-api",
 ))]
-#[cold]
-#[inline(never)]
-fn refused<E>(source: impl BlockSource, error: AllocError, may_panic: bool, returned: E) -> E {
-    let by_program = matches!(error.kind(), ErrorKind::BudgetExceeded | ErrorKind::SizeOverflow);
-    if may_panic && by_program && source.on_refusal() == OnRefusal::Panic {
-        fail(error)
+mod blocks {
+    use core::alloc::Layout;
+    use core::ptr::{self, NonNull};
+
+    use crate::collections::BlockSource;
+    use crate::error::{AllocError, ErrorKind, OnRefusal, ReturnError, fail};
+
+    fn without_bytes(layout: Layout) -> NonNull<u8> {
+        NonNull::new(ptr::without_provenance_mut(layout.align())).expect("an alignment is not 0")
     }
-    returned
+
+    #[inline]
+    pub(super) fn alloc(
+        source: impl BlockSource,
+        layout: Layout,
+    ) -> Result<NonNull<u8>, AllocError> {
+        if layout.size() == 0 {
+            return Ok(without_bytes(layout));
+        }
+        source.alloc::<ReturnError>(layout)
+    }
+
+    /// # Safety
+    /// As for `Allocator::deallocate`.
+    #[inline]
+    pub(super) unsafe fn free(source: impl BlockSource, block: NonNull<u8>, layout: Layout) {
+        if layout.size() > 0 {
+            // SAFETY: the block has bytes, so it came from the source (the invariant). The rest is
+            // the trait's contract.
+            unsafe { source.free(block, layout) }
+        }
+    }
+
+    /// # Safety
+    /// As for `Allocator::grow` and `Allocator::shrink`.
+    #[inline]
+    pub(super) unsafe fn resize(
+        source: impl BlockSource,
+        block: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<u8>, AllocError> {
+        if old.size() == 0 {
+            return alloc(source, new);
+        }
+        // SAFETY: as in `free`.
+        unsafe {
+            if new.size() == 0 {
+                source.free(block, old);
+                return Ok(without_bytes(new));
+            }
+            source.resize::<ReturnError>(block, old, new)
+        }
+    }
+
+    /// Returns the trait's error, or panics if the program itself refused and the builder chose so.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn refused<E>(
+        source: impl BlockSource,
+        error: AllocError,
+        may_panic: bool,
+        returned: E,
+    ) -> E {
+        let by_program =
+            matches!(error.kind(), ErrorKind::BudgetExceeded | ErrorKind::SizeOverflow);
+        if may_panic && by_program && source.on_refusal() == OnRefusal::Panic {
+            fail(error)
+        }
+        returned
+    }
 }
+
+#[cfg(any(
+    feature = "allocator-api2-02",
+    feature = "allocator-api2-03",
+    feature = "allocator-api2-04",
+    feature = "nightly-allocator-api",
+))]
+use crate::collections::BlockSource;
 
 // The documentation of `allocator-api2` allows a panic. So does that of the standard library, but its
 // collections are not prepared for one (rust-lang/rust#156490).

@@ -36,6 +36,40 @@ macro_rules! version {
                 assert_eq!(arena.statistics().live_bytes, 0);
             }
 
+            /// Leaves no block of `memory`, whose live objects `live` counts.
+            fn use_blocks_of_no_bytes<A: Allocator + Copy>(memory: A, live: impl Fn() -> u64) {
+                let first = Box::new_in([1u64; 2], memory);
+                let before = live();
+                drop(Vec::<u64, A>::new_in(memory).into_boxed_slice());
+                drop(Box::new_in((), memory));
+                for round in 0..100 {
+                    let mut numbers = Vec::new_in(memory);
+                    numbers.push(round);
+                    numbers.clear();
+                    numbers.shrink_to_fit();
+                    numbers.push(round + 1);
+                    assert_eq!(numbers, [round + 1]);
+                    numbers.clear();
+                    numbers.shrink_to_fit();
+                }
+                assert_eq!(live(), before, "a block of no bytes is not counted, and none is lost");
+                let second = Box::new_in([2u64; 2], memory);
+                assert_eq!((*first, *second), ([1; 2], [2; 2]));
+            }
+
+            #[test]
+            fn blocks_of_no_bytes_are_no_memory_of_an_allocator() {
+                let arena = Arena::new();
+                use_blocks_of_no_bytes(&arena, || arena.statistics().live_objects);
+                for hardened in [false, true] {
+                    let reap = Reap::builder().hardened(hardened).build();
+                    use_blocks_of_no_bytes(&reap, || reap.statistics().live_objects);
+                    let pool = LocalPool::builder().hardened(hardened).build();
+                    use_blocks_of_no_bytes(&pool, || pool.statistics().live_objects);
+                    use_blocks_of_no_bytes(pool.reference(), || pool.statistics().live_objects);
+                }
+            }
+
             #[test]
             fn a_box_drops_its_value_once() {
                 let arena = Arena::new();
