@@ -455,10 +455,11 @@ pub fn is_resident(page: NonNull<u8>) -> Option<bool> {
         /// Linux's, in every supported C library.
         unsafe fn mincore(start: *mut c_void, len: usize, residency: *mut u8) -> core::ffi::c_int;
     }
-    let mut residency = 0u8;
-    // SAFETY: writes one byte for the one page, and reads nothing of it.
-    let answer = unsafe { mincore(page.as_ptr().cast(), page_size(), &raw mut residency) };
-    (answer == 0).then_some(residency & 1 == 1)
+    // The kernel writes one byte. qemu, where it imitates larger pages, writes one for each page of the machine it runs on.
+    let mut residency = [0_u8; 16];
+    // SAFETY: writes at most a byte for each 4 KiB of a page of at most 64 KiB, and reads nothing of it.
+    let answer = unsafe { mincore(page.as_ptr().cast(), page_size(), residency.as_mut_ptr()) };
+    (answer == 0).then_some(residency[0] & 1 == 1)
 }
 
 /// Reads the beginning of a file. Returns the number of bytes read, 0 if the file can't be read.
