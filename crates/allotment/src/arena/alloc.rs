@@ -22,7 +22,7 @@ impl RawArena {
             Some(object) => Ok(object),
             None => {
                 unlikely();
-                self.alloc_slow::<F, MIN_ALIGN>(layout)
+                self.alloc_slow::<F>(layout)
             }
         }
     }
@@ -60,13 +60,9 @@ impl RawArena {
         Some(unsafe { NonNull::new_unchecked(base.add(start)) })
     }
 
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn alloc_slow<F: OnFailure, const MIN_ALIGN: usize>(
-        &self,
-        layout: Layout,
-    ) -> Result<NonNull<u8>, F::Error> {
-        self.alloc_in_chunk(layout, false).map(|(object, _)| object).map_err(F::fail)
+    #[inline(always)]
+    pub(crate) fn alloc_slow<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
+        alloc_in_chunk(self, layout.size(), layout.align()).map_err(F::fail)
     }
 
     /// As [`alloc`](Self::alloc), and whether the bytes are known to be zero.
@@ -139,4 +135,21 @@ impl RawArena {
         }
         Ok((start, zeroed))
     }
+}
+
+/// [`RawArena::alloc_in_chunk`] as a function that can't unwind, as its ABI tells the compiler:
+/// nothing in it panics, and [sources](crate::Source) don't. A caller that owns the arena would have
+/// to drop it if this call unwound. The compiler then keeps what the caller computes on the stack
+/// instead of in registers, on the fast path too. A refusal, which may unwind, follows outside.
+#[cold]
+#[inline(never)]
+#[allow(improper_ctypes_definitions, reason = "called from Rust alone, and the same compiler")]
+extern "C" fn alloc_in_chunk(
+    arena: &RawArena,
+    size: usize,
+    align: usize,
+) -> Result<NonNull<u8>, AllocError> {
+    // SAFETY: the size and the alignment of a layout.
+    let layout = unsafe { Layout::from_size_align_unchecked(size, align) };
+    arena.alloc_in_chunk(layout, false).map(|(object, _)| object)
 }

@@ -93,24 +93,47 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
 }
 
 impl RawArena {
-    /// An arena. With a hint above zero it takes its first chunk immediately. Without settings it
-    /// has the default ones.
+    /// An arena. With a hint above zero it takes its first chunk immediately.
     pub(super) fn new(
         hint: usize,
         settings: Option<Box<ArenaSettings>>,
     ) -> Result<Self, AllocError> {
-        let (hardened, name) = match settings.as_deref() {
-            Some(settings) => (settings.hardened, settings.name.as_deref()),
-            None => (false, None),
+        let arena = match &settings {
+            None => {
+                let (record, checks) = identity(false, None)?;
+                Self::empty(hint, record, checks, None)
+            }
+            Some(options) => {
+                let (record, checks) = identity(options.hardened, options.name.as_deref())?;
+                Self::empty(hint, record, checks, settings)
+            }
         };
-        let checks = ArenaLedger::new_if_checked(hardened, name);
-        let checks = checks.map(|checks| -> Box<dyn ArenaChecks> { checks });
-        let record = Record::acquire(AllocatorKind::Arena, name)?;
-        let arena = Self::empty(hint, record, checks, settings);
         if hint > 0 {
             // If this fails, the arena is dropped, and its drop returns the record.
             arena.take_hinted_chunk()?;
         }
         Ok(arena)
     }
+
+    /// An arena with the default options, which takes no chunk. It is made where it will stay: an
+    /// arena is too large to be moved out of a `Result` for each small request.
+    #[inline]
+    pub(super) fn plain() -> Self {
+        let (record, checks) = or_fail(identity(false, None));
+        Self::empty(0, record, checks, None)
+    }
+}
+
+/// The checks of an arena, if there is a reason for any.
+type OptionalChecks = Option<Box<dyn ArenaChecks>>;
+
+/// The record of a new arena, and its checks.
+#[inline(never)]
+fn identity(
+    hardened: bool,
+    name: Option<&str>,
+) -> Result<(&'static Record, OptionalChecks), AllocError> {
+    let record = Record::acquire(AllocatorKind::Arena, name)?;
+    let checks = ArenaLedger::new_if_checked(hardened, name);
+    Ok((record, checks.map(|checks| -> Box<dyn ArenaChecks> { checks })))
 }

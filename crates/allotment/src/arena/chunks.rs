@@ -8,9 +8,11 @@ use super::chunk_header::{ArenaChunkHeader, HEADER, first_of};
 use super::raw::{ArenaChecks, MAX_MIN_ALIGN, RawArena};
 use super::retain::Retain;
 use crate::error::{AllocError, ErrorKind};
+use crate::memory::chunk_cache::WarmChunk;
 use crate::memory::chunk_source::ChunkSource;
 use crate::memory::layout::{HUGE_PAGE, MAX_GROWTH, MIN_CHUNK, chunk_bytes_for, next_chunk};
 use crate::memory::release::Release;
+use crate::memory::source::AcquiredChunk;
 
 impl RawArena {
     /// Takes the chunk that the hint asks for, and opens a window in it.
@@ -66,31 +68,50 @@ impl RawArena {
             return Ok((chunk, false));
         }
         let chunk_source = self.chunk_source();
+        // A checked arena's chunk may be registered, and that may fail.
+        if self.checks().is_none() {
+            let own = chunk_source.take_thread_chunk(need, self.growth_size.get());
+            if let Some((WarmChunk { start, mapping }, size, align)) = own {
+                return Ok((self.hold_chunk(start, size, align, mapping, true), false));
+            }
+        }
         let warm = if roomy { chunk_source.take_roomy(need) } else { None };
         let taken = match warm {
             Some(taken) => taken,
             None => chunk_source.take(need, self.growth_size.get())?,
         };
-        let size = taken.size;
+        let AcquiredChunk { start, size, align, mapping, recycled, zeroed } = taken;
         if let Some(checks) = self.checks() {
             let registered = self.segment_unit() > 1;
-            if let Err(error) = checks.chunk_taken(self.record(), taken.start, size, registered) {
+            if let Err(error) = checks.chunk_taken(self.record(), start, size, registered) {
                 chunk_source.return_unused(taken);
                 return Err(error);
             }
         }
-        let chunk = taken.start.cast::<ArenaChunkHeader>();
-        let (align, mapping) = (taken.align, taken.mapping);
+        Ok((self.hold_chunk(start, size, align, mapping, recycled), zeroed))
+    }
+
+    /// Puts a chunk that was taken at the head of the `newest` list.
+    #[inline]
+    fn hold_chunk(
+        &self,
+        start: NonNull<u8>,
+        size: usize,
+        align: usize,
+        mapping: u32,
+        recycled: bool,
+    ) -> NonNull<ArenaChunkHeader> {
+        let chunk = start.cast::<ArenaChunkHeader>();
         let header = ArenaChunkHeader { prev: self.newest.get(), size, align, mapping };
-        // SAFETY: the chunk is the arena's, has at least `need > HEADER` bytes, and is aligned to a
-        // cache line or more.
+        // SAFETY: the chunk is the arena's, is larger than its header, and is aligned to a cache line
+        // or more.
         unsafe { chunk.write(header) };
         self.newest.set(chunk.as_ptr());
         if size <= MAX_GROWTH {
             self.growth_size.set(size);
         }
-        self.record().hold_chunk(size, taken.recycled);
-        Ok((chunk, taken.zeroed))
+        self.record().hold_chunk(size, recycled);
+        chunk
     }
 
     /// Where chunks come from, and on which terms.

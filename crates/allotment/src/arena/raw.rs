@@ -160,6 +160,7 @@ impl RawArena {
     pub(super) const RECORD_AT: usize = core::mem::offset_of!(Self, record);
 
     /// An arena without chunks.
+    #[inline(always)]
     pub(super) fn empty(
         hint: usize,
         record: &'static Record,

@@ -127,7 +127,7 @@ impl Arena {
     #[inline]
     #[must_use]
     pub fn new() -> Self {
-        or_fail(RawArena::new(0, None).map(Self::from_raw))
+        Self::from_raw(RawArena::plain())
     }
 
     /// An arena that takes its first chunk immediately. The chunk has room for `bytes` bytes and
@@ -173,7 +173,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     #[inline]
     #[must_use]
     pub fn with_min_align() -> Self {
-        or_fail(RawArena::new(0, None).map(Self::from_raw))
+        Self::from_raw(RawArena::plain())
     }
 
     /// Returns a builder for an arena with this minimum alignment and options.
@@ -198,7 +198,7 @@ unsafe impl<'a, const MIN_ALIGN: usize> LendingSource<'a> for &'a Arena<MIN_ALIG
 
     #[inline(always)]
     fn alloc_slow<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
-        self.raw.alloc_slow::<F, MIN_ALIGN>(layout)
+        self.raw.alloc_slow::<F>(layout)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Where an allocator's chunks come from: the size, the charge and the source of the next one.
 
 use super::budget::Budget;
+use super::chunk_cache::WarmChunk;
 use super::layout::{HUGE_PAGE, MAX_GROWTH, next_chunk};
 use super::source::{AcquiredChunk, SharedSource};
 use crate::error::{AllocError, ErrorKind};
@@ -28,6 +29,23 @@ impl ChunkSource<'_> {
 
     fn align(&self) -> usize {
         self.source.chunk_align().max(self.segment_unit)
+    }
+
+    /// A thread chunk of at least `need` bytes, with its size and alignment, if [`take`](Self::take)
+    /// would return one. It comes back in registers, where `take` writes its result to memory: that
+    /// is half of what a chunk costs here. There is none with a budget, which is charged first.
+    #[inline]
+    pub(crate) fn take_thread_chunk(
+        &self,
+        need: usize,
+        grown: usize,
+    ) -> Option<(WarmChunk, usize, usize)> {
+        if self.budget.is_some() || !self.recycles {
+            return None;
+        }
+        let (wanted, align) = self.next_shape(need, grown).ok()?;
+        let (chunk, size) = self.source.take_thread_chunk(wanted, align, self.exact)?;
+        Some((chunk, size, align))
     }
 
     /// Charges and takes a chunk of at least `need` bytes. If possible, it has twice the size of

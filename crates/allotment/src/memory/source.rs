@@ -440,12 +440,27 @@ impl SharedSource {
         recycle: bool,
         exact: bool,
     ) -> Result<AcquiredChunk, AllocError> {
-        if recycle && size <= MAX_SMALL && self.maps_anonymous() && align <= os::page_size() {
-            if let Some((WarmChunk { start, mapping }, size)) = thread_chunks::take(size, exact) {
+        if recycle {
+            let own = self.take_thread_chunk(size, align, exact);
+            if let Some((WarmChunk { start, mapping }, size)) = own {
                 return Ok(AcquiredChunk::warm(start, size, align, mapping));
             }
         }
         self.take_shared(size, align, recycle)
+    }
+
+    /// Takes a thread chunk of this shape, with its size; unless `exact` is true, it may be larger.
+    #[inline]
+    pub(crate) fn take_thread_chunk(
+        &self,
+        size: usize,
+        align: usize,
+        exact: bool,
+    ) -> Option<(WarmChunk, usize)> {
+        if size > MAX_SMALL || !self.maps_anonymous() || align > os::page_size() {
+            return None;
+        }
+        thread_chunks::take(size, exact)
     }
 
     /// As [`take`](Self::take), without the thread chunks.
