@@ -1,4 +1,5 @@
-# Functions that the scripts in .ci share; `source` it. A failed step is recorded, and the next one runs.
+# Functions that the scripts in .ci share; `source` it. A failed step is recorded, and the next one
+# runs.
 
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 export RUST_BACKTRACE=1
@@ -10,13 +11,15 @@ logs=()
 skipped=()
 took=()
 
-# step NAME COMMAND...: runs the command, prints how long it took, and goes on if it fails. What a failed step printed is kept for the end.
+# step NAME COMMAND...: runs the command, prints how long it took, and goes on if it fails. What a
+# failed step printed is kept for the end.
 step() {
     local name=$1 from=$SECONDS log code
     shift
     log=$(mktemp)
     printf '\n== %s\n' "$name"
-    # No pipe: a server that a test left behind would keep it open, and this script waiting. The last lines take a moment.
+    # No pipe: a server that a test left behind would keep it open, and this script waiting. The
+    # last lines take a moment.
     "$@" > >(tee "$log") 2>&1 && code=0 || code=$?
     sleep 0.1
     if [ "$code" = 0 ]; then
@@ -37,7 +40,8 @@ skip() {
     skipped+=("$1: $2")
 }
 
-# late_step NAME COMMAND...: a step that is skipped where the steps before it took longer than 65 minutes: `.ci/run` has to end.
+# late_step NAME COMMAND...: a step that is skipped if the steps before it took more than 65
+# minutes, because the time for `.ci/run` is limited. `.ci/all` runs these steps by itself.
 late_step() {
     if [ $((SECONDS - started)) -gt 3900 ]; then
         skip "$1" 'the steps before it took more than 65 minutes; .ci/all runs it'
@@ -46,7 +50,8 @@ late_step() {
     fi
 }
 
-# Prints how long the steps took, what was skipped, and what failed with its last words; the script's exit status.
+# Prints how long the steps took, what was skipped, and what failed with its last words; the
+# script's exit status.
 finish() {
     local text name log
     for log in "${logs[@]}"; do
@@ -65,7 +70,8 @@ finish() {
 
 has() { command -v "$1" >/dev/null; }
 
-# packages WORD...: installs Debian packages where that is possible. Callers look afterwards what is there.
+# packages WORD...: installs Debian packages where that is possible. Callers look afterwards what is
+# there.
 packages() {
     [ $# -gt 0 ] && [ "$(id -u)" = 0 ] && has apt-get || return 0
     if [ -z "${lists_are_new:-}" ]; then
@@ -81,8 +87,8 @@ packages() {
     done
 }
 
-# for_programs "PROGRAM:PACKAGE..." ...: installs the packages of the programs that are missing, and skips what needs those
-# that could not be installed.
+# for_programs "PROGRAM:PACKAGE..." ...: installs the packages of the programs that are missing, and
+# skips what needs those that could not be installed.
 for_programs() {
     local pair missing=()
     local look=$PATH:/usr/sbin:$(echo /usr/lib/postgresql/*/bin | tr ' ' :)
@@ -96,7 +102,8 @@ for_programs() {
     done
 }
 
-# toolchain NAME COMPONENT...: a Rust toolchain with its components, installed by rustup where it is missing.
+# toolchain NAME COMPONENT...: a Rust toolchain with its components, installed by rustup where it is
+# missing.
 toolchain() {
     local name=$1
     shift

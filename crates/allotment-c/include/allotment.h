@@ -207,7 +207,8 @@ typedef struct allot_release {
 /* Which chunks an arena keeps at a reset and at a rewind. At a rewind, the chunks that hold older
  * objects count first. */
 typedef enum allot_retain_kind {
-    ALLOT_RETAIN_NEWEST = 0,  /* one: the newest of at most 1 MiB, or the hint */
+    ALLOT_RETAIN_NEWEST = 0,  /* one: the newest of at most 1 MiB; with a hint, of at most 2 MiB
+                               * more than the larger of 1 MiB and the hinted chunk */
     ALLOT_RETAIN_NOTHING = 1, /* none; `bytes` is 0, as with ALLOT_RETAIN_NEWEST */
     ALLOT_RETAIN_UP_TO = 2 /* chunks of up to `bytes` bytes in all */
 } allot_retain_kind;

@@ -11,18 +11,29 @@ const INCLUDED: &str = "#include <allotment.hpp>\n#include <cstdio>\n#include <c
     #include <memory>\n#include <memory_resource>\n#include <string>\n#include <string_view>\n#include <thread>\n\
     #include <unordered_map>\n#include <vector>\n";
 
+/// A block of C++ on the page.
+struct Block {
+    program: String,
+    /// What the block of text directly below says that the program prints.
+    output: Option<String>,
+}
+
 /// The blocks of C++ on the page. One that includes nothing is the body of a function.
-fn programs() -> Vec<String> {
+fn blocks() -> Vec<Block> {
     let page = package().join("../../docs/src/cpp.md");
     let page = std::fs::read_to_string(page).expect("the page is there");
-    let pieces = page.split("```cpp\n").skip(1);
-    let pieces = pieces.map(|rest| rest.split("```").next().expect("split gives one piece"));
-    pieces
-        .map(|piece| {
-            if piece.contains("#include") {
-                return piece.to_owned();
-            }
-            format!("{INCLUDED}int main()\n{{\n{piece}\n}}\n")
+    page.split("```cpp\n")
+        .skip(1)
+        .map(|rest| {
+            let (code, below) = rest.split_once("```\n").expect("the block ends");
+            let program = if code.contains("#include") {
+                code.to_owned()
+            } else {
+                format!("{INCLUDED}int main()\n{{\n{code}\n}}\n")
+            };
+            let output = below.trim_start().strip_prefix("```text\n");
+            let output = output.and_then(|text| text.split("```").next()).map(str::to_owned);
+            Block { program, output }
         })
         .collect()
 }
@@ -53,16 +64,20 @@ fn compilers() -> impl Iterator<Item = Compiler> {
 }
 
 #[test]
-fn every_block_of_the_page_compiles_and_runs() {
-    let programs = programs();
-    assert!(programs.len() >= 8, "the page has blocks of C++");
+fn every_block_of_the_page_compiles_and_prints_the_text_below_it() {
+    let blocks = blocks();
+    assert!(blocks.len() >= 8, "the page has blocks of C++");
+    assert!(blocks.iter().any(|block| block.output.is_some()), "the page shows an output");
     for compiler in compilers() {
-        for (number, program) in programs.iter().enumerate() {
+        for (number, Block { program, output: shown }) in blocks.iter().enumerate() {
             let source = scratch().join(format!("piece_{number}.cpp"));
             std::fs::write(&source, program).expect("the target directory can be written");
             let output = with_limits(built(compiler, &source, &format!("piece-{number}"))).output();
             let output = output.expect("there is a shell");
             assert!(output.status.success(), "{program}\n{}", report_of(&output));
+            if let Some(shown) = shown {
+                assert_eq!(String::from_utf8_lossy(&output.stdout), *shown, "{program}");
+            }
         }
     }
 }

@@ -126,7 +126,9 @@ impl<R: ReadOnlyShared, S, Q, A> Drop for Stuck<R, S, Q, A> {
 
 impl<R: ReadOnlyShared, S, Q, A> fmt::Display for Stuck<R, S, Q, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} workers had not ended after {:?}", self.workers.len(), self.within)?;
+        let (workers, waiting) = (self.workers.len(), self.waiting);
+        let word = if workers == 1 { "worker" } else { "workers" };
+        write!(f, "{workers} {word} had not ended after {:?}", self.within)?;
         for (position, WorkerState { name, request, .. }) in self.workers.iter().enumerate() {
             write!(f, "{} '{name}'", if position == 0 { ":" } else { "," })?;
             match request {
@@ -137,7 +139,9 @@ impl<R: ReadOnlyShared, S, Q, A> fmt::Display for Stuck<R, S, Q, A> {
                 None => f.write_str(" between requests")?,
             }
         }
-        write!(f, "; {} requests wait; wait longer, or abandon them", self.waiting)
+        let word = if waiting == 1 { "request waits" } else { "requests wait" };
+        let them = if workers == 1 { "it" } else { "them" };
+        write!(f, "; {waiting} {word}; wait longer, or abandon {them}")
     }
 }
 

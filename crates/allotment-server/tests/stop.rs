@@ -103,6 +103,9 @@ fn a_stuck_server_may_drop_what_waits() {
     let second = running.submit(2).unwrap();
     let stuck = running.stop(SHORT).unwrap_err();
     assert_eq!(stuck.waiting(), 1);
+    let text = stuck.to_string();
+    assert!(text.starts_with("1 worker had not ended after 5ms: 'waiter-0' in request"), "{text}");
+    assert!(text.ends_with("; 1 request waits; wait longer, or abandon it"), "{text}");
     let stuck = stuck.stop_at_once(SHORT).unwrap_err();
     assert_eq!((stuck.waiting(), second.wait()), (0, Outcome::Dropped));
     release.send(()).unwrap();

@@ -37,10 +37,16 @@ pub enum ErrorKind {
 ///
 /// # Calls without `try_`
 ///
-/// They turn the error into a panic, whose message is that of the error; for
-/// [`ErrorKind::SizeOverflow`] it is "capacity overflow", as in the standard library. So
-/// `catch_unwind`, or a server that catches the panics of its requests, confines the refusal to one
-/// request:
+/// They panic or end the process:
+///
+/// - After [`ErrorKind::System`] and [`ErrorKind::SourceRefused`], the system or the source has no
+///   memory. The call prints the error and ends the process by
+///   [`handle_alloc_error`](std::alloc::handle_alloc_error), as the standard library's calls do.
+/// - After every other kind, the call panics. The message of the panic is that of the error; for
+///   [`ErrorKind::SizeOverflow`] it is "capacity overflow", as in the standard library.
+///
+/// So `catch_unwind`, or a server that catches the panics of its requests, confines the refusal of
+/// a budget to one request:
 ///
 /// ```
 /// use std::panic::catch_unwind;
@@ -55,10 +61,6 @@ pub enum ErrorKind {
 /// assert!(catch_unwind(request).is_err(), "over the limit");
 /// assert_eq!(tenant.used(), 0);
 /// ```
-///
-/// The exception is memory that the system does not have: after [`ErrorKind::System`] and
-/// [`ErrorKind::SourceRefused`] the call prints the error and ends the process by
-/// [`handle_alloc_error`](std::alloc::handle_alloc_error), as the standard library's calls do.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AllocError {
     kind: ErrorKind,
@@ -126,7 +128,7 @@ impl fmt::Display for AllocError {
                 write!(f, "a size of {bytes} bytes or more does not fit the address space")
             }
             ErrorKind::BadAlignment => {
-                write!(f, "an alignment of {bytes} is not a power of two")
+                write!(f, "an alignment of {bytes} is not a power of two; use 1, 2, 4 and so on")
             }
             ErrorKind::BudgetExceeded => {
                 write!(f, "{bytes} bytes are more than the budget")?;
@@ -135,12 +137,21 @@ impl fmt::Display for AllocError {
                 }
                 f.write_str(" has left; reset or drop what it covers, or raise its limit")
             }
-            ErrorKind::System(code) => write!(
+            ErrorKind::System(code) => {
+                let cause = std::io::Error::from_raw_os_error(code);
+                write!(f, "the system refused {bytes} bytes: {cause}")?;
+                f.write_str(match cause.kind() {
+                    std::io::ErrorKind::OutOfMemory => {
+                        "; free memory, or raise the process's limits (ulimit -v, vm.max_map_count)"
+                    }
+                    std::io::ErrorKind::StorageFull => "; free space on the file's disk",
+                    _ => "",
+                })
+            }
+            ErrorKind::SourceRefused => write!(
                 f,
-                "the system refused {bytes} bytes: {}",
-                std::io::Error::from_raw_os_error(code)
+                "the source could not supply {bytes} bytes; free memory, or use another source"
             ),
-            ErrorKind::SourceRefused => write!(f, "the source could not supply {bytes} bytes"),
             ErrorKind::ForkedChild => write!(
                 f,
                 "{bytes} bytes refused: the source belongs to the process that this one was forked from; open a new source in this process"
@@ -150,7 +161,7 @@ impl fmt::Display for AllocError {
                 "{bytes} bytes refused: only the thread that runs the initialiser can allocate sealed memory, and only while it runs"
             ),
             ErrorKind::NameTooLong => {
-                write!(f, "a name of {bytes} bytes is longer than {MAX_NAME_LEN}")
+                write!(f, "a name of {bytes} bytes is too long; use at most {MAX_NAME_LEN} bytes")
             }
         }
     }

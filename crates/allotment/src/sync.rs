@@ -1,8 +1,9 @@
 //! The only switch between the standard library's atomics and loom's.
 //!
-//! Every protocol between threads takes its atomics from here. So the code that ships is the code
-//! that loom explores (`--cfg loom`). A counter that orders nothing uses the standard library's
-//! atomics directly.
+//! A protocol between threads that has a model takes its atomics from here. So the code that ships
+//! is the code that loom explores (`--cfg loom`). Other files use the standard library's atomics:
+//! those with counters that order nothing, and the protocols without a model, which
+//! `docs/src/decisions/loom.md` lists with the reasons.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{

@@ -5,7 +5,9 @@ mod support;
 
 use core::alloc::Layout;
 
-use allotment::{Arena, Budget, ErrorKind, FreeList, LocalPool, Mmap, Reap, Sealed, Slab};
+use allotment::{
+    AllocError, Arena, Budget, ErrorKind, FreeList, LocalPool, Mmap, Reap, Sealed, Slab,
+};
 use support::subject::{assert_over_budget, panic_message};
 
 type Block = [u8; 256];
@@ -27,7 +29,7 @@ macro_rules! with_each {
     }};
 }
 
-type Allocate<'a> = &'a mut dyn FnMut() -> Result<(), allotment::AllocError>;
+type Allocate<'a> = &'a mut dyn FnMut() -> Result<(), AllocError>;
 
 /// The number of blocks until the first refusal, which must be the budget's.
 fn blocks_until_refused(allocator: &str, allocate: Allocate<'_>) -> usize {
@@ -38,6 +40,22 @@ fn blocks_until_refused(allocator: &str, allocate: Allocate<'_>) -> usize {
         }
     }
     panic!("{allocator}: nothing was refused");
+}
+
+#[test]
+fn the_message_of_an_error_ends_with_what_to_do_next() {
+    const ENOMEM: i32 = 12;
+    const ENOSPC: i32 = 28;
+    for (kind, number, what, next) in [
+        (ErrorKind::BadAlignment, 3, "an alignment of 3 ", "; use 1, 2, 4 and so on"),
+        (ErrorKind::NameTooLong, 70, "a name of 70 bytes ", "; use at most 64 bytes"),
+        (ErrorKind::SourceRefused, 9, "the source ", "; free memory, or use another source"),
+        (ErrorKind::System(ENOMEM), 9, "the system ", "limits (ulimit -v, vm.max_map_count)"),
+        (ErrorKind::System(ENOSPC), 9, "the system ", "; free space on the file's disk"),
+    ] {
+        let message = AllocError::new(kind, number).to_string();
+        assert!(message.starts_with(what) && message.ends_with(next), "{message}");
+    }
 }
 
 #[test]
@@ -124,7 +142,10 @@ fn an_infallible_builder_panics_where_its_twin_returns_an_error() {
         &|| drop(Sealed::<u32>::builder().name(name()).build(|_| 1)),
     ];
     for build in builds {
-        assert_eq!(panic_message(build), "allotment: a name of 65 bytes is longer than 64");
+        assert_eq!(
+            panic_message(build),
+            "allotment: a name of 65 bytes is too long; use at most 64 bytes"
+        );
     }
     let reserves: [&dyn Fn(); 4] = [
         &|| drop(<Arena>::builder().maximum(10).hint(1 << 20).build()),

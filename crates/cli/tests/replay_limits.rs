@@ -121,7 +121,7 @@ fn a_recording_that_was_cut_off_is_replayed_as_far_as_it_goes() {
 #[test]
 fn a_place_for_the_steps_that_is_full_or_missing_is_named() {
     let file = written("full", vec![pairs(0, 40_000, 64)]);
-    // As good as a full disk: no file may be longer than so many blocks.
+    // Stands for a full disk: no file may be longer than 64 blocks of 512 bytes.
     let script = "trap '' XFSZ; ulimit -f 64; exec \"$0\" replay \"$1\"";
     let limited = Command::new("sh")
         .args(["-c", script, env!("CARGO_BIN_EXE_allot"), &file])
@@ -138,7 +138,7 @@ fn what_held_more_than_there_is_memory_is_not_replayed() {
     // 20,000 blocks of which 64 MiB each would be written to.
     let file = written("large", vec![heap(20_000, 1 << 30)]);
     fails(&allot(&["replay", &file]), &["can't be replayed", "1280000.0 MiB", "are available"]);
-    // One that nobody can give.
+    // A block that the system refuses.
     let file = written("absurd", vec![heap(1, 1 << 46)]);
     fails(&allot(&["replay", &file, "--rounds", "1"]), &["glibc's row failed", "70368744177664"]);
 }

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use trace_format::raw::{AllocationFlags, AllocationFunction};
 
-/// Replays so many pairs of an allocation and its free; returns the most memory that any child so
-/// far has held.
+/// Replays this number of pairs of an allocation and its free. Returns the largest peak memory of
+/// any child process so far.
 fn most_after(pairs: u64) -> u64 {
     let mut stream = Stream::new(1_000);
     let mut tick = 2_000;

@@ -59,7 +59,7 @@ fn counted(findings: &Value) -> Option<&Value> {
     let system = &findings["system"];
     if let Some(why) = system["not_counted"].as_str() {
         eprintln!("SKIPPED: {why}");
-        // Who isn't counted is told why, and what to do.
+        // The reason says why nothing was counted, and what to do.
         assert!(why.len() > 20 && system["calls"].as_array().unwrap().is_empty(), "{system:#}");
         return None;
     }

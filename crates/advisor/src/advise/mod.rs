@@ -60,7 +60,8 @@ pub struct AdviseArguments {
     /// Advise on an earlier recording instead of running a program
     #[arg(long, value_name = "FILE", conflicts_with_all = ["program", "output", "against_bare"])]
     recording: Option<PathBuf>,
-    /// Advise on this process of the recording, numbered from 0; by default the busiest
+    /// Advise on this process of the recording, numbered from 0; by default the one with the most
+    /// recorded data
     #[arg(long, value_name = "N")]
     process: Option<usize>,
     /// Run the program once more without the recorder, to measure its CPU time

@@ -78,7 +78,7 @@ pub struct AnalyseArguments {
     #[arg(long)]
     check: bool,
     /// Analyse this process of the recording, numbered from 0; by default the one with the most
-    /// events
+    /// recorded data
     #[arg(long, value_name = "N")]
     process: Option<usize>,
     /// Number of rows of the table
@@ -96,7 +96,7 @@ pub const EXAMPLES: &str = "Examples:
 /// Options of an analysis.
 #[derive(Debug, Clone, Default)]
 pub struct AnalyseOptions {
-    /// The process to analyse; `None`: the one with the most events.
+    /// The process to analyse; `None`: the one with the most recorded data.
     pub process: Option<usize>,
     /// Check that live blocks don't overlap.
     pub check: bool,
@@ -169,7 +169,7 @@ pub fn analyse(path: &Path, options: &AnalyseOptions) -> Result<Analysis, Failur
     assemble::assemble(&reader, process, options).map_err(failed)
 }
 
-/// The process with the most events; the first one of several.
+/// The process with the most recorded data; the first one of several.
 fn busiest(reader: &RecordingReader) -> Option<usize> {
     let bytes = |&process: &usize| reader.processes()[process].raw_bytes();
     (0..reader.processes().len()).rev().max_by_key(bytes)

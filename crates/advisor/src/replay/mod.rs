@@ -107,7 +107,7 @@ pub struct ReplayArguments {
     #[arg(long)]
     check: bool,
     /// Replay this process of the recording, numbered from 0; by default the one with the most
-    /// events
+    /// recorded data
     #[arg(long, value_name = "N")]
     process: Option<usize>,
     /// Replay a group with this allocator instead of the advised one. GROUP is a number in
@@ -131,22 +131,22 @@ CPU time is that of all threads; memory is the peak beyond what the replay itsel
 replay covers allocating and freeing, not the program's own work, which may gain or lose by
 another layout of its memory.
 
-An advice is confirmed if its plan
-  - is faster than glibc by more than 1 %; the probability that chance alone looks like that has to
-    be below 1 in 20 (signed-rank test of the ratios within each round; with 3 or 4 rounds, each
-    must be faster by 5 % and by twice the typical distance of a round from the median; with 1 or
-    2 rounds, by 20 %),
+A change is confirmed if its plan
+  - is faster than glibc by more than 1 %, at a significance level of 0.05 (signed-rank test of the
+    ratios within each round; with 3 or 4 rounds, each must be faster by 5 % and by twice the
+    typical distance of a round from the median; with 1 or 2 rounds, each by 20 %),
   - takes at most 1.5 times glibc's peak memory, or 1 MiB more,
   - saves at least 1 % of the program's CPU time.
 Otherwise it is not confirmed, and the reason is printed. The confirmed plans are then run together,
 and once more without any cost for their blocks: no allocator can save more than that. Only the
 twelve groups with the largest gain are tried.
 
-All rounds take a minute, up to three minutes if five rounds need them, and longer only for the
-first three; --time changes that. The steps are in an unnamed file in TMPDIR, 8 bytes per event. A
-child process holds the program's blocks, of which up to 64 MiB each is written, 8 bytes for each
-live block, 64 KiB per thread and 32 bytes per different size. A row that needs more memory than
-there is isn't run. At most 4,096 threads are started. Ctrl-C ends the replay and its children.
+All rounds together take about a minute, or up to three minutes if five rounds need them. At least
+three rounds run, even if they take longer. --time changes these limits. The steps are in an unnamed
+file in TMPDIR, 8 bytes per event. A child process holds the program's blocks (at most 64 MiB of
+each is written), 8 bytes for each live block, 64 KiB for each thread, and 32 bytes for each
+different size. A row that needs more memory than is available is not run. At most 4,096 threads are
+started. Ctrl-C ends the replay and its children.
 
 Examples:
   allot record -o jq.rec -- jq length big.json

@@ -55,8 +55,9 @@ static inline void onewayalloc_destroy(ONEWAYALLOC *owa)
     allot_arena_destroy(allot_netdata_arena(owa));
 }
 
-/* Frees everything that was allocated, and keeps the newest chunk if it is no larger than 1 MiB or
- * the hint. The bytes of that chunk are not cleared. */
+/* Frees everything that was allocated, and keeps one chunk: the newest of at most 1 MiB, or with a
+ * hint, of at most 2 MiB more than the larger of 1 MiB and the hinted chunk. Its bytes are not
+ * cleared. */
 static inline void onewayalloc_reset(ONEWAYALLOC *owa)
 {
     allot_arena_reset(allot_netdata_arena(owa));

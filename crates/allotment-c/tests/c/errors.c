@@ -79,7 +79,7 @@ static void a_handle_that_is_null_is_an_error(void)
 static void options_that_can_not_be_are_refused(void)
 {
     EXPECT(allot_arena_try_create(&(allot_options){.name = long_name}) == NULL);
-    expect_error(ALLOT_NAME_TOO_LONG, "arena", "is longer than 64");
+    expect_error(ALLOT_NAME_TOO_LONG, "arena", "is too long; use at most 64 bytes");
     EXPECT(allot_arena_try_create(&(allot_options){.name = "\xff"}) == NULL);
     expect_error(ALLOT_NAME_TOO_LONG, "arena", "UTF-8");
     EXPECT(allot_arena_try_create(&(allot_options){.packing = true}) == NULL);

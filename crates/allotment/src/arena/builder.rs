@@ -75,7 +75,8 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
     /// Builds the arena.
     ///
     /// # Panics
-    /// If [`try_build`](Self::try_build) returns an error: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_build`](Self::try_build) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn build(self) -> Arena<MIN_ALIGN> {

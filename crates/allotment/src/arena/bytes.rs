@@ -46,7 +46,8 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         always(self.raw.alloc::<PanicOrAbort, MIN_ALIGN>(layout))
     }
 
-    /// Like [`alloc_layout`](Self::alloc_layout), but returns an error instead of panicking.
+    /// Like [`alloc_layout`](Self::alloc_layout), but returns an error instead of panicking or
+    /// ending the process.
     ///
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
@@ -65,7 +66,7 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     }
 
     /// Like [`alloc_layout_zeroed`](Self::alloc_layout_zeroed), but returns an error instead of
-    /// panicking.
+    /// panicking or ending the process.
     ///
     /// # Errors
     /// As [`try_alloc`](Self::try_alloc).
@@ -82,7 +83,8 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         always(self.calloc_or::<PanicOrAbort>(count, size))
     }
 
-    /// Like [`calloc`](Self::calloc), but returns an error instead of panicking.
+    /// Like [`calloc`](Self::calloc), but returns an error instead of panicking or ending the
+    /// process.
     ///
     /// # Errors
     /// [`ErrorKind::SizeOverflow`] if the product overflows; otherwise as
@@ -136,8 +138,8 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         always(unsafe { self.raw.grow::<PanicOrAbort, MIN_ALIGN>(object, old, new) })
     }
 
-    /// Like [`grow`](Self::grow), but returns an error instead of panicking. A failed call leaves
-    /// the object as it was.
+    /// Like [`grow`](Self::grow), but returns an error instead of panicking or ending the process.
+    /// A failed call leaves the object as it was.
     ///
     /// # Safety
     /// As for [`grow`](Self::grow).

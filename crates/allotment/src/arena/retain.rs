@@ -15,10 +15,11 @@
 pub enum Retain {
     /// No chunk. Between uses the arena holds no memory.
     Nothing,
-    /// One chunk: the newest that is not larger than the limit. The limit is 1 MiB, or the size
-    /// hint if that is larger. If the arena has only one chunk, it is kept only if at least a
-    /// quarter of it was used, or if it is no larger than the chunk that the hint asks for (without
-    /// a hint, one page). A request of the usual size then takes no new chunk.
+    /// One chunk: the newest that is not larger than the limit. Without a hint the limit is 1 MiB.
+    /// With a hint it is 2 MiB more than the larger of 1 MiB and the hinted chunk, because that
+    /// chunk may be rounded up to huge pages. If the arena has only one chunk, it is kept only if
+    /// at least a quarter of it was used, or if it is no larger than the chunk that the hint asks
+    /// for (without a hint, one page). A request of the usual size then takes no new chunk.
     #[default]
     Newest,
     /// Chunks of up to this many bytes in total, the newest first.

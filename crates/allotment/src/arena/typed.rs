@@ -121,9 +121,9 @@ impl Arena {
     /// page, or more if the first object needs more.
     ///
     /// # Panics
-    /// If the table of statistics can't grow: see [`AllocError`]. The table takes 16 KiB for the
-    /// first 64 allocators that are alive at one time; each further block of it is twice as large
-    /// as the one before.
+    /// Ends the process if the system has no memory for the table of statistics. The table takes
+    /// 16 KiB for the first 64 allocators that are alive at one time; each further block of it is
+    /// twice as large as the one before.
     #[inline]
     #[must_use]
     pub fn new() -> Self {
@@ -135,7 +135,7 @@ impl Arena {
     /// [`new`](Self::new).
     ///
     /// # Panics
-    /// If [`try_with_hint`](Self::try_with_hint) returns an error: see
+    /// Panics or ends the process if [`try_with_hint`](Self::try_with_hint) returns an error: see
     /// [`AllocError`](crate::AllocError).
     #[inline]
     #[must_use]
@@ -144,7 +144,8 @@ impl Arena {
         or_fail(Self::try_with_hint(bytes))
     }
 
-    /// Like [`with_hint`](Self::with_hint), but returns an error instead of panicking.
+    /// Like [`with_hint`](Self::with_hint), but returns an error instead of panicking or ending the
+    /// process.
     ///
     /// # Errors
     /// If the hint overflows, or the system refuses the chunk.

@@ -77,7 +77,7 @@ macro_rules! slot_calls {
         /// Allocates a box that holds `value`.
         ///
         /// # Panics
-        /// If [`try_alloc`](Self::try_alloc) returns an error: see
+        /// Panics or ends the process if [`try_alloc`](Self::try_alloc) returns an error: see
         /// [`AllocError`](crate::AllocError).
         #[inline(always)]
         pub fn alloc(&self, value: T) -> $boxed {
@@ -122,7 +122,8 @@ macro_rules! slot_calls {
         /// panics, the slot is freed.
         ///
         /// # Panics
-        /// If [`try_slot`](Self::try_slot) returns an error: see [`AllocError`](crate::AllocError).
+        /// Panics or ends the process if [`try_slot`](Self::try_slot) returns an error: see
+        /// [`AllocError`](crate::AllocError).
         #[inline]
         pub fn alloc_with(&self, make: impl FnOnce() -> T) -> $boxed {
             let slot = self.slot();
@@ -152,7 +153,8 @@ macro_rules! slot_calls {
         /// Allocates a slot without a value.
         ///
         /// # Panics
-        /// If [`try_slot`](Self::try_slot) returns an error: see [`AllocError`](crate::AllocError).
+        /// Panics or ends the process if [`try_slot`](Self::try_slot) returns an error: see
+        /// [`AllocError`](crate::AllocError).
         #[inline]
         pub fn slot(&self) -> $slot {
             $crate::error::always(self.slot_or::<$crate::error::PanicOrAbort>())

@@ -23,7 +23,7 @@ macro_rules! typed_calls {
             $(#[$alloc])*
             ///
             /// # Panics
-            /// If [`try_alloc`](Self::try_alloc) returns an error: see
+            /// Panics or ends the process if [`try_alloc`](Self::try_alloc) returns an error: see
             /// [`AllocError`](crate::AllocError).
             #[inline]
             pub fn alloc<T>(&self, value: T) -> &mut T {
@@ -31,8 +31,8 @@ macro_rules! typed_calls {
                 always(self.value_or::<PanicOrAbort, T>(value))
             }
 
-            /// Like [`alloc`](Self::alloc), but returns an error instead of panicking. A failed
-            /// call drops the value.
+            /// Like [`alloc`](Self::alloc), but returns an error instead of panicking or ending the
+            /// process. A failed call drops the value.
             ///
             /// # Errors
             /// If a new chunk is needed and the budget or the source refuses it.
@@ -56,8 +56,8 @@ macro_rules! typed_calls {
                 }
             }
 
-            /// Like [`alloc_with`](Self::alloc_with), but returns an error instead of panicking. A
-            /// failed call has not called `make`.
+            /// Like [`alloc_with`](Self::alloc_with), but returns an error instead of panicking or
+            /// ending the process. A failed call has not called `make`.
             ///
             /// # Errors
             /// As [`try_alloc`](Self::try_alloc).
@@ -90,7 +90,8 @@ macro_rules! typed_calls {
             }
 
             /// Like [`alloc_fallible`](Self::alloc_fallible), but returns an error instead of
-            /// panicking: the outer error is the allocator's, the inner one that of `make`.
+            /// panicking or ending the process: the outer error is the allocator's, the inner one
+            /// that of `make`.
             ///
             /// # Errors
             /// As [`try_alloc`](Self::try_alloc). `make` has not been called then.
@@ -114,8 +115,8 @@ macro_rules! typed_calls {
                 always(self.boxed_or::<PanicOrAbort, T>(value))
             }
 
-            /// Like [`alloc_boxed`](Self::alloc_boxed), but returns an error instead of panicking.
-            /// A failed call drops the value.
+            /// Like [`alloc_boxed`](Self::alloc_boxed), but returns an error instead of panicking
+            /// or ending the process. A failed call drops the value.
             ///
             /// # Errors
             /// As [`try_alloc`](Self::try_alloc).
@@ -136,7 +137,7 @@ macro_rules! typed_calls {
             }
 
             /// Like [`alloc_undropped`](Self::alloc_undropped), but returns an error instead of
-            /// panicking. A failed call drops the value.
+            /// panicking or ending the process. A failed call drops the value.
             ///
             /// # Errors
             /// As [`try_alloc`](Self::try_alloc).
@@ -155,8 +156,8 @@ macro_rules! typed_calls {
                 always(self.uninit_or::<PanicOrAbort, T>())
             }
 
-            /// Like [`alloc_uninit`](Self::alloc_uninit), but returns an error instead of
-            /// panicking.
+            /// Like [`alloc_uninit`](Self::alloc_uninit), but returns an error instead of panicking
+            /// or ending the process.
             ///
             /// # Errors
             /// As [`try_alloc`](Self::try_alloc).
@@ -176,7 +177,8 @@ macro_rules! typed_calls {
                 always(self.str_or::<PanicOrAbort>(text))
             }
 
-            /// Like [`alloc_str`](Self::alloc_str), but returns an error instead of panicking.
+            /// Like [`alloc_str`](Self::alloc_str), but returns an error instead of panicking or
+            /// ending the process.
             ///
             /// # Errors
             /// As [`try_alloc`](Self::try_alloc).
@@ -194,7 +196,8 @@ macro_rules! typed_calls {
                 always(self.c_str_or::<PanicOrAbort>(text))
             }
 
-            /// Like [`alloc_c_str`](Self::alloc_c_str), but returns an error instead of panicking.
+            /// Like [`alloc_c_str`](Self::alloc_c_str), but returns an error instead of panicking
+            /// or ending the process.
             ///
             /// # Errors
             /// As [`try_alloc`](Self::try_alloc).
@@ -216,7 +219,7 @@ macro_rules! typed_calls {
             }
 
             /// Like [`alloc_slice_copy`](Self::alloc_slice_copy), but returns an error instead of
-            /// panicking.
+            /// panicking or ending the process.
             ///
             /// # Errors
             /// As [`try_alloc`](Self::try_alloc).
@@ -240,7 +243,7 @@ macro_rules! typed_calls {
             }
 
             /// Like [`alloc_slice_clone`](Self::alloc_slice_clone), but returns an error instead of
-            /// panicking.
+            /// panicking or ending the process.
             ///
             /// # Errors
             /// As [`try_alloc`](Self::try_alloc).
@@ -268,7 +271,7 @@ macro_rules! typed_calls {
             }
 
             /// Like [`alloc_slice_with`](Self::alloc_slice_with), but returns an error instead of
-            /// panicking. A failed call has not called `make`.
+            /// panicking or ending the process. A failed call has not called `make`.
             ///
             /// # Errors
             /// [`ErrorKind::SizeOverflow`](crate::ErrorKind::SizeOverflow); otherwise as
@@ -310,8 +313,8 @@ macro_rules! typed_calls {
             }
 
             /// Like [`alloc_slice_from_iter`](Self::alloc_slice_from_iter), but returns an error
-            /// instead of panicking. A failed call loses the values that it has taken from the
-            /// iterator.
+            /// instead of panicking or ending the process. A failed call loses the values that it
+            /// has taken from the iterator.
             ///
             /// # Errors
             /// As [`try_alloc`](Self::try_alloc).
@@ -336,7 +339,7 @@ macro_rules! typed_calls {
             }
 
             /// Like [`alloc_slice_boxed`](Self::alloc_slice_boxed), but returns an error instead of
-            /// panicking. A failed call has not called `make`.
+            /// panicking or ending the process. A failed call has not called `make`.
             ///
             /// # Errors
             /// [`ErrorKind::SizeOverflow`](crate::ErrorKind::SizeOverflow); otherwise as
@@ -359,7 +362,7 @@ macro_rules! typed_calls {
             }
 
             /// Like [`alloc_slice_uninit`](Self::alloc_slice_uninit), but returns an error instead
-            /// of panicking.
+            /// of panicking or ending the process.
             ///
             /// # Errors
             /// [`ErrorKind::SizeOverflow`](crate::ErrorKind::SizeOverflow); otherwise as

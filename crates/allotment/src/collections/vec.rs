@@ -113,7 +113,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// its capacity if that much memory is available.
     ///
     /// # Panics
-    /// If the values would take more than `isize::MAX` bytes, or
+    /// If the values would take more than `isize::MAX` bytes. Panics or ends the process if
     /// [`try_reserve`](Self::try_reserve) returns another error: see
     /// [`AllocError`](crate::AllocError).
     pub fn reserve(&mut self, more: usize) {
@@ -150,8 +150,8 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// Gives back unused capacity.
     ///
     /// # Panics
-    /// If [`try_shrink_to_fit`](Self::try_shrink_to_fit) returns an error: see
-    /// [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_shrink_to_fit`](Self::try_shrink_to_fit) returns an
+    /// error: see [`AllocError`](crate::AllocError).
     pub fn shrink_to_fit(&mut self) {
         always(self.buffer.shrink::<PanicOrAbort>());
     }

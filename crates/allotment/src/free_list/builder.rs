@@ -104,7 +104,8 @@ impl RawFreeList {
     /// Makes a list with default options.
     ///
     /// # Panics
-    /// If [`try_new`](Self::try_new) returns an error: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_new`](Self::try_new) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         Self::builder(layout).build()
@@ -136,7 +137,8 @@ impl FreeListBuilder<RawFreeList> {
     /// Builds the list.
     ///
     /// # Panics
-    /// If [`try_build`](Self::try_build) returns an error: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_build`](Self::try_build) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn build(self) -> RawFreeList {
@@ -157,7 +159,8 @@ impl<T> FreeListBuilder<FreeList<T>> {
     /// Builds the list.
     ///
     /// # Panics
-    /// If [`try_build`](Self::try_build) returns an error: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_build`](Self::try_build) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn build(self) -> FreeList<T> {

@@ -18,7 +18,8 @@ impl<'l, S, T> Copier<'_, 'l, S, T> {
     /// Its slot is the one after the slot taken last.
     ///
     /// # Panics
-    /// If the list can't allocate a slot: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if the list can't allocate a slot: see
+    /// [`AllocError`](crate::AllocError).
     pub fn copy(&mut self, source: S) -> ListBox<'l, T> {
         always(self.copy_or::<PanicOrAbort>(source))
     }
@@ -88,8 +89,9 @@ impl<T> FreeList<T> {
     /// ```
     ///
     /// # Panics
-    /// If the list can't allocate a slot for an object, or `copy` panics. The objects copied so far
-    /// are then dropped and their slots freed. See also [`AllocError`](crate::AllocError).
+    /// If `copy` panics. Panics or ends the process if the list can't allocate a slot for an
+    /// object: see [`AllocError`](crate::AllocError). After a panic the objects copied so far are
+    /// dropped and their slots freed.
     pub fn copy_in_order<'l, S>(
         &'l self,
         root: S,

@@ -20,7 +20,8 @@ impl RawFreeList {
     /// takes six instructions on x86-64 if an object is free.
     ///
     /// # Panics
-    /// If [`try_alloc`](Self::try_alloc) returns an error: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_alloc`](Self::try_alloc) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[inline]
     #[must_use]
     pub fn alloc(&self) -> NonNull<u8> {
@@ -139,7 +140,7 @@ impl RawFreeList {
     /// live objects. Each object is freed separately. For 0 objects the address is dangling.
     ///
     /// # Panics
-    /// If [`try_alloc_run`](Self::try_alloc_run) returns an error: see
+    /// Panics or ends the process if [`try_alloc_run`](Self::try_alloc_run) returns an error: see
     /// [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
@@ -171,8 +172,8 @@ impl RawFreeList {
     /// allocation.
     ///
     /// # Panics
-    /// If [`try_alloc_fresh`](Self::try_alloc_fresh) returns an error: see
-    /// [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_alloc_fresh`](Self::try_alloc_fresh) returns an error:
+    /// see [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn alloc_fresh(&self) -> NonNull<u8> {

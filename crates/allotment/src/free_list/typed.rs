@@ -79,7 +79,8 @@ impl<T> FreeList<T> {
     /// Makes a list with default options.
     ///
     /// # Panics
-    /// If [`try_new`](Self::try_new) returns an error: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_new`](Self::try_new) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
@@ -132,7 +133,8 @@ impl<T> FreeList<T> {
     /// Allocates adjacent slots for this number of values.
     ///
     /// # Panics
-    /// If [`try_run`](Self::try_run) returns an error: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_run`](Self::try_run) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[track_caller]
     pub fn run(&self, values: usize) -> ListRun<'_, T> {
         or_fail(self.try_run(values))

@@ -175,7 +175,8 @@ impl<T> BoxIn<T, PoolMemory> {
     /// Allocates a value in the current pool.
     ///
     /// # Panics
-    /// If [`try_new`](Self::try_new) returns an error: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_new`](Self::try_new) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[inline]
     #[must_use]
     pub fn new(value: T) -> Self {
@@ -194,7 +195,8 @@ impl<T> BoxIn<T, PoolMemory> {
     /// Allocates a value in the given pool.
     ///
     /// # Panics
-    /// If [`try_new_in`](Self::try_new_in) returns an error: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_new_in`](Self::try_new_in) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[inline]
     #[must_use]
     pub fn new_in(value: T, pool: PoolRef) -> Self {

@@ -87,7 +87,8 @@ impl LocalPool {
     /// Creates a pool with default options. It allocates no memory yet.
     ///
     /// # Panics
-    /// If [`try_new`](Self::try_new) returns an error: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_new`](Self::try_new) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
@@ -107,7 +108,7 @@ impl LocalPool {
     /// Larger blocks get memory of their own.
     ///
     /// # Panics
-    /// If the memory is refused: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if the memory is refused: see [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn with_reserved(bytes: usize) -> Self {
@@ -192,8 +193,8 @@ impl LocalPool {
     /// ordinary block.
     ///
     /// # Panics
-    /// If [`try_alloc_layout`](Self::try_alloc_layout) returns an error: see
-    /// [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_alloc_layout`](Self::try_alloc_layout) returns an error:
+    /// see [`AllocError`](crate::AllocError).
     #[inline]
     #[must_use]
     pub fn alloc_layout(&self, layout: Layout) -> NonNull<u8> {
@@ -241,7 +242,8 @@ impl LocalPool {
     /// smaller of the two sizes.
     ///
     /// # Panics
-    /// If [`try_resize`](Self::try_resize) returns an error: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_resize`](Self::try_resize) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     ///
     /// # Safety
     /// As for [`free_layout`](Self::free_layout), with the old layout. The new size must be valid

@@ -93,7 +93,8 @@ impl LocalPoolBuilder {
     /// Builds the pool.
     ///
     /// # Panics
-    /// If [`try_build`](Self::try_build) returns an error: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_build`](Self::try_build) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn build(self) -> LocalPool {

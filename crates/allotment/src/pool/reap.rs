@@ -77,7 +77,8 @@ impl Reap {
     /// Creates a reap with default options. It allocates no memory yet.
     ///
     /// # Panics
-    /// If [`try_new`](Self::try_new) returns an error: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_new`](Self::try_new) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
@@ -97,7 +98,7 @@ impl Reap {
     /// [`reset`](Self::reset).
     ///
     /// # Panics
-    /// If the chunk is refused: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if the chunk is refused: see [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn with_reserved(bytes: usize) -> Self {
@@ -148,8 +149,8 @@ impl Reap {
     /// ordinary block.
     ///
     /// # Panics
-    /// If [`try_alloc_layout`](Self::try_alloc_layout) returns an error: see
-    /// [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_alloc_layout`](Self::try_alloc_layout) returns an error:
+    /// see [`AllocError`](crate::AllocError).
     #[inline]
     #[must_use]
     pub fn alloc_layout(&self, layout: Layout) -> NonNull<u8> {
@@ -183,8 +184,9 @@ impl Reap {
     ///
     /// # Safety
     /// `block` is the pointer that this reap returned for this layout (or for a resize to it). A
-    /// pointer made from a reference to the value may be used for those bytes only, and won't do.
-    /// The block has not been freed, neither by a free nor by a reset, and is not used again.
+    /// pointer that was made from a reference to the value does not meet this requirement: it may
+    /// access the value's bytes only, and a block can be larger. The block has not been freed,
+    /// neither by a free nor by a reset, and is not used again.
     #[inline]
     pub unsafe fn free_layout(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: passed on to the caller.
@@ -196,7 +198,8 @@ impl Reap {
     /// bytes behind it, or if it is large and its chunk has the capacity. Otherwise it is copied.
     ///
     /// # Panics
-    /// If [`try_resize`](Self::try_resize) returns an error: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_resize`](Self::try_resize) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     ///
     /// # Safety
     /// As for [`free_layout`](Self::free_layout), with the old layout. The new size must be valid

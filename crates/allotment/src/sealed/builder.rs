@@ -54,8 +54,8 @@ impl<T: Sealable> SealedBuilder<T> {
     /// Builds a value as [`Sealed::new`] does.
     ///
     /// # Panics
-    /// If `init` panics. If [`try_new`](Self::try_new) returns an error: see
-    /// [`AllocError`](crate::AllocError).
+    /// If `init` panics. Panics or ends the process if [`try_new`](Self::try_new) returns an error:
+    /// see [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn build(self, init: impl for<'s> FnOnce(Sealer<'s>) -> T::In<'s>) -> Sealed<T> {

@@ -93,14 +93,15 @@ impl<'s> Sealer<'s> {
     /// A copy of this string.
     ///
     /// # Panics
-    /// If [`try_str`](Self::try_str) returns an error: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_str`](Self::try_str) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     pub fn str(self, text: &str) -> &'s str {
         let bytes = always(self.copy_or::<PanicOrAbort, u8>(text.as_bytes()));
         // SAFETY: a copy of a string.
         unsafe { core::str::from_utf8_unchecked(bytes) }
     }
 
-    /// Like [`str`](Self::str), but returns an error instead of panicking.
+    /// Like [`str`](Self::str), but returns an error instead of panicking or ending the process.
     ///
     /// # Errors
     /// If the string needs a new page, and the budget or the system refuses it.
@@ -116,8 +117,8 @@ impl<'s> Sealer<'s> {
     /// that knows its length.
     ///
     /// # Panics
-    /// If the iterator panics. If [`try_slice`](Self::try_slice) returns an error: see
-    /// [`AllocError`](crate::AllocError).
+    /// If the iterator panics. Panics or ends the process if [`try_slice`](Self::try_slice) returns
+    /// an error: see [`AllocError`](crate::AllocError).
     pub fn slice<T: ReadOnly, I>(self, values: I) -> &'s [T]
     where
         I: IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
@@ -125,7 +126,8 @@ impl<'s> Sealer<'s> {
         always(self.slice_or::<PanicOrAbort, T>(values.into_iter()))
     }
 
-    /// Like [`slice`](Self::slice), but returns an error instead of panicking.
+    /// Like [`slice`](Self::slice), but returns an error instead of panicking or ending the
+    /// process.
     ///
     /// # Errors
     /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); otherwise as [`try_str`](Self::try_str).
@@ -139,12 +141,13 @@ impl<'s> Sealer<'s> {
     /// A copy of these values.
     ///
     /// # Panics
-    /// If [`try_copy`](Self::try_copy) returns an error: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_copy`](Self::try_copy) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     pub fn copy<T: ReadOnly + Copy>(self, values: &[T]) -> &'s [T] {
         always(self.copy_or::<PanicOrAbort, T>(values))
     }
 
-    /// Like [`copy`](Self::copy), but returns an error instead of panicking.
+    /// Like [`copy`](Self::copy), but returns an error instead of panicking or ending the process.
     ///
     /// # Errors
     /// As [`try_str`](Self::try_str).
@@ -156,13 +159,15 @@ impl<'s> Sealer<'s> {
     /// value refers to it as a `&'s T`.
     ///
     /// # Panics
-    /// If [`try_value`](Self::try_value) returns an error: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_value`](Self::try_value) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
     pub fn value<T: ReadOnly>(self, value: T) -> &'s mut T {
         always(self.value_or::<PanicOrAbort, T>(value))
     }
 
-    /// Like [`value`](Self::value), but returns an error instead of panicking.
+    /// Like [`value`](Self::value), but returns an error instead of panicking or ending the
+    /// process.
     ///
     /// # Errors
     /// As [`try_str`](Self::try_str).
@@ -226,14 +231,15 @@ impl<'s> Sealer<'s> {
     /// ```
     ///
     /// # Panics
-    /// If [`try_alloc_layout`](Self::try_alloc_layout) returns an error: see
-    /// [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_alloc_layout`](Self::try_alloc_layout) returns an error:
+    /// see [`AllocError`](crate::AllocError).
     #[must_use]
     pub fn alloc_layout(self, layout: Layout) -> NonNull<u8> {
         always(BlockSource::alloc::<PanicOrAbort>(self, layout))
     }
 
-    /// Like [`alloc_layout`](Self::alloc_layout), but returns an error instead of panicking.
+    /// Like [`alloc_layout`](Self::alloc_layout), but returns an error instead of panicking or
+    /// ending the process.
     ///
     /// # Errors
     /// As [`try_str`](Self::try_str).

@@ -116,15 +116,15 @@ impl<T: Sealable> Sealed<T> {
     /// that memory is sealed.
     ///
     /// # Panics
-    /// If `init` panics; all memory is then given back. If [`try_new`](Self::try_new) returns an
-    /// error: see [`AllocError`](crate::AllocError).
+    /// If `init` panics; all memory is then given back. Panics or ends the process if
+    /// [`try_new`](Self::try_new) returns an error: see [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn new(init: impl for<'s> FnOnce(Sealer<'s>) -> T::In<'s>) -> Self {
         Self::builder().build(init)
     }
 
-    /// Like [`new`](Self::new), but returns an error instead of panicking.
+    /// Like [`new`](Self::new), but returns an error instead of panicking or ending the process.
     ///
     /// # Errors
     /// If memory for the value itself is refused, or if the system refuses to protect the pages

@@ -140,7 +140,8 @@ impl SlabBuilder<RawSlab> {
     /// Builds the slab.
     ///
     /// # Panics
-    /// If [`try_build`](Self::try_build) returns an error: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_build`](Self::try_build) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn build(self) -> RawSlab {
@@ -161,7 +162,8 @@ impl<T> SlabBuilder<Slab<T>> {
     /// Builds the slab.
     ///
     /// # Panics
-    /// If [`try_build`](Self::try_build) returns an error: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_build`](Self::try_build) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn build(self) -> Slab<T> {

@@ -57,7 +57,7 @@ impl RawSlab {
     /// size up, so keep what it returns.
     ///
     /// # Panics
-    /// If [`try_by_size`](Self::try_by_size) returns an error: see
+    /// Panics or ends the process if [`try_by_size`](Self::try_by_size) returns an error: see
     /// [`AllocError`](crate::AllocError).
     ///
     /// ```

@@ -41,10 +41,11 @@ use crate::statistics::Statistics;
 /// take one for their records.
 ///
 /// A thread that sleeps forever keeps some pages from being released, even if other threads free
-/// everything. For each [`Lifetime`] that it used, these are at most one page for each slot of its
-/// cache's capacity, sixteen pages for freed slots on their way back, and the page that the cache
-/// is refilled from. The thread lets go of them when it calls [`flush`](Self::flush) or ends. The
-/// documentation's page on the slab's protocol derives the bound.
+/// everything. These are at most one page for each slot of its cache's capacity, sixteen pages for
+/// freed slots on their way back, the page that the cache is refilled from, and one page for
+/// [long-lived](Lifetime::Long) objects. The thread lets go of them when it calls
+/// [`flush`](Self::flush) or ends. The documentation's page on the slab's protocol derives the
+/// bound.
 ///
 /// The idea comes from netdata's *Array Allocator*. The slab is Bonwick's (USENIX 1994). A bitmap
 /// beside the page and frees by any thread are common to mimalloc, snmalloc and jemalloc; here they
@@ -83,7 +84,8 @@ impl RawSlab {
     /// Makes a slab with default options.
     ///
     /// # Panics
-    /// If [`try_new`](Self::try_new) returns an error: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_new`](Self::try_new) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         Self::builder(layout).build()
@@ -143,7 +145,8 @@ impl RawSlab {
     /// It takes twelve instructions on x86-64 if the calling thread's cache holds a slot.
     ///
     /// # Panics
-    /// If [`try_alloc`](Self::try_alloc) returns an error: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_alloc`](Self::try_alloc) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[inline]
     #[must_use]
     pub fn alloc(&self) -> NonNull<u8> {
@@ -186,7 +189,7 @@ impl RawSlab {
     /// [`Lifetime::Short`].
     ///
     /// # Panics
-    /// If [`try_alloc_for`](Self::try_alloc_for) returns an error: see
+    /// Panics or ends the process if [`try_alloc_for`](Self::try_alloc_for) returns an error: see
     /// [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
@@ -262,7 +265,7 @@ impl RawSlab {
     /// Fills the slice with newly allocated slots.
     ///
     /// # Panics
-    /// If [`try_alloc_many`](Self::try_alloc_many) returns an error: see
+    /// Panics or ends the process if [`try_alloc_many`](Self::try_alloc_many) returns an error: see
     /// [`AllocError`](crate::AllocError).
     #[track_caller]
     pub fn alloc_many(&self, slots: &mut [MaybeUninit<NonNull<u8>>]) {
@@ -348,7 +351,7 @@ impl RawSlab {
     /// [`trim`](Self::trim) is called.
     ///
     /// # Panics
-    /// If [`try_reserve`](Self::try_reserve) returns an error: see
+    /// Panics or ends the process if [`try_reserve`](Self::try_reserve) returns an error: see
     /// [`AllocError`](crate::AllocError).
     #[track_caller]
     pub fn reserve(&self, slots: usize) {
@@ -466,7 +469,8 @@ impl RawSlabHandle<'_> {
     /// Allocates an uninitialised slot: [`RawSlab::alloc`] in seven instructions on x86-64.
     ///
     /// # Panics
-    /// If [`try_alloc`](Self::try_alloc) returns an error: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_alloc`](Self::try_alloc) returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[inline(always)]
     #[must_use]
     pub fn alloc(&self) -> NonNull<u8> {

@@ -32,7 +32,7 @@ impl<T> Slab<T> {
     /// Makes a slab with default options.
     ///
     /// # Panics
-    /// If [`try_build`](SlabBuilder::try_build) returns an error: see
+    /// Panics or ends the process if [`try_build`](SlabBuilder::try_build) returns an error: see
     /// [`AllocError`](crate::AllocError).
     #[must_use]
     pub fn new() -> Self {
@@ -77,7 +77,7 @@ impl<T> Slab<T> {
     /// Allocates a box for a value of this expected lifetime.
     ///
     /// # Panics
-    /// If [`try_alloc_for`](Self::try_alloc_for) returns an error: see
+    /// Panics or ends the process if [`try_alloc_for`](Self::try_alloc_for) returns an error: see
     /// [`AllocError`](crate::AllocError).
     #[track_caller]
     pub fn alloc_for(&self, lifetime: Lifetime, value: T) -> SlabBox<T> {
@@ -121,7 +121,8 @@ impl<T> Slab<T> {
     /// Same as [`RawSlab::reserve`].
     ///
     /// # Panics
-    /// If [`RawSlab::try_reserve`] returns an error: see [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`RawSlab::try_reserve`] returns an error: see
+    /// [`AllocError`](crate::AllocError).
     #[track_caller]
     pub fn reserve(&self, values: usize) {
         self.raw.reserve(values);

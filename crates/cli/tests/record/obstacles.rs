@@ -14,8 +14,8 @@ int main(void) {
     return 7;
 }";
     let recorded = record_with(&program!("full", source), &[], |command| {
-        // As where a disk is full: no file may have more than so many KiB. The program's own signal
-        // for that would end it.
+        // Stands for a full disk: no file may be larger than 600 KiB. A write of the program itself
+        // beyond that would end it by a signal.
         command.env("ALLOT_TEST_LIMIT", "600");
     });
     assert_eq!(recorded.status.code(), Some(7));
