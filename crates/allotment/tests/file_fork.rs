@@ -11,8 +11,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use allotment::{
-    AllocError, Arena, ArenaVec, Budget, ErrorKind, File, FreeList, Reap, ReapBox, Release, Retain,
-    SharedSource, Slab, Source,
+    AllocError, Arena, ArenaVec, Budget, ErrorKind, File, FreeList, RawSlab, Reap, ReapBox,
+    Release, Retain, SharedSource, Slab, Source,
 };
 use support::fork::{faulted, forked};
 use support::kernel::page_size;
@@ -108,6 +108,30 @@ fn nothing_is_mapped_in_a_child_where_its_parents_blocks_lie() {
     };
     // SAFETY: system calls, and reads of the set.
     assert_eq!(unsafe { forked(work) }, 0);
+}
+
+#[test]
+fn a_childs_child_faults_where_its_grandparents_blocks_lie() {
+    if without_files() || under_a_tool() {
+        return;
+    }
+    let arena = Arena::builder().source(unnamed()).build();
+    let slab = Slab::<[u64; 5]>::builder().source(unnamed()).build();
+    let (object, boxed) = (arena.alloc(7u64), slab.alloc([1; 5]));
+    in_a_child(|| {
+        // SAFETY: the child's child uses its own copies.
+        let touch = |work: &dyn Fn()| unsafe { forked(work) };
+        assert!(faulted(touch(&|| assert_eq!(*object, 7))));
+        assert!(faulted(touch(&|| assert_eq!(boxed[0], 1))));
+        let large = [0u8; 200_000];
+        let refuses = || {
+            let refused = arena.try_alloc_slice_copy(&large).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::ForkedChild);
+            assert_eq!(slab.try_alloc([1; 5]).unwrap_err().0.kind(), ErrorKind::ForkedChild);
+        };
+        assert_eq!(touch(&refuses), 0);
+    });
+    assert_eq!((*object, boxed[0]), (7, 1));
 }
 
 /// What a child does with its copies: each of these ends without a fault.
@@ -303,11 +327,100 @@ fn a_child_asks_and_drops_a_file_that_its_parents_threads_were_inside() {
     assert!(file.offset_of(address).is_some());
 }
 
+/// How the children in the next test say that the kernel refused a namespace.
+const REFUSED: libc::c_int = 77;
+
+fn is_refused(status: libc::c_int) -> bool {
+    libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == REFUSED
+}
+
+/// Forks a child that is the first process of a new PID namespace, so its id is 1. The calling
+/// process has one thread, and exits if it may not make a namespace.
+fn forked_as_first(work: impl FnOnce()) {
+    // SAFETY: only this process and its children get the namespace; the child uses its own copies.
+    let status = unsafe {
+        // Without the right to do so, a process needs a user namespace first.
+        let with_user = libc::CLONE_NEWPID | libc::CLONE_NEWUSER;
+        if libc::unshare(libc::CLONE_NEWPID) != 0 && libc::unshare(with_user) != 0 {
+            libc::_exit(REFUSED);
+        }
+        forked(|| {
+            assert_eq!(std::process::id(), 1);
+            work();
+        })
+    };
+    if is_refused(status) {
+        // SAFETY: ends this child of the test.
+        unsafe { libc::_exit(REFUSED) };
+    }
+    assert_eq!(status, 0, "the child neither faulted nor failed");
+}
+
+#[test]
+fn a_child_with_the_same_process_id_changes_nothing_of_its_parents_file() {
+    if without_files() {
+        return;
+    }
+    let work = || {
+        let file = unnamed();
+        let layout = Layout::from_size_align(page_size(), 1).unwrap();
+        let block = file.acquire(layout).unwrap();
+        // SAFETY: acquired above.
+        unsafe { block.write(7) };
+        let mut arena = Arena::builder().source(file.clone()).build();
+        let object = ptr::from_ref(arena.alloc(9u64));
+        let excluded = Arc::new(Excluded::new());
+        let list = FreeList::<[u64; 5]>::builder().source(excluded.clone()).build();
+        core::mem::forget(list.alloc([1; 5]));
+        let before = (file.used_bytes(), excluded.calls());
+        forked_as_first(|| {
+            assert_eq!((file.offset_of(object), file.used_bytes()), (None, 0));
+            assert_eq!(file.acquire(layout).unwrap_err().kind(), ErrorKind::ForkedChild);
+            // SAFETY: acquired above, and released once in this process. The others are the child's
+            // copies, used in place of the originals.
+            unsafe {
+                file.release(block, layout);
+                let mut arena = ptr::read(&arena);
+                arena.reset();
+                assert_eq!(arena.try_alloc(1u8).unwrap_err().kind(), ErrorKind::ForkedChild);
+                drop((arena, ptr::read(&list)));
+            }
+            assert_eq!(excluded.calls(), before.1);
+        });
+        // SAFETY: the block and the object are still there.
+        assert_eq!(unsafe { (block.read(), object.read()) }, (7, 9));
+        assert!(file.offset_of(object).is_some());
+        arena.reset();
+        assert_eq!((file.used_bytes(), excluded.calls()), before);
+    };
+    // SAFETY: files, allocators and malloc alone.
+    let status = unsafe { forked(|| forked_as_first(work)) };
+    if is_refused(status) {
+        eprintln!("skipped: this process may make no PID namespace");
+    } else {
+        assert_eq!(status, 0);
+    }
+}
+
 /// A source whose memory a child does not have, and which counts its calls.
-#[derive(Default)]
 struct Excluded {
+    process: u32,
+    /// The requests in another process, which are refused.
+    refused: AtomicUsize,
     acquired: AtomicUsize,
     released: AtomicUsize,
+}
+
+impl Excluded {
+    fn new() -> Self {
+        let (refused, acquired, released) = Default::default();
+        Self { process: std::process::id(), refused, acquired, released }
+    }
+
+    /// The numbers of blocks acquired and released.
+    fn calls(&self) -> (usize, usize) {
+        (self.acquired.load(Ordering::Relaxed), self.released.load(Ordering::Relaxed))
+    }
 }
 
 // SAFETY: each block is a separate mapping.
@@ -317,14 +430,22 @@ unsafe impl Source for Excluded {
     }
 
     fn acquire(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        if std::process::id() != self.process {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(AllocError::new(ErrorKind::ForkedChild, layout.size()));
+        }
         self.acquired.fetch_add(1, Ordering::Relaxed);
-        assert!(layout.align() <= page_size());
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping; the advice changes what forks copy.
+        // SAFETY: a new mapping, whose start and end are unmapped; the advice changes what forks copy.
         let block = unsafe {
-            let block = libc::mmap(ptr::null_mut(), layout.size(), protection, flags, -1, 0);
-            assert_eq!(libc::madvise(block, layout.size(), libc::MADV_DONTFORK), 0);
+            let (size, align) = (layout.size(), layout.align().max(page_size()));
+            let start = libc::mmap(ptr::null_mut(), size + align, protection, flags, -1, 0);
+            let before = start.addr().next_multiple_of(align) - start.addr();
+            let block = start.byte_add(before);
+            assert!(before == 0 || libc::munmap(start, before) == 0);
+            assert_eq!(libc::munmap(block.byte_add(size), align - before), 0);
+            assert_eq!(libc::madvise(block, size, libc::MADV_DONTFORK), 0);
             block
         };
         Ok(NonNull::new(block.cast()).unwrap())
@@ -346,27 +467,71 @@ fn a_child_calls_no_source_whose_memory_it_does_not_have() {
     if without_files() {
         return;
     }
-    let source = Arc::new(Excluded::default());
+    let source = Arc::new(Excluded::new());
     let shared = SharedSource::from(source.clone());
     let arena: Arena = Arena::builder().source(shared.clone()).build();
     arena.alloc_slice_copy(&[1u8; 100_000]);
     let list = FreeList::<[u64; 5]>::builder().source(shared.clone()).build();
     core::mem::forget(list.alloc([1; 5]));
     let reap = Reap::builder().source(shared.clone()).build();
-    let _ = reap.alloc_layout(Layout::new::<[u64; 5]>());
-    let calls = || {
-        let (acquired, released) = (&source.acquired, &source.released);
-        (acquired.load(Ordering::Relaxed), released.load(Ordering::Relaxed))
-    };
-    let before = calls();
+    let layout = Layout::new::<[u64; 5]>();
+    let _ = reap.alloc_layout(layout);
+    let slab = RawSlab::builder(layout).source(shared.clone()).build();
+    let (slot, other) = (slab.alloc(), slab.alloc());
+    let handle = slab.handle();
+    let before = source.calls();
     in_a_child(|| {
-        // SAFETY: the child's copies, dropped once.
-        drop(unsafe { (ptr::read(&arena), ptr::read(&list), ptr::read(&reap)) });
+        assert_eq!(slab.try_alloc().unwrap_err().kind(), ErrorKind::ForkedChild);
+        assert_eq!(handle.try_alloc().unwrap_err().kind(), ErrorKind::ForkedChild);
+        assert_eq!(slab.try_reserve(100).unwrap_err().kind(), ErrorKind::ForkedChild);
+        // SAFETY: the child's copies, freed and dropped once.
+        unsafe {
+            slab.free(slot);
+            drop((ptr::read(&arena), ptr::read(&list), ptr::read(&reap), ptr::read(&slab)));
+            slab.free(other);
+        }
+        // Allocators of the child's own, on what it inherited.
         let fresh: Arena = Arena::builder().source(shared.clone()).build();
         assert_eq!(fresh.try_alloc(1u8).unwrap_err().kind(), ErrorKind::ForkedChild);
-        assert_eq!(calls(), before);
+        let fresh = RawSlab::builder(layout).source(shared.clone()).build();
+        assert_eq!(fresh.try_alloc().unwrap_err().kind(), ErrorKind::ForkedChild);
+        assert_eq!(source.refused.load(Ordering::Relaxed), 0);
+        assert_eq!(source.calls(), before);
     });
-    drop((arena, list, reap));
-    let (acquired, released) = calls();
+    // SAFETY: allocated above, freed once.
+    unsafe {
+        slab.free(slot);
+        slab.free(other);
+    }
+    drop(handle);
+    drop((arena, list, reap, slab));
+    let (acquired, released) = source.calls();
     assert_eq!(acquired, released);
+}
+
+#[test]
+fn a_source_refuses_a_child_that_converts_it_again() {
+    if without_files() {
+        return;
+    }
+    let source = Arc::new(Excluded::new());
+    let file = unnamed();
+    let arena: Arena = Arena::builder().source(source.clone()).build();
+    arena.alloc([1u8; 100]);
+    let before = source.calls();
+    in_a_child(|| {
+        let converted = || [SharedSource::from(source.clone()), SharedSource::from(file.clone())];
+        for shared in converted() {
+            let arena: Arena = Arena::builder().source(shared).build();
+            assert_eq!(arena.try_alloc(1u8).unwrap_err().kind(), ErrorKind::ForkedChild);
+        }
+        assert_eq!(source.refused.load(Ordering::Relaxed), 1, "the source itself was asked");
+        for shared in converted() {
+            let slab = RawSlab::builder(Layout::new::<[u64; 5]>()).source(shared).build();
+            assert_eq!(slab.try_alloc().unwrap_err().kind(), ErrorKind::ForkedChild);
+        }
+        assert!(source.refused.load(Ordering::Relaxed) > 1);
+        assert_eq!(source.calls(), before);
+    });
+    assert_eq!(file.used_bytes(), 0);
 }

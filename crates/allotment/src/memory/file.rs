@@ -13,7 +13,8 @@
 //! 4. A child made by fork has no block and no reserved range: they are excluded from forks before
 //!    they are handed out, and an access to their addresses faults (`file_mappings.rs`). The child
 //!    has a copy of the mutex and of the maps, which another thread may have been changing at the
-//!    fork. So nothing but the process that opened the file uses them, and only it drops them.
+//!    fork. So nothing but the process that opened the file uses them, and only it drops them. Its
+//!    forks are counted before the file is opened (`process_identity.rs`).
 
 use core::alloc::Layout;
 use core::fmt;
@@ -27,6 +28,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::layout::checked_align_up;
+use super::process_identity::ProcessIdentity;
 use super::source::{PagedSource, SharedSource, Source};
 use super::{file_mappings, os};
 use crate::error::{AllocError, ErrorKind};
@@ -67,8 +69,8 @@ use crate::error::{AllocError, ErrorKind};
 /// ```
 pub struct File {
     file: fs::File,
-    /// The id of the process that opened the file.
-    process: u32,
+    /// The process that opened the file.
+    owner: ProcessIdentity,
     /// Used by that process alone (invariant 4).
     ranges: ManuallyDrop<Mutex<FileRanges>>,
 }
@@ -87,9 +89,8 @@ struct FileRanges {
 struct UsedRange {
     offset: u64,
     len: usize,
-    /// Its entry among the mappings whose addresses a child reserves, if it is a block. For a range
-    /// of pages, the slab that took it reserves the addresses.
-    entry: Option<u32>,
+    /// Its entry among the mappings whose addresses a child reserves.
+    entry: u32,
 }
 
 impl File {
@@ -104,7 +105,7 @@ impl File {
     /// The system's error, for example if `directory` is missing, is not writable or is not a
     /// directory.
     pub fn in_directory(directory: &Path) -> io::Result<Self> {
-        os::create_unlinked(directory).map(Self::from_file)
+        Self::open(|| os::create_unlinked(directory))
     }
 
     /// A new file at this path, which stays after the process has ended.
@@ -136,17 +137,20 @@ impl File {
     /// use, nobody writes to the file, shortens it or punches holes into it in another way: not this
     /// process through another handle, and not another process. Reading is allowed.
     pub unsafe fn create_new(path: &Path) -> io::Result<Self> {
-        os::create_named(path).map(Self::from_file)
+        Self::open(|| os::create_named(path))
     }
 
-    fn from_file(file: fs::File) -> Self {
+    fn open(create: impl FnOnce() -> io::Result<fs::File>) -> io::Result<Self> {
+        // Before there is anything that a child could take for its own.
+        ProcessIdentity::count_forks()
+            .map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))?;
         let ranges = ManuallyDrop::new(Mutex::new(FileRanges::default()));
-        Self { file, process: std::process::id(), ranges }
+        Ok(Self { file: create()?, owner: ProcessIdentity::current(), ranges })
     }
 
     /// Whether this is a child made by fork, which does not have the memory.
     fn is_orphaned(&self) -> bool {
-        std::process::id() != self.process
+        !self.owner.is_current()
     }
 
     /// The offset in the file of the byte at this address, if the address is in a chunk in use. In a
@@ -204,7 +208,7 @@ impl File {
         };
         let mapped = prepared
             .and_then(|()| os::map_file(file, offset, len, align))
-            .and_then(|start| Ok((start, exclude_from_fork(start, len, is_block)?)));
+            .and_then(|start| Ok((start, exclude_from_fork(start, len)?)));
         match mapped {
             Ok((start, entry)) => {
                 if reused.is_none() {
@@ -241,9 +245,7 @@ impl File {
             debug_assert!(false, "a range of another source");
             return;
         };
-        if let Some(entry) = entry {
-            file_mappings::remove(entry);
-        }
+        file_mappings::remove(entry);
         // SAFETY: mapped by `take_range` with this length; the caller gives it up.
         if unsafe { os::unmap(start, len) }.is_err() {
             // The process has too many mappings to split this one. The range stays mapped, so it
@@ -263,16 +265,11 @@ impl File {
     }
 }
 
-/// Keeps a range that was just mapped out of children made by fork, and enters a block among the
-/// mappings whose addresses they reserve. On an error the range is unmapped.
-fn exclude_from_fork(
-    start: NonNull<u8>,
-    len: usize,
-    is_block: bool,
-) -> Result<Option<u32>, AllocError> {
+/// Keeps a range that was just mapped out of children made by fork, and enters it among the mappings
+/// whose addresses they reserve. On an error the range is unmapped.
+fn exclude_from_fork(start: NonNull<u8>, len: usize) -> Result<u32, AllocError> {
     // In this order: a fork in between meets a range that nothing refers to yet.
-    let excluded = os::exclude_from_fork(start, len)
-        .and_then(|()| if is_block { file_mappings::add(start, len).map(Some) } else { Ok(None) });
+    let excluded = os::exclude_from_fork(start, len).and_then(|()| file_mappings::add(start, len));
     excluded.inspect_err(|_| {
         // SAFETY: just mapped, and nothing refers to it.
         let _ = unsafe { os::unmap(start, len) };
@@ -434,6 +431,53 @@ mod tests {
         assert_eq!(&read, b"bytes");
         // SAFETY: acquired above, released once.
         unsafe { source.release(block, pages(2)) };
+    }
+
+    /// The blocks that the file has on the disk.
+    #[cfg(not(miri))]
+    fn disk_blocks(file: &File) -> u64 {
+        std::os::unix::fs::MetadataExt::blocks(&file.file.metadata().unwrap())
+    }
+
+    #[cfg(not(miri))]
+    #[test]
+    fn a_file_from_before_a_fork_belongs_to_another_process_even_with_the_same_process_id() {
+        use super::super::process_identity::count_fork;
+        let directory = std::env::temp_dir();
+        let work = || {
+            let source = Arc::new(File::in_directory(&directory).unwrap());
+            let shared = SharedSource::from(source.clone());
+            let block = source.acquire(pages(2)).unwrap();
+            let blocks = disk_blocks(&source);
+            let before = ProcessIdentity::current();
+            assert!(before.is_current() && !shared.is_orphaned() && source.used_bytes() > 0);
+            // What the handler does in a child. The process id stays the same.
+            count_fork();
+            assert!(!before.is_current() && shared.is_orphaned());
+            assert_eq!((source.offset_of(block.as_ptr()), source.used_bytes()), (None, 0));
+            let refused = source.acquire(pages(1)).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::ForkedChild);
+            // SAFETY: acquired above, released once.
+            unsafe { source.release(block, pages(2)) };
+            assert_eq!(disk_blocks(&source), blocks);
+            // A file that is opened after the fork is this process's own.
+            let own = File::in_directory(&directory).unwrap();
+            assert!(own.acquire(pages(1)).is_ok());
+        };
+        // In a child of its own: the other tests' files belong to this process.
+        // SAFETY: the child uses files and malloc, and ends without destructors.
+        unsafe {
+            let child = libc::fork();
+            assert!(child >= 0);
+            if child == 0 {
+                libc::alarm(60);
+                let result = std::panic::catch_unwind(work);
+                libc::_exit(i32::from(result.is_err()));
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            assert_eq!(status, 0);
+        }
     }
 
     #[test]

@@ -1,20 +1,29 @@
-//! The process-wide table of the blocks of files that are mapped, for children made by fork.
+//! The process-wide table of the blocks and ranges of files that are mapped, for children made by
+//! fork.
 //!
 //! A child does not have these mappings: they are excluded from forks. But it inherits allocators
-//! whose positions, lists and objects point there. So the child reserves the addresses before
-//! anything else can be mapped there, and every access to them faults. It finds them in this table.
+//! whose positions, lists and objects point there. So a handler reserves the addresses in the child
+//! before `fork` returns, and every access to them faults. It finds them in this table.
 //! Another thread may have been changing the table at the fork, so the table has no lock.
+//!
+//! Another library's handler, registered before this one, may have mapped memory at one of the
+//! addresses. Safe code would then reach foreign memory through its references, so the child ends
+//! before `fork` returns. The same holds if the system refuses the reservation.
 //!
 //! # Invariants
 //!
 //! 1. `TABLES[k]` is null or an array of `FIRST_TABLE << k` entries that is never unmapped.
-//! 2. An entry's number is on the free stack, or belongs to the one block that [`add`] returned it
-//!    for. Only the owner of a number writes the entry's range.
-//! 3. An entry's `len` is 0, or the block `[start, start + len)` is mapped and belongs to an
-//!    allocator. So a child that reserves the addresses takes them from nobody.
+//! 2. An entry's number is on the free stack, or belongs to the one mapping that [`add`] returned it
+//!    for. Only the owner of a number writes the entry's range. In a child, before it has other
+//!    threads, the handler owns all entries of its parent.
+//! 3. An entry's `len` is 0, or the range `[start, start + len)` is mapped in this process, excluded
+//!    from forks, and belongs to an allocator. So in a child nothing is mapped there, and a child
+//!    that reserves the addresses takes them from nobody. It then clears the entry, because its own
+//!    children inherit the reservation.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::process::abort;
 
 use super::index_stack::{IndexStack, Links};
 use super::layout::checked_align_up;
@@ -60,10 +69,10 @@ impl Links for FileMappings {
     }
 }
 
-/// Enters a block that is mapped and not in use yet. Returns the number of its entry.
+/// Enters a mapping that is excluded from forks and not in use yet. Returns the number of its entry.
 pub(super) fn add(start: NonNull<u8>, len: usize) -> Result<u32, AllocError> {
-    static WATCHED: AtomicBool = AtomicBool::new(false);
-    os::on_fork(reserve_in_child, &WATCHED);
+    static REGISTERED: AtomicBool = AtomicBool::new(false);
+    os::on_fork(reserve_in_child, &REGISTERED)?;
     let number = match FREE.pop(&FileMappings) {
         Some(number) => number,
         None => issue()?,
@@ -76,7 +85,7 @@ pub(super) fn add(start: NonNull<u8>, len: usize) -> Result<u32, AllocError> {
     Ok(number)
 }
 
-/// Removes a block that is about to be unmapped.
+/// Removes a mapping that is about to be unmapped.
 pub(super) fn remove(number: u32) {
     if let Some(entry) = entry(number) {
         entry.len.store(0, Ordering::Relaxed);
@@ -113,15 +122,35 @@ fn issue() -> Result<u32, AllocError> {
     }
 }
 
-/// Reserves the addresses of all blocks in a child. Async-signal-safe.
-extern "C" fn reserve_in_child() {
-    for entry in (0..ISSUED.load(Ordering::Relaxed)).filter_map(entry) {
+/// Reserves the addresses of all mappings in a child, or ends the child. Async-signal-safe. A second
+/// call in the same child does nothing.
+pub(crate) extern "C" fn reserve_in_child() {
+    for number in 0..ISSUED.load(Ordering::Relaxed) {
+        let Some(entry) = entry(number) else { continue };
         // Acquire pairs with the Release in `add`.
         let len = entry.len.load(Ordering::Acquire);
         if let Some(start) = NonNull::new(entry.start.load(Ordering::Relaxed)).filter(|_| len > 0) {
-            os::reserve_addresses_at(start, len);
+            if let Err(error) = os::reserve_addresses_at(start, len) {
+                end_child(error);
+            }
+            remove(number);
         }
     }
+}
+
+/// Ends a child that could not reserve the addresses of its parent's memory: it has references to
+/// them, through which it would reach other memory. Async-signal-safe.
+#[cold]
+pub(crate) fn end_child(error: AllocError) -> ! {
+    os::write_to_standard_error(if error.kind() == os::ADDRESSES_IN_USE {
+        b"allotment: ended a child made by fork: other memory is mapped at addresses of its parent's \
+          `File`, probably by a handler of pthread_atfork; register that handler after the first \
+          allocation in a `File`\n"
+    } else {
+        b"allotment: ended a child made by fork: the system refused to reserve the addresses of \
+          memory that only its parent has; fork when the system has more memory\n"
+    });
+    abort()
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 //! | `budget` | limits on the bytes that allocators hold |
 //! | `index_stack` | a lock-free stack of indexes: warm chunks, statistics records and other entries |
 //! | `os` | every system call; `os_for_miri` replaces it under Miri |
+//! | `process_identity` | which process this is, before and after a fork |
 //! | `tools` | reports to AddressSanitizer and Valgrind which memory is free |
 //! | `system_array` | arrays in the system's malloc, for the library's own tables |
 //! | `segment_map` | the map from an address to its segment and the segment's owner |
@@ -52,6 +53,8 @@ pub mod os;
 pub mod os;
 #[cfg(not(loom))]
 pub mod process_cache;
+#[cfg(not(loom))]
+pub mod process_identity;
 #[cfg(not(loom))]
 pub mod recycler;
 #[cfg(not(loom))]

@@ -50,9 +50,10 @@ pub fn coarse_millis() -> u64 {
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
-/// Registers a function that every later child made by fork calls, on its only thread. The function
-/// must be async-signal-safe. Sets `registered`, and does nothing if it was set before.
-pub fn on_fork(child: extern "C" fn(), registered: &AtomicBool) {
+/// Registers a function that every later child made by fork calls, on its only thread. Sets
+/// `registered`, and does nothing if it was set before. The function must be async-signal-safe, and
+/// a second call in the same child must be harmless: two threads may register it at the same time.
+pub fn on_fork(child: extern "C" fn(), registered: &AtomicBool) -> Result<(), AllocError> {
     unsafe extern "C" {
         /// POSIX; every supported C library has it.
         safe fn pthread_atfork(
@@ -61,12 +62,19 @@ pub fn on_fork(child: extern "C" fn(), registered: &AtomicBool) {
             child: Option<extern "C" fn()>,
         ) -> core::ffi::c_int;
     }
-    // Relaxed: a thread that sees the flag needs nothing else from the thread that set it.
-    if registered.load(Ordering::Relaxed) || registered.swap(true, Ordering::Relaxed) {
-        return;
+    // Acquire pairs with the Release below: a thread that sees the flag forks after the function
+    // was registered.
+    if registered.load(Ordering::Acquire) {
+        return Ok(());
     }
-    // The only error is a lack of memory. In that case the function is not called in children.
-    let _ = pthread_atfork(None, None, Some(child));
+    match pthread_atfork(None, None, Some(child)) {
+        0 => {
+            registered.store(true, Ordering::Release);
+            Ok(())
+        }
+        // A lack of memory for the three functions.
+        code => Err(AllocError::new(ErrorKind::System(code), 3 * size_of_val(&child))),
+    }
 }
 
 /// Declares that this process will call [`fence_process`]. Kernels before 4.14 and some sandboxes
@@ -103,6 +111,9 @@ pub fn thread_nanos() -> u64 {
     let now = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
+
+/// Why [`reserve_addresses_at`] fails where something is mapped.
+pub const ADDRESSES_IN_USE: ErrorKind = ErrorKind::System(Errno::EXIST.raw_os_error());
 
 fn refused(errno: Errno, bytes: usize) -> AllocError {
     AllocError::new(ErrorKind::System(errno.raw_os_error()), bytes)
@@ -373,20 +384,21 @@ pub unsafe fn seal_permanently(start: NonNull<u8>, len: usize) -> Result<(), All
 }
 
 /// Reserves addresses that this child of a fork does not have mapped, so that nothing else is
-/// mapped there: an access faults. Does nothing where something is mapped already. Returns whether
-/// the range is taken afterwards. Async-signal-safe.
-pub fn reserve_addresses_at(start: NonNull<u8>, len: usize) -> bool {
+/// mapped there: an access faults. Returns [`ADDRESSES_IN_USE`] if something is mapped in the range
+/// already. Async-signal-safe.
+pub fn reserve_addresses_at(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
     let wanted = start.as_ptr().cast();
     // SAFETY: a new mapping, which replaces none.
     match unsafe { rustix::mm::mmap_anonymous(wanted, len, ProtFlags::empty(), flags) } {
-        Ok(mapped) if mapped == wanted => true,
+        Ok(mapped) if mapped == wanted => Ok(()),
         Ok(elsewhere) => {
-            // A kernel before 4.17 treats the address as a hint. SAFETY: mapped above, and unused.
+            // A kernel before 4.17 treats the address as a hint, and follows it where nothing is
+            // mapped. SAFETY: mapped above, and unused.
             let _ = unsafe { rustix::mm::munmap(elsewhere, len) };
-            true
+            Err(refused(Errno::EXIST, len))
         }
-        Err(errno) => errno == Errno::EXIST,
+        Err(errno) => Err(refused(errno, len)),
     }
 }
 

@@ -71,7 +71,12 @@ pub fn thread_nanos() -> u64 {
     tick()
 }
 
-pub fn on_fork(_child: extern "C" fn(), _registered: &AtomicBool) {}
+/// Nothing forks under Miri.
+pub fn on_fork(_child: extern "C" fn(), _registered: &AtomicBool) -> Result<(), AllocError> {
+    Ok(())
+}
+
+pub const ADDRESSES_IN_USE: ErrorKind = ErrorKind::System(Errno::EXIST.raw_os_error());
 
 pub fn register_process_fences() -> Result<(), AllocError> {
     Err(refused(Errno::NOSYS, 0))
@@ -145,8 +150,8 @@ pub unsafe fn seal_permanently(_: NonNull<u8>, len: usize) -> Result<(), AllocEr
     Err(refused(Errno::NOSYS, len))
 }
 
-pub fn reserve_addresses_at(_: NonNull<u8>, _: usize) -> bool {
-    true
+pub fn reserve_addresses_at(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
+    Ok(())
 }
 
 pub fn extend_file(_: BorrowedFd<'_>, len: u64) -> Result<(), AllocError> {

@@ -88,8 +88,9 @@ pub(crate) unsafe fn unmap_or_discard(start: NonNull<u8>, size: usize) {
 /// Has children made by fork count again. Called before a chunk gets its number, so before any
 /// chunk is cached.
 fn watch_forks() {
-    static WATCHED: AtomicBool = AtomicBool::new(false);
-    os::on_fork(recount_in_child, &WATCHED);
+    static REGISTERED: AtomicBool = AtomicBool::new(false);
+    // If that fails, a child may recycle less than it could until the next call registers it.
+    let _ = os::on_fork(recount_in_child, &REGISTERED);
 }
 
 /// Another thread of the parent may have been between the stacks and the counter. Async-signal-safe:

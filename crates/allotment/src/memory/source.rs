@@ -20,6 +20,7 @@ use super::first_touch::SmallTouch;
 use super::index_stack::NIL;
 use super::layout::{CACHE_LINE, HUGE_PAGE, SEGMENT_GRANULE, checked_align_up, class_of};
 use super::process_cache::{self, MappingTable, unmap_or_discard};
+use super::process_identity::ProcessIdentity;
 use super::small_chunks::MAX_SMALL;
 use super::{first_touch, os, thread_chunks, tools};
 use crate::error::{AllocError, ErrorKind};
@@ -36,7 +37,8 @@ use crate::error::{AllocError, ErrorKind};
 /// - The source's calls and its drop don't unwind. They use no allocator that is on this source,
 ///   and no global allocator that is built on one.
 /// - [`paged`](Source::paged) and [`is_inherited`](Source::is_inherited) always return the same
-///   answer. `is_inherited` returns `false` if a child made by fork does not have the memory.
+///   answer. `is_inherited` returns `false` if a child made by fork does not have the memory. The
+///   source then does in the child what is said there.
 pub unsafe trait Source: Send + Sync {
     /// The kind of source in one word, for reports.
     fn name(&self) -> &str;
@@ -62,8 +64,19 @@ pub unsafe trait Source: Send + Sync {
 
     /// Whether a child made by fork has its own copy of the memory, as with private mappings. If
     /// not, an allocator on this source neither reads its chunks nor gives them back in the child,
-    /// and takes no others ([`ErrorKind::ForkedChild`]). The source must ensure that an access to
-    /// the memory faults there.
+    /// and takes no others ([`ErrorKind::ForkedChild`]). The same holds for allocators that the child
+    /// makes on a [`SharedSource`] that it inherited.
+    ///
+    /// The source must ensure that an access to the memory faults in the child. It is not enough to
+    /// exclude the memory from forks: the addresses must also be reserved in the child before
+    /// anything else can be mapped there.
+    ///
+    /// A [`SharedSource`] belongs to the process that made it. If the child inherits an `Arc` of the
+    /// source and makes a [`SharedSource`] from that, the library calls
+    /// [`acquire`](Source::acquire) or [`reserve`](PagedSource::reserve) in the child. They must then
+    /// return an error, such as [`ErrorKind::ForkedChild`], or memory of the child's own that
+    /// satisfies the contract. They can't wait for locks that threads of the parent may hold at the
+    /// fork. The library releases only blocks that were acquired in the same process.
     fn is_inherited(&self) -> bool {
         true
     }
@@ -291,8 +304,8 @@ pub struct SharedSource(SourceVariant);
 enum SourceVariant {
     Mmap(Mmap),
     Malloc,
-    /// With the id of the process that has the memory, if its children made by fork do not.
-    Custom(Arc<dyn Source>, Option<u32>),
+    /// With the process that has the memory, if its children made by fork do not.
+    Custom(Arc<dyn Source>, Option<ProcessIdentity>),
 }
 
 impl From<Mmap> for SharedSource {
@@ -316,8 +329,12 @@ impl<S: Source + 'static> From<Arc<S>> for SharedSource {
 
 impl From<Arc<dyn Source>> for SharedSource {
     fn from(source: Arc<dyn Source>) -> Self {
-        let process = (!source.is_inherited()).then(std::process::id);
-        Self(SourceVariant::Custom(source, process))
+        let owner = (!source.is_inherited()).then(|| {
+            // If forks can't be counted yet, `check_owned` tries again before memory is taken.
+            let _ = ProcessIdentity::count_forks();
+            ProcessIdentity::current()
+        });
+        Self(SourceVariant::Custom(source, owner))
     }
 }
 
@@ -385,7 +402,17 @@ impl SharedSource {
 
     /// Whether this process is a child made by fork that does not have the source's memory.
     pub(crate) fn is_orphaned(&self) -> bool {
-        matches!(self.0, SourceVariant::Custom(_, Some(process)) if process != std::process::id())
+        matches!(self.0, SourceVariant::Custom(_, Some(owner)) if !owner.is_current())
+    }
+
+    /// Returns an error if this process must not take `bytes` bytes: it does not have the source's
+    /// memory, or its children could not tell that they do not have it.
+    pub(crate) fn check_owned(&self, bytes: usize) -> Result<(), AllocError> {
+        let SourceVariant::Custom(_, Some(owner)) = self.0 else { return Ok(()) };
+        if !owner.is_current() {
+            return Err(AllocError::new(ErrorKind::ForkedChild, bytes));
+        }
+        ProcessIdentity::count_forks()
     }
 
     /// Whether its chunks are this library's own anonymous mappings.
@@ -474,10 +501,10 @@ impl SharedSource {
         let mmap = match &self.0 {
             SourceVariant::Mmap(mmap) => *mmap,
             SourceVariant::Malloc => return from_source(&Malloc, size, align),
-            SourceVariant::Custom(..) if self.is_orphaned() => {
-                return Err(AllocError::new(ErrorKind::ForkedChild, size));
+            SourceVariant::Custom(source, _) => {
+                self.check_owned(size)?;
+                return from_source(&**source, size, align);
             }
-            SourceVariant::Custom(source, _) => return from_source(&**source, size, align),
         };
         // A warm chunk has exactly the alignment of its backing.
         let has_backing = align <= mmap.align() || align == HUGE_PAGE || align == SEGMENT_GRANULE;

@@ -176,9 +176,7 @@ impl SpanAllocator {
         align: usize,
         small: SmallTouch,
     ) -> Result<Span, AllocError> {
-        if self.source.is_orphaned() {
-            return Err(AllocError::new(ErrorKind::ForkedChild, len));
-        }
+        self.source.check_owned(len)?;
         let align = align.max(SEGMENT_GRANULE);
         let layout = layout_for(len, align)?;
         let Some(source) = self.source.as_source().paged() else {

@@ -1,12 +1,14 @@
 //! Slabs shared by size: all callers that need objects of about the same size get the same slab.
 
 use core::alloc::Layout;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use super::RawSlab;
 use crate::error::{AllocError, or_fail};
 use crate::memory::layout::checked_align_up;
+use crate::memory::process_identity::ProcessIdentity;
 
 type SlabsBySize = BTreeMap<(usize, usize), Weak<RawSlab>>;
 
@@ -24,10 +26,11 @@ fn shared_layout(layout: Layout) -> Option<Layout> {
 }
 
 /// Takes the lock. Returns `None` if a fork left the lock held by a thread that this process does
-/// not have.
+/// not have, or if forks can't be counted.
 fn lock() -> Option<MutexGuard<'static, (u32, SlabsBySize)>> {
-    static OWNER: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
-    let process = std::process::id();
+    static OWNER: AtomicU64 = AtomicU64::new(0);
+    ProcessIdentity::count_forks().ok()?;
+    let process = ProcessIdentity::current().get();
     let guard = match SLABS.try_lock() {
         Ok(guard) => guard,
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -35,14 +38,14 @@ fn lock() -> Option<MutexGuard<'static, (u32, SlabsBySize)>> {
             // The holder belongs to this process, or to the process before the fork and does not
             // exist here. An owner of 0 means that a thread has just taken the lock for the first
             // time in the program.
-            let owner = OWNER.load(core::sync::atomic::Ordering::Relaxed);
+            let owner = OWNER.load(Ordering::Relaxed);
             if owner != 0 && owner != process {
                 return None;
             }
             SLABS.lock().unwrap_or_else(PoisonError::into_inner)
         }
     };
-    OWNER.store(process, core::sync::atomic::Ordering::Relaxed);
+    OWNER.store(process, Ordering::Relaxed);
     Some(guard)
 }
 

@@ -95,7 +95,7 @@ impl RawSlab {
     ///
     /// # Errors
     /// If the layout exceeds the address space, or malloc refuses memory for the slab's own
-    /// structures.
+    /// structures or for the handler that adjusts slabs in children made by fork.
     pub fn try_new(layout: Layout) -> Result<Self, AllocError> {
         Self::builder(layout).try_build()
     }
@@ -106,7 +106,7 @@ impl RawSlab {
     }
 
     pub(super) fn make(layout: Layout, settings: SlabSettings) -> Result<Self, AllocError> {
-        thread_table::watch_forks();
+        thread_table::watch_forks()?;
         let checks = checked::new_if_checked(settings.hardened, settings.name.as_deref());
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
         let slot = checks.as_ref().map_or(Some(layout), |_| guarded(layout)).ok_or(overflow)?;

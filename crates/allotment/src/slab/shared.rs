@@ -33,8 +33,9 @@ use crate::checked::{Misuse, abort_on_misuse};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::budget::Budget;
 use crate::memory::cache_padded::CachePadded;
+use crate::memory::file_mappings::end_child;
 use crate::memory::layout::SEGMENT_GRANULE;
-use crate::memory::span_allocator::{SpanAllocator, addresses_of};
+use crate::memory::span_allocator::SpanAllocator;
 use crate::memory::system_array::SystemArray;
 use crate::memory::{os, segment_map};
 use crate::statistics::{AllocatorKind, Record, Statistics, printable};
@@ -286,7 +287,8 @@ impl SlabShared {
     pub(super) fn after_fork(&self) {
         self.waiters.after_fork();
         self.page_table.after_fork();
-        if !self.spans.is_inherited() {
+        // A child of an orphan inherits the reservations.
+        if !self.spans.is_inherited() && !self.waiters.is_orphaned() {
             self.waiters.orphan();
             self.mark_all_pages();
             self.reserve_addresses();
@@ -294,25 +296,28 @@ impl SlabShared {
     }
 
     /// Reserves the addresses of the pages, which the child has registered but not mapped.
-    /// Otherwise another slab's page could be mapped there, and registered over them.
+    /// Otherwise another slab's page could be mapped there, and registered over them, while objects
+    /// still lead to these pages.
+    ///
+    /// A source whose memory the child does not have ensures by itself that nothing can be accessed
+    /// there ([`Source::is_inherited`](crate::Source::is_inherited)). This is for sources that only
+    /// exclude their memory from forks. Where something is mapped, the source has reserved the
+    /// addresses: `File` does so, or ends the child.
     fn reserve_addresses(&self) {
-        for (start, addresses) in self.page_addresses() {
-            if !os::reserve_addresses_at(start, addresses) {
-                segment_map::remove_page(start, addresses);
-                segment_map::unregister(start, addresses);
+        for page in self.pages() {
+            let Some(start) = NonNull::new(page.info.start.load(Ordering::Relaxed)) else {
+                continue;
+            };
+            // The bytes of the page, and not all addresses that are registered: the source did not
+            // lend the rest of the last granule. No other page begins there.
+            match os::reserve_addresses_at(start, page.info.bytes()) {
+                Err(error) if error.kind() != os::ADDRESSES_IN_USE => end_child(error),
+                _ => {}
             }
         }
     }
 
     // ---- pages and slots ----
-
-    /// The addresses of all pages: their starts, and their lengths in the map.
-    fn page_addresses(&self) -> impl Iterator<Item = (NonNull<u8>, usize)> {
-        self.pages().filter_map(|page| {
-            let start = NonNull::new(page.info.start.load(Ordering::Relaxed))?;
-            Some((start, addresses_of(page.info.bytes())))
-        })
-    }
 
     /// Finds a slot's page, word and number.
     ///

@@ -19,8 +19,9 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::cache_steps::CacheSteps;
 use super::shared::SlabShared;
 use super::thread_cache::{NO_CACHE, ThreadCache};
-use crate::memory::os;
+use crate::error::AllocError;
 use crate::memory::system_array::SystemArray;
+use crate::memory::{file_mappings, os};
 
 /// Empties the thread's array when the thread ends.
 struct TableGuard;
@@ -226,15 +227,18 @@ pub(super) unsafe fn drop_handle(cache: *const ThreadCache) {
     }
 }
 
-/// Registers the handler that adjusts the slabs in children made by fork.
-pub(super) fn watch_forks() {
-    static WATCHED: AtomicBool = AtomicBool::new(false);
-    os::on_fork(after_fork, &WATCHED);
+/// Registers the handler that adjusts the slabs in children made by fork. A slab without it would
+/// hand out memory that the child does not have, so no slab is made before.
+pub(super) fn watch_forks() -> Result<(), AllocError> {
+    static REGISTERED: AtomicBool = AtomicBool::new(false);
+    os::on_fork(after_fork, &REGISTERED)
 }
 
 /// Uses only atomics and the calling thread's own caches. The child loses what other threads had
-/// cached or claimed, and nothing else.
+/// cached or claimed, and nothing else. A second call in the same child changes nothing.
 extern "C" fn after_fork() {
+    // A slab reserves what its source has left unmapped, so files reserve theirs first.
+    file_mappings::reserve_in_child();
     SlabShared::visit_live(SlabShared::after_fork);
     for number in 0..len() {
         let cache = cache(number);

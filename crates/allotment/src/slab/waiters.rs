@@ -86,9 +86,12 @@ impl Waiters {
         self.attention.load(Ordering::Relaxed) & ORPHANED != 0
     }
 
-    /// In a child made by fork: the child does not have the threads that waited.
+    /// In a child made by fork: the child does not have the threads that waited, nor the thread that
+    /// had the source turn.
     pub fn after_fork(&self) {
         self.attention.fetch_and(!WAITING, Ordering::SeqCst);
+        // Relaxed: the child has one thread, and starts the others after this.
+        self.source_turn.store(0, Ordering::Relaxed);
     }
 
     // ---- marks ----
@@ -169,8 +172,8 @@ impl Waiters {
     // ---- the source turn ----
 
     /// Takes the source turn, if it is free. `process` is the id of this process. A turn of another
-    /// process counts as free: it belonged to a thread of the process that this one was forked
-    /// from, which can't end its turn here.
+    /// process counts as free: it belonged to a thread of the process that this one was cloned from
+    /// without [`after_fork`](Self::after_fork), and can't end here.
     pub fn try_take_turn(&self, process: u32) -> bool {
         let holder = self.source_turn.load(Ordering::Relaxed);
         holder != process
@@ -192,5 +195,19 @@ impl Waiters {
     #[cfg(loom)]
     pub fn words(&self) -> [&AtomicU32; 3] {
         [&self.attention, &self.event, &self.source_turn]
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_with_its_parents_process_id_takes_the_source_turn_over() {
+        let waiters = Waiters::none();
+        assert!(waiters.try_take_turn(1));
+        assert!(!waiters.try_take_turn(1));
+        waiters.after_fork();
+        assert!(waiters.try_take_turn(1));
     }
 }
