@@ -2,6 +2,7 @@
 //!
 //! To run it: `cargo run --release -p allotment --example fast_paths`.
 
+use allotment::collections::VecIn;
 use allotment::pool::ReapBox;
 use allotment::{
     Arena, ArenaBox, ArenaVec, FreeList, Lifetime, ListBox, LocalPool, PoolBox, PoolGlobalAlloc,
@@ -11,6 +12,7 @@ use allotment::{
 use core::alloc::Layout;
 use core::ptr::NonNull;
 use std::alloc::GlobalAlloc;
+use std::hint::black_box;
 
 /// Allocates one `u32`, including statistics.
 #[unsafe(no_mangle)]
@@ -54,252 +56,354 @@ pub struct Dropped<const WORDS: usize>([u64; WORDS]);
 impl<const WORDS: usize> Drop for Dropped<WORDS> {
     #[inline(never)]
     fn drop(&mut self) {
-        std::hint::black_box(self.0.as_ptr());
+        black_box(self.0.as_ptr());
     }
 }
 
-/// Functions that allocate a value: its number of words, and the functions' names.
+/// Functions that allocate a value, for each size: a module, the number of words, and the bytes.
+/// The function `arena_alloc` for 64 bytes is the symbol `golden_arena_alloc_64`.
 macro_rules! values {
-    ($(
-        $words:literal: $in_arena:ident $in_list:ident $in_reap:ident $in_slab:ident
-            $by_handle:ident $in_pool:ident $pushed:ident;
-    )*) => {$(
-        /// Allocates a value in an arena.
-        #[unsafe(no_mangle)]
-        #[inline(never)]
-        pub fn $in_arena(arena: &Arena, word: u64) -> &mut Value<$words> {
-            arena.alloc(Value([word; $words]))
-        }
+    ($($size:ident: $words:literal words, $bytes:literal bytes;)*) => {
+        $(mod $size {
+            use super::*;
 
-        /// Allocates a value in a free list.
-        #[unsafe(no_mangle)]
-        #[inline(never)]
-        pub fn $in_list(list: &FreeList<Value<$words>>, word: u64) -> ListBox<'_, Value<$words>> {
-            list.alloc(Value([word; $words]))
-        }
+            #[unsafe(export_name = concat!("golden_arena_alloc_", $bytes))]
+            #[inline(never)]
+            pub fn arena_alloc(arena: &Arena, word: u64) -> &mut Value<$words> {
+                arena.alloc(Value([word; $words]))
+            }
 
-        /// Allocates a value in a reap.
-        #[unsafe(no_mangle)]
-        #[inline(never)]
-        pub fn $in_reap(reap: &Reap, word: u64) -> &mut Value<$words> {
-            reap.alloc(Value([word; $words]))
-        }
+            #[unsafe(export_name = concat!("golden_arena_try_alloc_", $bytes))]
+            #[inline(never)]
+            pub fn arena_try_alloc(arena: &Arena, word: u64) -> Option<&mut Value<$words>> {
+                arena.try_alloc(Value([word; $words])).ok()
+            }
 
-        /// Allocates a value in a slab.
-        #[unsafe(no_mangle)]
-        #[inline(never)]
-        pub fn $in_slab(slab: &Slab<Value<$words>>, word: u64) -> SlabBox<Value<$words>> {
-            slab.alloc(Value([word; $words]))
-        }
+            #[unsafe(export_name = concat!("golden_arena_alloc_with_", $bytes))]
+            #[inline(never)]
+            pub fn arena_alloc_with(arena: &Arena, word: u64) -> &mut Value<$words> {
+                arena.alloc_with(|| Value([word; $words]))
+            }
 
-        /// Allocates a value in a slab by a handle.
-        #[unsafe(no_mangle)]
-        #[inline(never)]
-        pub fn $by_handle(
-            handle: &SlabHandle<'_, Value<$words>>,
-            word: u64,
-        ) -> SlabBox<Value<$words>> {
-            handle.alloc(Value([word; $words]))
-        }
+            #[unsafe(export_name = concat!("golden_arena_try_alloc_with_", $bytes))]
+            #[inline(never)]
+            pub fn arena_try_alloc_with(arena: &Arena, word: u64) -> Option<&mut Value<$words>> {
+                arena.try_alloc_with(|| Value([word; $words])).ok()
+            }
 
-        /// Allocates a value in a pool.
-        #[unsafe(no_mangle)]
-        #[inline(never)]
-        pub fn $in_pool(pool: PoolRef, word: u64) -> PoolBox<Value<$words>> {
-            PoolBox::new_in(Value([word; $words]), pool)
-        }
+            #[unsafe(export_name = concat!("golden_arena_alloc_boxed_", $bytes))]
+            #[inline(never)]
+            pub fn arena_alloc_boxed(arena: &Arena, word: u64) -> ArenaBox<'_, Dropped<$words>> {
+                arena.alloc_boxed(Dropped([word; $words]))
+            }
 
-        /// Pushes a value to a vector in an arena.
-        #[unsafe(no_mangle)]
-        #[inline(never)]
-        pub fn $pushed(vec: &mut ArenaVec<'_, Value<$words>>, word: u64) {
-            vec.push(Value([word; $words]));
-        }
-    )*
+            #[unsafe(export_name = concat!("golden_arena_try_alloc_boxed_", $bytes))]
+            #[inline(never)]
+            pub fn arena_try_alloc_boxed(arena: &Arena, word: u64) -> Option<ArenaBox<'_, Dropped<$words>>> {
+                arena.try_alloc_boxed(Dropped([word; $words])).ok()
+            }
+
+            #[unsafe(export_name = concat!("golden_arena_alloc_undropped_", $bytes))]
+            #[inline(never)]
+            pub fn arena_alloc_undropped(arena: &Arena, word: u64) -> &mut Dropped<$words> {
+                arena.alloc_undropped(Dropped([word; $words]))
+            }
+
+            #[unsafe(export_name = concat!("golden_list_alloc_", $bytes))]
+            #[inline(never)]
+            pub fn list_alloc(list: &FreeList<Value<$words>>, word: u64) -> ListBox<'_, Value<$words>> {
+                list.alloc(Value([word; $words]))
+            }
+
+            #[unsafe(export_name = concat!("golden_list_alloc_dropped_", $bytes))]
+            #[inline(never)]
+            pub fn list_alloc_dropped(list: &FreeList<Dropped<$words>>, word: u64) -> ListBox<'_, Dropped<$words>> {
+                list.alloc(Dropped([word; $words]))
+            }
+
+            #[unsafe(export_name = concat!("golden_list_try_alloc_dropped_", $bytes))]
+            #[inline(never)]
+            pub fn list_try_alloc_dropped(list: &FreeList<Dropped<$words>>, word: u64) -> Option<ListBox<'_, Dropped<$words>>> {
+                list.try_alloc(Dropped([word; $words])).ok()
+            }
+
+            #[unsafe(export_name = concat!("golden_list_alloc_with_", $bytes))]
+            #[inline(never)]
+            pub fn list_alloc_with(list: &FreeList<Dropped<$words>>, word: u64) -> ListBox<'_, Dropped<$words>> {
+                list.alloc_with(|| Dropped([word; $words]))
+            }
+
+            #[unsafe(export_name = concat!("golden_list_try_alloc_with_", $bytes))]
+            #[inline(never)]
+            pub fn list_try_alloc_with(list: &FreeList<Dropped<$words>>, word: u64) -> Option<ListBox<'_, Dropped<$words>>> {
+                list.try_alloc_with(|| Dropped([word; $words])).ok()
+            }
+
+            #[unsafe(export_name = concat!("golden_list_slot_fill_", $bytes))]
+            #[inline(never)]
+            pub fn list_slot_fill(list: &FreeList<Value<$words>>, word: u64) -> ListBox<'_, Value<$words>> {
+                list.slot().fill(Value([word; $words]))
+            }
+
+            #[unsafe(export_name = concat!("golden_reap_alloc_value_", $bytes))]
+            #[inline(never)]
+            pub fn reap_alloc_value(reap: &Reap, word: u64) -> &mut Value<$words> {
+                reap.alloc(Value([word; $words]))
+            }
+
+            #[unsafe(export_name = concat!("golden_reap_try_alloc_", $bytes))]
+            #[inline(never)]
+            pub fn reap_try_alloc(reap: &Reap, word: u64) -> Option<&mut Value<$words>> {
+                reap.try_alloc(Value([word; $words])).ok()
+            }
+
+            #[unsafe(export_name = concat!("golden_reap_alloc_with_", $bytes))]
+            #[inline(never)]
+            pub fn reap_alloc_with(reap: &Reap, word: u64) -> &mut Value<$words> {
+                reap.alloc_with(|| Value([word; $words]))
+            }
+
+            #[unsafe(export_name = concat!("golden_reap_try_alloc_with_", $bytes))]
+            #[inline(never)]
+            pub fn reap_try_alloc_with(reap: &Reap, word: u64) -> Option<&mut Value<$words>> {
+                reap.try_alloc_with(|| Value([word; $words])).ok()
+            }
+
+            #[unsafe(export_name = concat!("golden_reap_alloc_boxed_", $bytes))]
+            #[inline(never)]
+            pub fn reap_alloc_boxed(reap: &Reap, word: u64) -> ReapBox<'_, Dropped<$words>> {
+                reap.alloc_boxed(Dropped([word; $words]))
+            }
+
+            #[unsafe(export_name = concat!("golden_reap_alloc_undropped_", $bytes))]
+            #[inline(never)]
+            pub fn reap_alloc_undropped(reap: &Reap, word: u64) -> &mut Dropped<$words> {
+                reap.alloc_undropped(Dropped([word; $words]))
+            }
+
+            #[unsafe(export_name = concat!("golden_slab_alloc_", $bytes))]
+            #[inline(never)]
+            pub fn slab_alloc(slab: &Slab<Value<$words>>, word: u64) -> SlabBox<Value<$words>> {
+                slab.alloc(Value([word; $words]))
+            }
+
+            #[unsafe(export_name = concat!("golden_slab_alloc_dropped_", $bytes))]
+            #[inline(never)]
+            pub fn slab_alloc_dropped(slab: &Slab<Dropped<$words>>, word: u64) -> SlabBox<Dropped<$words>> {
+                slab.alloc(Dropped([word; $words]))
+            }
+
+            #[unsafe(export_name = concat!("golden_slab_try_alloc_dropped_", $bytes))]
+            #[inline(never)]
+            pub fn slab_try_alloc_dropped(slab: &Slab<Dropped<$words>>, word: u64) -> Option<SlabBox<Dropped<$words>>> {
+                slab.try_alloc(Dropped([word; $words])).ok()
+            }
+
+            #[unsafe(export_name = concat!("golden_slab_alloc_with_", $bytes))]
+            #[inline(never)]
+            pub fn slab_alloc_with(slab: &Slab<Dropped<$words>>, word: u64) -> SlabBox<Dropped<$words>> {
+                slab.alloc_with(|| Dropped([word; $words]))
+            }
+
+            #[unsafe(export_name = concat!("golden_slab_try_alloc_with_", $bytes))]
+            #[inline(never)]
+            pub fn slab_try_alloc_with(slab: &Slab<Dropped<$words>>, word: u64) -> Option<SlabBox<Dropped<$words>>> {
+                slab.try_alloc_with(|| Dropped([word; $words])).ok()
+            }
+
+            #[unsafe(export_name = concat!("golden_slab_slot_fill_", $bytes))]
+            #[inline(never)]
+            pub fn slab_slot_fill(slab: &Slab<Value<$words>>, word: u64) -> SlabBox<Value<$words>> {
+                slab.slot().fill(Value([word; $words]))
+            }
+
+            #[unsafe(export_name = concat!("golden_slab_alloc_for_", $bytes))]
+            #[inline(never)]
+            pub fn slab_alloc_for(slab: &Slab<Dropped<$words>>, word: u64) -> SlabBox<Dropped<$words>> {
+                slab.alloc_for(Lifetime::Long, Dropped([word; $words]))
+            }
+
+            #[unsafe(export_name = concat!("golden_handle_alloc_", $bytes))]
+            #[inline(never)]
+            pub fn handle_alloc(handle: &SlabHandle<'_, Value<$words>>, word: u64) -> SlabBox<Value<$words>> {
+                handle.alloc(Value([word; $words]))
+            }
+
+            #[unsafe(export_name = concat!("golden_handle_try_alloc_dropped_", $bytes))]
+            #[inline(never)]
+            pub fn handle_try_alloc_dropped(handle: &SlabHandle<'_, Dropped<$words>>, word: u64) -> Option<SlabBox<Dropped<$words>>> {
+                handle.try_alloc(Dropped([word; $words])).ok()
+            }
+
+            #[unsafe(export_name = concat!("golden_handle_alloc_with_", $bytes))]
+            #[inline(never)]
+            pub fn handle_alloc_with(handle: &SlabHandle<'_, Dropped<$words>>, word: u64) -> SlabBox<Dropped<$words>> {
+                handle.alloc_with(|| Dropped([word; $words]))
+            }
+
+            #[unsafe(export_name = concat!("golden_handle_try_alloc_with_", $bytes))]
+            #[inline(never)]
+            pub fn handle_try_alloc_with(handle: &SlabHandle<'_, Dropped<$words>>, word: u64) -> Option<SlabBox<Dropped<$words>>> {
+                handle.try_alloc_with(|| Dropped([word; $words])).ok()
+            }
+
+            #[unsafe(export_name = concat!("golden_handle_slot_fill_", $bytes))]
+            #[inline(never)]
+            pub fn handle_slot_fill(handle: &SlabHandle<'_, Value<$words>>, word: u64) -> SlabBox<Value<$words>> {
+                handle.slot().fill(Value([word; $words]))
+            }
+
+            #[unsafe(export_name = concat!("golden_pool_box_", $bytes))]
+            #[inline(never)]
+            pub fn pool_box(pool: PoolRef, word: u64) -> PoolBox<Value<$words>> {
+                PoolBox::new_in(Value([word; $words]), pool)
+            }
+
+            #[unsafe(export_name = concat!("golden_pool_box_dropped_", $bytes))]
+            #[inline(never)]
+            pub fn pool_box_dropped(pool: PoolRef, word: u64) -> PoolBox<Dropped<$words>> {
+                PoolBox::new_in(Dropped([word; $words]), pool)
+            }
+
+            #[unsafe(export_name = concat!("golden_pool_box_try_dropped_", $bytes))]
+            #[inline(never)]
+            pub fn pool_box_try_dropped(pool: PoolRef, word: u64) -> Option<PoolBox<Dropped<$words>>> {
+                PoolBox::try_new_in(Dropped([word; $words]), pool).ok()
+            }
+
+            #[unsafe(export_name = concat!("golden_pool_box_current_", $bytes))]
+            #[inline(never)]
+            pub fn pool_box_current(word: u64) -> PoolBox<Value<$words>> {
+                PoolBox::new(Value([word; $words]))
+            }
+
+            #[unsafe(export_name = concat!("golden_arena_push_", $bytes))]
+            #[inline(never)]
+            pub fn arena_push(vec: &mut ArenaVec<'_, Value<$words>>, word: u64) {
+                vec.push(Value([word; $words]));
+            }
+
+            #[unsafe(export_name = concat!("golden_arena_push_dropped_", $bytes))]
+            #[inline(never)]
+            pub fn arena_push_dropped(vec: &mut ArenaVec<'_, Dropped<$words>>, word: u64) {
+                vec.push(Dropped([word; $words]));
+            }
+
+            #[unsafe(export_name = concat!("golden_arena_try_push_dropped_", $bytes))]
+            #[inline(never)]
+            pub fn arena_try_push_dropped(vec: &mut ArenaVec<'_, Dropped<$words>>, word: u64) -> bool {
+                vec.try_push(Dropped([word; $words])).is_ok()
+            }
+
+            #[unsafe(export_name = concat!("golden_reap_push_", $bytes))]
+            #[inline(never)]
+            pub fn reap_push(vec: &mut VecIn<Value<$words>, &Reap>, word: u64) {
+                vec.push(Value([word; $words]));
+            }
+
+            #[unsafe(export_name = concat!("golden_reap_push_dropped_", $bytes))]
+            #[inline(never)]
+            pub fn reap_push_dropped(vec: &mut VecIn<Dropped<$words>, &Reap>, word: u64) {
+                vec.push(Dropped([word; $words]));
+            }
+
+            #[unsafe(export_name = concat!("golden_reap_try_push_dropped_", $bytes))]
+            #[inline(never)]
+            pub fn reap_try_push_dropped(vec: &mut VecIn<Dropped<$words>, &Reap>, word: u64) -> bool {
+                vec.try_push(Dropped([word; $words])).is_ok()
+            }
+
+            #[unsafe(export_name = concat!("golden_pool_push_", $bytes))]
+            #[inline(never)]
+            pub fn pool_push(vec: &mut PoolVec<Value<$words>>, word: u64) {
+                vec.push(Value([word; $words]));
+            }
+
+            #[unsafe(export_name = concat!("golden_pool_push_dropped_", $bytes))]
+            #[inline(never)]
+            pub fn pool_push_dropped(vec: &mut PoolVec<Dropped<$words>>, word: u64) {
+                vec.push(Dropped([word; $words]));
+            }
+
+            #[unsafe(export_name = concat!("golden_pool_try_push_dropped_", $bytes))]
+            #[inline(never)]
+            pub fn pool_try_push_dropped(vec: &mut PoolVec<Dropped<$words>>, word: u64) -> bool {
+                vec.try_push(Dropped([word; $words])).is_ok()
+            }
+
+            #[unsafe(export_name = concat!("golden_sealer_value_", $bytes))]
+            #[inline(never)]
+            pub fn sealer_value<'s>(sealer: Sealer<'s>, word: u64) -> &'s mut [u64; $words] {
+                sealer.value([word; $words])
+            }
+        })*
 
         /// Calls the functions.
         fn use_values(word: u64) {
             let (arena, reap, pool) = (Arena::new(), Reap::new(), LocalPool::new());
-            $(
-                let (list, slab, mut vec) = (FreeList::new(), Slab::new(), ArenaVec::new_in(&arena));
-                println!("{} {}", $in_arena(&arena, word).0[0], $in_list(&list, word).0[0]);
-                println!("{} {}", $in_reap(&reap, word).0[0], $in_slab(&slab, word).0[0]);
-                $pushed(&mut vec, $by_handle(&slab.handle(), word).0[0]);
-                println!("{} {}", $in_pool(pool.reference(), word).0[0], vec[0].0[0]);
-            )*
+            let pool = pool.reference();
+            $({
+                use $size::*;
+                let (list, slab) = (FreeList::new(), Slab::new());
+                let (handle, dropped_list, dropped_slab) =
+                    (slab.handle(), FreeList::new(), Slab::new());
+                let dropped_handle = dropped_slab.handle();
+                black_box(arena_alloc(&arena, word));
+                black_box(arena_try_alloc(&arena, word));
+                black_box(arena_alloc_with(&arena, word));
+                black_box(arena_try_alloc_with(&arena, word));
+                black_box(arena_alloc_boxed(&arena, word));
+                black_box(arena_try_alloc_boxed(&arena, word));
+                black_box(arena_alloc_undropped(&arena, word));
+                black_box(list_alloc(&list, word));
+                black_box(list_alloc_dropped(&dropped_list, word));
+                black_box(list_try_alloc_dropped(&dropped_list, word));
+                black_box(list_alloc_with(&dropped_list, word));
+                black_box(list_try_alloc_with(&dropped_list, word));
+                black_box(list_slot_fill(&list, word));
+                black_box(reap_alloc_value(&reap, word));
+                black_box(reap_try_alloc(&reap, word));
+                black_box(reap_alloc_with(&reap, word));
+                black_box(reap_try_alloc_with(&reap, word));
+                black_box(reap_alloc_boxed(&reap, word));
+                black_box(reap_alloc_undropped(&reap, word));
+                black_box(slab_alloc(&slab, word));
+                black_box(slab_alloc_dropped(&dropped_slab, word));
+                black_box(slab_try_alloc_dropped(&dropped_slab, word));
+                black_box(slab_alloc_with(&dropped_slab, word));
+                black_box(slab_try_alloc_with(&dropped_slab, word));
+                black_box(slab_slot_fill(&slab, word));
+                black_box(slab_alloc_for(&dropped_slab, word));
+                black_box(handle_alloc(&handle, word));
+                black_box(handle_try_alloc_dropped(&dropped_handle, word));
+                black_box(handle_alloc_with(&dropped_handle, word));
+                black_box(handle_try_alloc_with(&dropped_handle, word));
+                black_box(handle_slot_fill(&handle, word));
+                black_box(pool_box(pool, word));
+                black_box(pool_box_dropped(pool, word));
+                black_box(pool_box_try_dropped(pool, word));
+                black_box(pool_box_current(word));
+                black_box(arena_push(&mut VecIn::new_in(&arena), word));
+                black_box(arena_push_dropped(&mut VecIn::new_in(&arena), word));
+                black_box(arena_try_push_dropped(&mut VecIn::new_in(&arena), word));
+                black_box(reap_push(&mut VecIn::new_in(&reap), word));
+                black_box(reap_push_dropped(&mut VecIn::new_in(&reap), word));
+                black_box(reap_try_push_dropped(&mut VecIn::new_in(&reap), word));
+                black_box(pool_push(&mut VecIn::new_in(pool), word));
+                black_box(pool_push_dropped(&mut VecIn::new_in(pool), word));
+                black_box(pool_try_push_dropped(&mut VecIn::new_in(pool), word));
+                let _ = Sealed::<&'static [u64; $words]>::new(|sealer| sealer_value(sealer, word));
+            })*
         }
     };
 }
 
 values! {
-    1: golden_arena_alloc_8 golden_list_alloc_8 golden_reap_alloc_value_8 golden_slab_alloc_8
-        golden_handle_alloc_8 golden_pool_box_8 golden_arena_push_8;
-    2: golden_arena_alloc_16 golden_list_alloc_16 golden_reap_alloc_value_16 golden_slab_alloc_16
-        golden_handle_alloc_16 golden_pool_box_16 golden_arena_push_16;
-    8: golden_arena_alloc_64 golden_list_alloc_64 golden_reap_alloc_value_64 golden_slab_alloc_64
-        golden_handle_alloc_64 golden_pool_box_64 golden_arena_push_64;
-    24: golden_arena_alloc_192 golden_list_alloc_192 golden_reap_alloc_value_192 golden_slab_alloc_192
-        golden_handle_alloc_192 golden_pool_box_192 golden_arena_push_192;
-    64: golden_arena_alloc_512 golden_list_alloc_512 golden_reap_alloc_value_512 golden_slab_alloc_512
-        golden_handle_alloc_512 golden_pool_box_512 golden_arena_push_512;
-}
-
-/// Allocates a value in an arena by the fallible call.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub fn golden_arena_try_alloc_64(arena: &Arena, word: u64) -> Option<&mut Value<8>> {
-    arena.try_alloc(Value([word; 8])).ok()
-}
-
-/// Allocates a value with a destructor in an arena.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub fn golden_arena_alloc_boxed_64(arena: &Arena, word: u64) -> ArenaBox<'_, Dropped<8>> {
-    arena.alloc_boxed(Dropped([word; 8]))
-}
-
-/// Allocates a value with a destructor in an arena by the fallible call.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub fn golden_arena_try_alloc_boxed_64(
-    arena: &Arena,
-    word: u64,
-) -> Option<ArenaBox<'_, Dropped<8>>> {
-    arena.try_alloc_boxed(Dropped([word; 8])).ok()
-}
-
-/// Allocates a value with a destructor in a reap.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub fn golden_reap_alloc_boxed_64(reap: &Reap, word: u64) -> ReapBox<'_, Dropped<8>> {
-    reap.alloc_boxed(Dropped([word; 8]))
-}
-
-/// Allocates a value with a destructor in a slab.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub fn golden_slab_alloc_dropped_64(slab: &Slab<Dropped<8>>, word: u64) -> SlabBox<Dropped<8>> {
-    slab.alloc(Dropped([word; 8]))
-}
-
-/// Allocates a value with a destructor in a free list.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub fn golden_list_alloc_dropped_64(
-    list: &FreeList<Dropped<8>>,
-    word: u64,
-) -> ListBox<'_, Dropped<8>> {
-    list.alloc(Dropped([word; 8]))
-}
-
-/// Allocates a value with a destructor in a free list by the fallible call.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub fn golden_list_try_alloc_dropped_64(
-    list: &FreeList<Dropped<8>>,
-    word: u64,
-) -> Option<ListBox<'_, Dropped<8>>> {
-    list.try_alloc(Dropped([word; 8])).ok()
-}
-
-/// Allocates a value of a word with a destructor in an arena.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub fn golden_arena_alloc_boxed_8(arena: &Arena, word: u64) -> ArenaBox<'_, Dropped<1>> {
-    arena.alloc_boxed(Dropped([word]))
-}
-
-/// Constructs a value in an arena.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub fn golden_arena_alloc_with_64(arena: &Arena, word: u64) -> &mut Value<8> {
-    arena.alloc_with(|| Value([word; 8]))
-}
-
-/// Constructs a value with a destructor in a slab.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub fn golden_slab_alloc_with_64(slab: &Slab<Dropped<8>>, word: u64) -> SlabBox<Dropped<8>> {
-    slab.alloc_with(|| Dropped([word; 8]))
-}
-
-/// Constructs a value with a destructor in a slab by the fallible call.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub fn golden_slab_try_alloc_with_64(
-    slab: &Slab<Dropped<8>>,
-    word: u64,
-) -> Option<SlabBox<Dropped<8>>> {
-    slab.try_alloc_with(|| Dropped([word; 8])).ok()
-}
-
-/// Constructs a value with a destructor in a slab by a handle.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub fn golden_handle_alloc_with_64(
-    handle: &SlabHandle<'_, Dropped<8>>,
-    word: u64,
-) -> SlabBox<Dropped<8>> {
-    handle.alloc_with(|| Dropped([word; 8]))
-}
-
-/// Constructs a value with a destructor in a free list.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub fn golden_list_alloc_with_64(
-    list: &FreeList<Dropped<8>>,
-    word: u64,
-) -> ListBox<'_, Dropped<8>> {
-    list.alloc_with(|| Dropped([word; 8]))
-}
-
-/// Allocates a value of 512 bytes with a destructor and with an expected lifetime.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub fn golden_slab_alloc_for_512(slab: &Slab<Dropped<64>>, word: u64) -> SlabBox<Dropped<64>> {
-    slab.alloc_for(Lifetime::Long, Dropped([word; 64]))
-}
-
-/// Allocates a value with a destructor in a pool.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub fn golden_pool_box_dropped_64(pool: PoolRef, word: u64) -> PoolBox<Dropped<8>> {
-    PoolBox::new_in(Dropped([word; 8]), pool)
-}
-
-/// Allocates a value with a destructor in a pool by the fallible call.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub fn golden_pool_box_try_dropped_64(pool: PoolRef, word: u64) -> Option<PoolBox<Dropped<8>>> {
-    PoolBox::try_new_in(Dropped([word; 8]), pool).ok()
-}
-
-/// Pushes a value with a destructor to a vector in an arena.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub fn golden_arena_push_dropped_64(vec: &mut ArenaVec<'_, Dropped<8>>, word: u64) {
-    vec.push(Dropped([word; 8]));
-}
-
-/// Pushes a value with a destructor to a vector in an arena by the fallible call.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub fn golden_arena_try_push_dropped_64(vec: &mut ArenaVec<'_, Dropped<8>>, word: u64) -> bool {
-    vec.try_push(Dropped([word; 8])).is_ok()
-}
-
-/// Pushes a value with a destructor to a vector in a pool.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub fn golden_pool_push_dropped_64(vec: &mut PoolVec<Dropped<8>>, word: u64) {
-    vec.push(Dropped([word; 8]));
-}
-
-/// Moves a value of 512 bytes into memory that will be sealed.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub fn golden_sealer_value_512<'s>(sealer: Sealer<'s>, word: u64) -> &'s mut [u64; 64] {
-    sealer.value([word; 64])
+    bytes_8: 1 words, 8 bytes;
+    bytes_16: 2 words, 16 bytes;
+    bytes_64: 8 words, 64 bytes;
+    bytes_192: 24 words, 192 bytes;
+    bytes_512: 64 words, 512 bytes;
 }
 
 /// Allocates a slot by the ordinary call.
@@ -563,27 +667,4 @@ fn main() {
     unsafe { golden_arena_free(&arena, object, 24) };
     let word = arena.statistics().live_objects;
     use_values(word);
-    let list = FreeList::new();
-    let values =
-        (golden_arena_alloc_boxed_64(&arena, word), golden_list_alloc_dropped_64(&list, word));
-    println!("{} {}", values.0.0[0], values.1.0[0]);
-    drop(values);
-    drop(golden_arena_try_alloc_boxed_64(&arena, word));
-    drop(golden_list_try_alloc_dropped_64(&list, word));
-    drop(golden_reap_alloc_boxed_64(&reap, word));
-    drop(golden_slab_alloc_dropped_64(&Slab::new(), word));
-    drop((golden_arena_alloc_boxed_8(&arena, word), golden_list_alloc_with_64(&list, word)));
-    let slab = Slab::new();
-    drop((golden_slab_alloc_with_64(&slab, word), golden_slab_try_alloc_with_64(&slab, word)));
-    drop(golden_handle_alloc_with_64(&slab.handle(), word));
-    drop(golden_slab_alloc_for_512(&Slab::new(), word));
-    drop(golden_pool_box_dropped_64(pool.reference(), word));
-    drop(golden_pool_box_try_dropped_64(pool.reference(), word));
-    let (mut in_arena, mut in_pool) = (ArenaVec::new_in(&arena), PoolVec::new());
-    golden_arena_push_dropped_64(&mut in_arena, word);
-    golden_pool_push_dropped_64(&mut in_pool, word);
-    println!("{}", golden_arena_try_push_dropped_64(&mut in_arena, word));
-    let sealed = Sealed::<&'static [u64; 64]>::new(|sealer| golden_sealer_value_512(sealer, word));
-    println!("{} {}", sealed.get()[63], golden_arena_alloc_with_64(&arena, word).0[7]);
-    println!("{:?}", golden_arena_try_alloc_64(&arena, word).map(|value| value.0));
 }

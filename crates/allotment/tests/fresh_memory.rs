@@ -3,9 +3,11 @@
 #[path = "support/mod.rs"]
 mod support;
 
+use std::ffi::CString;
+
 use allotment::{Arena, FreshMemory, LocalPool, Mmap, RawFreeList, RawSlab, Release, recycler};
-use support::child::{self, Child};
-use support::kernel::is_resident;
+use support::child::{self, Child, Directory};
+use support::kernel::{is_resident, mapping_flags};
 use support::list::{passed_through, under_a_tool};
 use support::slab::layout;
 
@@ -89,6 +91,64 @@ fn small_pages_are_never_advised_and_huge_pages_always() {
     let taken = taken_by(|| fill(&arena(Mmap::huge_pages())));
     assert_eq!(taken.small_bytes, 0, "{taken:?}");
     assert!(all_bytes(taken) >= 8 * MIB, "{taken:?}");
+}
+
+/// Puts a file in the place of the system's setting, in this process's own view of the mounts. Returns
+/// whether that is permitted.
+fn mount_setting(file: &str) -> bool {
+    let file = CString::new(file).expect("a path");
+    let setting = c"/sys/kernel/mm/transparent_hugepage/enabled";
+    let none = core::ptr::null();
+    // SAFETY: the strings end with a nul byte.
+    unsafe { libc::mount(file.as_ptr(), setting.as_ptr(), none, libc::MS_BIND, none.cast()) == 0 }
+}
+
+#[test]
+fn where_the_system_prefers_huge_pages_small_ones_are_requested() {
+    let test = "where_the_system_prefers_huge_pages_small_ones_are_requested";
+    if under_a_tool() || passed_through() {
+        println!("skipped: a memory tool or malloc has the memory");
+        return;
+    }
+    if !child::is(test) {
+        for setting in ["always [madvise] never\n", "[always] madvise never\n"] {
+            let directory = Directory::new(test);
+            let file = directory.0.join("enabled");
+            std::fs::write(&file, setting).expect("a file can be written");
+            let child = Child::new(test, test).env("SETTING", file.to_str().expect("in UTF-8"));
+            let text = child.own_mounts().succeeds();
+            for line in text.lines().filter(|line| line.starts_with("skipped")) {
+                println!("{line}");
+            }
+        }
+        return;
+    }
+    let file = std::env::var("SETTING").expect("the parent gave one");
+    let is_always = std::fs::read_to_string(&file).expect("it is there").starts_with("[always]");
+    if !mount_setting(&file) {
+        println!("skipped {test}: mounting a file is not permitted here");
+        return;
+    }
+    let word = |arena: &Arena| core::ptr::from_ref(arena.alloc(1u8)).addr();
+    let arena = |source: Mmap, hint| Arena::builder().source(source).hint(hint).build();
+    let small = arena(Mmap::small_pages(), 8 << 20);
+    let grown = arena(Mmap::new(), 1 << 20);
+    let pool = LocalPool::new();
+    let block = pool.alloc_layout(layout(64, 8));
+    let fresh = [
+        ("small pages", word(&small)),
+        ("a chunk below 2 MiB", word(&grown)),
+        ("a pool", block.addr().get()),
+    ];
+    for (name, address) in fresh {
+        let flags = mapping_flags(address);
+        assert_eq!(flags.iter().any(|flag| flag == "nh"), is_always, "{name}: {flags:?}");
+    }
+    // SAFETY: allocated above, freed once.
+    unsafe { pool.free_layout(block, layout(64, 8)) };
+    let tiny = Arena::new();
+    let flags = mapping_flags(word(&tiny));
+    assert!(!is_always || flags.iter().any(|flag| flag == "nh"), "a small chunk: {flags:?}");
 }
 
 #[test]

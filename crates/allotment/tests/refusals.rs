@@ -6,17 +6,17 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use std::cell::Cell;
 use std::fmt::Write;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::rc::Rc;
 
-use allotment::collections::{BlockSource, StringIn, VecIn};
+use allotment::collections::VecIn;
 use allotment::{
-    Arena, ArenaString, Budget, FreeList, Lifetime, LocalPool, Malloc, PoolBox, PoolRef,
-    PoolString, PoolVec, Reap, SealVec, Sealed, Slab, format_in,
+    Arena, ArenaString, Budget, FreeList, Lifetime, LocalPool, PoolBox, PoolRef, PoolString,
+    PoolVec, Reap, SealVec, Sealed, Slab, format_in,
 };
 use proptest::test_runner::{Config, TestError, TestRunner};
+use support::collection_program::{
+    Living, Value, granted, string_in_arena, string_in_reap, vec_in_arena, vec_in_pool, vec_in_reap,
+};
 use support::input::Input;
 use support::subject::assert_over_budget;
 
@@ -37,207 +37,21 @@ fn programs(cases: u32, check: impl Fn(&mut Input<'_>)) {
     }
 }
 
-/// Runs a call. `None` if a budget refused.
-fn granted<R>(call: impl FnOnce() -> R) -> Option<R> {
-    match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(result) => Some(result),
-        Err(panic) => {
-            let message = panic.downcast_ref::<String>().map_or("", |message| message);
-            match message.starts_with("allotment: ") && message.contains("the budget of") {
-                true => None,
-                false => resume_unwind(panic),
-            }
-        }
-    }
-}
-
-/// The number of values that live.
-type Living = Rc<Cell<isize>>;
-
-/// A value that counts itself, of 256 bytes, so that a chunk is full after a few.
-struct Value {
-    number: u16,
-    living: Living,
-    _rest: [u64; 30],
-}
-
-impl Value {
-    fn new(number: u16, living: &Living) -> Self {
-        living.set(living.get() + 1);
-        Self { number, living: living.clone(), _rest: [0; 30] }
-    }
-}
-
-impl Clone for Value {
-    fn clone(&self) -> Self {
-        Self::new(self.number, &self.living)
-    }
-}
-
-impl Drop for Value {
-    fn drop(&mut self) {
-        self.living.set(self.living.get() - 1);
-    }
-}
-
-fn numbers(values: &[Value]) -> Vec<u16> {
-    values.iter().map(|value| value.number).collect()
-}
-
-/// A vector of this memory against one of the standard library.
-fn vec_program<S: BlockSource>(input: &mut Input<'_>, source: S) {
-    let living = Living::default();
-    let mut vec: VecIn<Value, S> = VecIn::new_in(source);
-    let mut model: Vec<u16> = Vec::new();
-    while !input.is_empty() {
-        let (call, count, number) = (input.byte() % 11, input.below(12), input.word());
-        let more: Vec<u16> = (0..count as u16).map(|index| number.wrapping_add(index)).collect();
-        let values = || more.iter().map(|number| Value::new(*number, &living));
-        match call {
-            0..=2 => {
-                if granted(|| vec.push(Value::new(number, &living))).is_some() {
-                    model.push(number);
-                }
-            }
-            3 => {
-                let index = input.below(model.len() + 1);
-                if granted(|| vec.insert(index, Value::new(number, &living))).is_some() {
-                    model.insert(index, number);
-                }
-            }
-            4 => {
-                let before = model.clone();
-                let all = granted(|| vec.extend(values())).is_some();
-                // What was appended before the refusal stays.
-                let appended = vec.len() - before.len();
-                assert!(appended == count || !all);
-                model.extend(&more[..appended]);
-            }
-            5 => {
-                let others: Vec<Value> = values().collect();
-                if granted(|| vec.extend_from_slice(&others)).is_some() {
-                    model.extend(&more);
-                }
-            }
-            6 => {
-                if granted(|| vec.resize(count, Value::new(number, &living))).is_some() {
-                    model.resize(count, number);
-                } else {
-                    assert!(count > model.len(), "less needs no memory");
-                }
-            }
-            7 => {
-                let other = granted(|| VecIn::from_iter_in(values(), source));
-                if let Some(mut other) = other {
-                    match granted(|| vec.append(&mut other)) {
-                        Some(()) => model.extend(&more),
-                        None => assert_eq!(numbers(&other), more, "both are as they were"),
-                    }
-                }
-            }
-            8 => {
-                let index = input.below(model.len() + 1);
-                if let Some(tail) = granted(|| vec.split_off(index)) {
-                    assert_eq!(numbers(&tail), model.split_off(index));
-                }
-            }
-            9 => {
-                granted(|| vec.reserve(count));
-                if input.one_in(3) {
-                    granted(|| vec.shrink_to_fit());
-                }
-            }
-            _ => {
-                vec.truncate(count);
-                model.truncate(count);
-            }
-        }
-        assert_eq!(numbers(&vec), model);
-        assert_eq!(living.get(), model.len() as isize);
-    }
-    drop(vec);
-    assert_eq!(living.get(), 0);
-}
-
-/// A string of this memory against one of the standard library.
-fn string_program<S: BlockSource>(input: &mut Input<'_>, source: S) {
-    let mut string = StringIn::new_in(source);
-    let mut model = String::new();
-    while !input.is_empty() {
-        let text = "äbc".repeat(input.below(200));
-        match input.byte() % 6 {
-            0 | 1 => {
-                if granted(|| string.push_str(&text)).is_some() {
-                    model.push_str(&text);
-                }
-            }
-            2 => {
-                if granted(|| string.push('ß')).is_some() {
-                    model.push('ß');
-                }
-            }
-            3 => {
-                if granted(|| string.insert_str(0, &text)).is_some() {
-                    model.insert_str(0, &text);
-                }
-            }
-            4 => {
-                // The trait has an error of its own, and appends whole pieces.
-                if write!(string, "{text}").is_ok() {
-                    model.push_str(&text);
-                }
-            }
-            _ => {
-                string.clear();
-                model.clear();
-            }
-        }
-        assert_eq!(&*string, model);
-    }
-}
-
-/// A few chunks.
-fn limit(input: &mut Input<'_>, chunk: usize) -> usize {
-    chunk * input.below(8) + chunk
-}
-
 #[test]
 fn a_vector_stays_valid_in_every_memory() {
     programs(300, |input| {
         for hardened in [false, true] {
-            let input = &mut Input::new(input.rest());
-            let maximum = limit(input, if hardened { 1 << 16 } else { 4096 });
-            // Under Miri malloc checks every access.
-            let builder = Reap::builder().source(Malloc).initial(4096).hardened(hardened);
-            let reap = builder.maximum(maximum).build();
-            vec_program(input, &reap);
-            assert_eq!(reap.statistics().live_objects, 0, "no block stays behind");
+            vec_in_reap(&mut Input::new(input.rest()), hardened);
         }
     });
-    programs(300, |input| {
-        let maximum = limit(input, 4096);
-        let arena = Arena::builder().source(Malloc).maximum(maximum).build();
-        vec_program(input, &arena);
-    });
-    programs(200, |input| {
-        let maximum = limit(input, 1 << 16);
-        let pool = LocalPool::builder().maximum(maximum).build();
-        vec_program(input, pool.reference());
-        assert_eq!(pool.statistics().live_objects, 0, "no block stays behind");
-    });
+    programs(300, vec_in_arena);
+    programs(200, vec_in_pool);
 }
 
 #[test]
 fn a_string_stays_valid_in_every_memory() {
-    programs(200, |input| {
-        let maximum = limit(input, 4096);
-        string_program(input, &Arena::builder().maximum(maximum).build());
-    });
-    programs(200, |input| {
-        let reap = Reap::builder().initial(4096).maximum(1 << 16).build();
-        string_program(input, &reap);
-        assert_eq!(reap.statistics().live_objects, 0);
-    });
+    programs(200, string_in_arena);
+    programs(200, string_in_reap);
 }
 
 /// Calls that get one value each, until a budget refuses, three times over. All values are dropped.

@@ -9,12 +9,16 @@
 //! - The first huge page of each piece is touched at once, and the processor time of the thread is
 //!   measured. (Other threads and other machines on the host don't count.) What small pages would
 //!   have cost is known from the last pieces with small pages, or from [`SAMPLE`] bytes that are
-//!   mapped, touched and unmapped for this purpose from time to time.
-//! - Each huge page adds what it saved to a *credit*, or takes what it lost from it. Small pages add
-//!   a sixteenth of their cost. Huge pages are used while the credit is not negative. So against
-//!   small pages alone, they lose at most a sixteenth of the time, and one touch.
-//! - Huge pages are used only if the kernel has enough free blocks (`/proc/buddyinfo`), so that a
-//!   first touch does not wait for compaction.
+//!   mapped, touched and unmapped for this purpose, at most ten times a second for each
+//!   [`SmallTouch`].
+//! - Each piece adds what its huge pages saved to a *credit*, or takes what they lost from it. Its
+//!   other huge pages count as the first one. Small pages add a sixteenth of their cost. Huge pages
+//!   are used while the credit is not negative.
+//! - Only as much of a piece gets huge pages as the kernel has free blocks (`/proc/buddyinfo`), so
+//!   that a first touch does not wait for compaction. Blocks are taken off the count, and they are
+//!   counted again after a tenth of a second, or when they are used up. If they were too few, it is
+//!   always a tenth of a second. If the file can't be read, the last count stays; if it never could
+//!   be, the credit alone decides.
 //!
 //! | allocator | pieces for which this file decides |
 //! |---|---|
@@ -22,23 +26,34 @@
 //! | slabs | each range after the first 2 MiB |
 //! | pools | none: chunks of several pools lie in the same 2 MiB, and go back one by one |
 //!
-//! Smaller fresh memory has small pages. A larger piece is measured by its first huge page, because
-//! a touch of the others would give memory to what the program may never use.
+//! What holds for a piece, against small pages alone:
+//!
+//! | piece | loss of time | compaction |
+//! |---|---|---|
+//! | 2 MiB | all pieces together lose a sixteenth, and one touch | none, unless other processes take half of the free blocks at once |
+//! | larger | the same and one piece, if the program touches all of it, and each huge page costs what the first one did | the same until the first touch of the last block; blocks that the program touches late may be gone |
+//!
+//! A larger piece is measured by its first huge page only, because a touch of the others would give
+//! memory to what the program may never use.
+//!
+//! All other fresh memory has small pages. If the system uses huge pages without being asked
+//! (`always` in [`SETTING`]), small pages are requested for it, by one call for each mapping.
 //!
 //! All accesses to atomics are relaxed: the values are numbers, and hand over no memory. If two
 //! threads measure at the same time, one measurement may be lost.
 
 use core::ffi::CStr;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 
 use super::layout::HUGE_PAGE;
 use super::os;
+use crate::error::AllocError;
 
 /// The bytes of small pages that are touched to learn their cost; at least one page.
 const SAMPLE: usize = 32 << 10;
-/// The largest credit and the largest debt, in nanoseconds. So what was measured long ago does not
-/// count for ever.
+/// The largest credit and the largest debt for each huge page of a piece, in nanoseconds. So what was
+/// measured long ago does not count for ever, and a touch that loses more counts as this much.
 const MAX_CREDIT: i64 = 20_000_000;
 /// Small pages add their cost divided by this to the credit, so that huge pages are tried again.
 const RETRY_DIVISOR: i64 = 16;
@@ -46,8 +61,13 @@ const RETRY_DIVISOR: i64 = 16;
 const SMALL_COST_MILLIS: u64 = 1000;
 /// It is measured again after huge pages have cost this many nanoseconds.
 const SMALL_COST_NANOS: u64 = 4_000_000;
+/// It is measured at most once in this many milliseconds.
+const SAMPLE_MILLIS: u64 = 100;
 /// The number of free blocks is out of date after this many milliseconds.
 const COUNT_MILLIS: u64 = 100;
+
+/// The file with the system's setting for huge pages: `always [madvise] never`.
+const SETTING: &CStr = c"/sys/kernel/mm/transparent_hugepage/enabled";
 
 /// How much fresh memory the process has taken from the system, and what its first touch costs.
 ///
@@ -57,9 +77,9 @@ const COUNT_MILLIS: u64 = 100;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FreshMemory {
-    /// Bytes of pieces whose first page is a huge page.
+    /// Bytes for which huge pages were requested, in pieces whose first page is a huge page.
     pub huge_bytes: u64,
-    /// Bytes of pieces for which huge pages were requested, and the kernel gave small ones.
+    /// Bytes for which huge pages were requested, in pieces whose first page is a small one.
     pub refused_bytes: u64,
     /// All other fresh bytes. They have small pages.
     pub small_bytes: u64,
@@ -105,6 +125,10 @@ struct Experience {
     blocks: AtomicU64,
     /// The time of the last count in milliseconds.
     counted_at: AtomicU64,
+    /// Whether the last count found fewer blocks than were wanted, or could not be made.
+    is_short: AtomicBool,
+    /// Whether the blocks could be counted once.
+    is_countable: AtomicBool,
     huge_bytes: AtomicU64,
     refused_bytes: AtomicU64,
     small_bytes: AtomicU64,
@@ -125,9 +149,135 @@ pub(crate) fn fresh_memory() -> FreshMemory {
     }
 }
 
+/// What a decision asks the kernel for. Tests simulate one.
+trait Kernel {
+    /// A clock that ticks every few milliseconds.
+    fn coarse_millis(&self) -> u64;
+
+    /// The processor time of the thread.
+    fn thread_nanos(&self) -> u64;
+
+    /// The number of free blocks of 2 MiB. `None` if the kernel does not say.
+    fn free_blocks(&self) -> Option<u64>;
+
+    /// Whether a page has memory. `None` if the kernel does not say.
+    fn is_resident(&self, page: NonNull<u8>) -> Option<bool>;
+
+    fn advise_huge(&self, start: NonNull<u8>, len: usize);
+
+    fn advise_small(&self, start: NonNull<u8>, len: usize);
+
+    /// Touches a page. The write is volatile, because only the page fault matters.
+    ///
+    /// # Safety
+    /// The page is mapped, and nothing uses it.
+    unsafe fn touch(&self, page: NonNull<u8>);
+
+    /// Touches [`sample_len`] bytes with one system call.
+    ///
+    /// # Errors
+    /// If there is no such call.
+    fn populate_sample(&self, start: NonNull<u8>) -> Result<(), AllocError>;
+
+    /// Maps [`sample_len`] bytes.
+    fn map_sample(&self) -> Result<NonNull<u8>, AllocError>;
+
+    /// # Safety
+    /// The sample was mapped by [`map_sample`](Self::map_sample), and is unmapped once.
+    unsafe fn unmap_sample(&self, start: NonNull<u8>);
+}
+
+/// The kernel that runs this process.
+struct RunningKernel;
+
+impl Kernel for RunningKernel {
+    fn coarse_millis(&self) -> u64 {
+        os::coarse_millis()
+    }
+
+    fn thread_nanos(&self) -> u64 {
+        os::thread_nanos()
+    }
+
+    fn free_blocks(&self) -> Option<u64> {
+        const FILE: &CStr = c"/proc/buddyinfo";
+        let mut text = [0; 4096];
+        let len = os::read_start(FILE, &mut text);
+        let order = (HUGE_PAGE / os::page_size()).ilog2();
+        free_blocks_in(&text[..len], order)
+    }
+
+    fn is_resident(&self, page: NonNull<u8>) -> Option<bool> {
+        os::is_resident(page)
+    }
+
+    fn advise_huge(&self, start: NonNull<u8>, len: usize) {
+        let _ = os::advise_huge(start, len);
+    }
+
+    fn advise_small(&self, start: NonNull<u8>, len: usize) {
+        let _ = os::advise_small(start, len);
+    }
+
+    unsafe fn touch(&self, page: NonNull<u8>) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { page.write_volatile(0) };
+    }
+
+    fn populate_sample(&self, start: NonNull<u8>) -> Result<(), AllocError> {
+        os::populate(start, sample_len())
+    }
+
+    fn map_sample(&self) -> Result<NonNull<u8>, AllocError> {
+        let start = os::map(sample_len(), 1)?;
+        // The kernel may join it to a larger mapping.
+        refuse_huge(start, sample_len());
+        Ok(start)
+    }
+
+    unsafe fn unmap_sample(&self, start: NonNull<u8>) {
+        // SAFETY: guaranteed by the caller.
+        let _ = unsafe { os::unmap(start, sample_len()) };
+    }
+}
+
+/// Counts fresh memory that gets small pages without a decision, and requests them if the system uses
+/// huge pages otherwise.
+pub(crate) fn use_small(start: NonNull<u8>, len: usize) {
+    refuse_huge(start, len);
+    count_small(len);
+}
+
 /// Counts fresh memory that gets small pages without a decision.
 pub(crate) fn count_small(len: usize) {
-    EXPERIENCE.small_bytes.fetch_add(len as u64, Ordering::Relaxed);
+    EXPERIENCE.count_small(len);
+}
+
+/// Requests small pages for a range if the system uses huge pages without being asked.
+pub(crate) fn refuse_huge(start: NonNull<u8>, len: usize) {
+    if system_prefers_huge() {
+        let _ = os::advise_small(start, len);
+    }
+}
+
+/// Whether the system uses huge pages without being asked. The setting is read once.
+fn system_prefers_huge() -> bool {
+    const UNKNOWN: u8 = 2;
+    static ANSWER: AtomicU8 = AtomicU8::new(UNKNOWN);
+    let known = ANSWER.load(Ordering::Relaxed);
+    if known != UNKNOWN {
+        return known == 1;
+    }
+    let mut text = [0; 64];
+    let len = os::read_start(SETTING, &mut text);
+    let is_always = setting_is_always(&text[..len]);
+    ANSWER.store(u8::from(is_always), Ordering::Relaxed);
+    is_always
+}
+
+/// The setting in force stands in brackets.
+fn setting_is_always(text: &[u8]) -> bool {
+    text.split(|byte| byte.is_ascii_whitespace()).any(|word| word == b"[always]")
 }
 
 /// Decides which pages fresh memory gets, and touches its beginning. Returns whether that is a huge
@@ -136,21 +286,12 @@ pub(crate) fn count_small(len: usize) {
 /// # Safety
 /// The range was just mapped, at a multiple of [`HUGE_PAGE`], and nothing uses it.
 pub(crate) unsafe fn touch(start: NonNull<u8>, len: usize, small: SmallTouch) -> bool {
-    // Memory that is locked has its pages already.
-    if len < HUGE_PAGE || os::is_resident(start) == Some(true) {
-        count_small(len);
+    if len < HUGE_PAGE {
+        use_small(start, len);
         return false;
     }
-    let now = os::coarse_millis();
     // SAFETY: guaranteed by the caller.
-    unsafe {
-        if EXPERIENCE.prefers_huge() && EXPERIENCE.has_blocks((len / HUGE_PAGE) as u64, now) {
-            EXPERIENCE.touch_measured_huge(start, len, small, now)
-        } else {
-            EXPERIENCE.touch_measured_small(start, len, small, now);
-            false
-        }
-    }
+    unsafe { EXPERIENCE.touch(&RunningKernel, start, len, small) }
 }
 
 /// Requests huge pages for fresh memory without a decision, and touches its beginning. Returns
@@ -163,16 +304,8 @@ pub(crate) unsafe fn touch_huge(start: NonNull<u8>, len: usize) -> bool {
         count_small(len);
         return false;
     }
-    let _ = os::advise_huge(start, len);
-    // SAFETY: the range is mapped, and nothing uses it.
-    unsafe { start.write_volatile(0) };
-    // SAFETY: the last page of the first 2 MiB.
-    let last = unsafe { start.add(HUGE_PAGE - os::page_size()) };
-    // It has memory only if it is part of a huge page. If the system does not say, assume that.
-    let is_huge = os::is_resident(last).unwrap_or(true);
-    let bytes = if is_huge { &EXPERIENCE.huge_bytes } else { &EXPERIENCE.refused_bytes };
-    bytes.fetch_add(len as u64, Ordering::Relaxed);
-    is_huge
+    // SAFETY: guaranteed by the caller.
+    unsafe { EXPERIENCE.touch_huge(&RunningKernel, start, len) }
 }
 
 impl Experience {
@@ -183,10 +316,67 @@ impl Experience {
             credit: AtomicI64::new(0),
             blocks: AtomicU64::new(0),
             counted_at: AtomicU64::new(0),
+            is_short: AtomicBool::new(false),
+            is_countable: AtomicBool::new(false),
             huge_bytes: AtomicU64::new(0),
             refused_bytes: AtomicU64::new(0),
             small_bytes: AtomicU64::new(0),
         }
+    }
+
+    fn count_small(&self, len: usize) {
+        self.small_bytes.fetch_add(len as u64, Ordering::Relaxed);
+    }
+
+    /// As [`touch`], for a piece.
+    ///
+    /// # Safety
+    /// As for [`touch`].
+    unsafe fn touch(
+        &self,
+        kernel: &impl Kernel,
+        start: NonNull<u8>,
+        len: usize,
+        small: SmallTouch,
+    ) -> bool {
+        // Memory that is locked has its pages already.
+        if kernel.is_resident(start) == Some(true) {
+            self.count_small(len);
+            return false;
+        }
+        let now = kernel.coarse_millis();
+        let wanted = (len / HUGE_PAGE) as u64;
+        let granted = if self.prefers_huge() { self.take_blocks(kernel, wanted, now) } else { 0 };
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            if granted == 0 {
+                self.touch_measured_small(kernel, start, len, small, now);
+                return false;
+            }
+            let huge = if granted == wanted { len } else { granted as usize * HUGE_PAGE };
+            if huge < len {
+                kernel.advise_small(at(start, huge), len - huge);
+                self.count_small(len - huge);
+            }
+            self.touch_measured_huge(kernel, start, huge, small, now)
+        }
+    }
+
+    /// As the function [`touch_huge`], for a piece.
+    ///
+    /// # Safety
+    /// As for [`touch`].
+    unsafe fn touch_huge(&self, kernel: &impl Kernel, start: NonNull<u8>, len: usize) -> bool {
+        kernel.advise_huge(start, len);
+        // SAFETY: the range is mapped, and nothing uses it.
+        unsafe { kernel.touch(start) };
+        // The last page of the first 2 MiB has memory only if it is part of a huge page. If the
+        // system does not say, assume that.
+        let last = at(start, HUGE_PAGE - os::page_size());
+        let is_huge = kernel.is_resident(last).unwrap_or(true);
+        let bytes = if is_huge { &self.huge_bytes } else { &self.refused_bytes };
+        bytes.fetch_add(len as u64, Ordering::Relaxed);
+        is_huge
     }
 
     /// Whether the next piece should have huge pages.
@@ -194,95 +384,112 @@ impl Experience {
         self.credit.load(Ordering::Relaxed) >= 0
     }
 
-    fn add_credit(&self, nanos: i64) {
-        let credit = self.credit.load(Ordering::Relaxed).saturating_add(nanos);
-        self.credit.store(credit.clamp(-MAX_CREDIT, MAX_CREDIT), Ordering::Relaxed);
+    /// Adds what each huge page of a piece of `len` bytes saved, or would have to save.
+    fn add_credit(&self, nanos: i64, len: usize) {
+        let pages = (len / HUGE_PAGE) as i64;
+        let most = MAX_CREDIT.saturating_mul(pages);
+        let credit = self.credit.load(Ordering::Relaxed);
+        let sum = credit.saturating_add(nanos.saturating_mul(pages));
+        // The debt of a larger piece stays until it is paid.
+        self.credit.store(sum.clamp(credit.min(-most), most), Ordering::Relaxed);
     }
 
-    /// Whether the kernel has free blocks for this many huge pages. Takes them off the count.
-    fn has_blocks(&self, wanted: u64, now: u64) -> bool {
-        let take = |blocks: u64| blocks.checked_sub(wanted);
+    /// Takes at most `wanted` free blocks off the count. Returns how many.
+    fn take_blocks(&self, kernel: &impl Kernel, wanted: u64, now: u64) -> u64 {
         let counted_at = self.counted_at.load(Ordering::Relaxed);
         let is_recent = now.saturating_sub(counted_at) < COUNT_MILLIS;
-        if is_recent && self.blocks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+        let take_all = |blocks: u64| blocks.checked_sub(wanted);
+        if is_recent
+            && self.blocks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take_all).is_ok()
         {
-            return true;
+            return wanted;
         }
-        if now == counted_at {
-            // Counted at this tick of the clock: there were not enough.
-            return false;
+        // If blocks are short, or were counted at this tick of the clock, another count would find
+        // no more.
+        if !is_recent || (now != counted_at && !self.is_short.load(Ordering::Relaxed)) {
+            self.count_blocks(kernel, wanted, now);
         }
+        let take_some = |blocks: u64| Some(blocks.saturating_sub(wanted));
+        let before = self.blocks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take_some);
+        before.map_or(0, |blocks| blocks.min(wanted))
+    }
+
+    fn count_blocks(&self, kernel: &impl Kernel, wanted: u64, now: u64) {
         self.counted_at.store(now, Ordering::Relaxed);
-        // Other threads and processes take blocks too, so half of them may be used until the next
-        // count.
-        self.blocks.store(count_free_blocks() / 2, Ordering::Relaxed);
-        self.blocks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+        let blocks = match kernel.free_blocks() {
+            Some(blocks) => {
+                self.is_countable.store(true, Ordering::Relaxed);
+                // Other threads and processes take blocks too, so half of them may be used until
+                // the next count.
+                blocks / 2
+            }
+            // What is left of the last count stays.
+            None if self.is_countable.load(Ordering::Relaxed) => {
+                self.is_short.store(true, Ordering::Relaxed);
+                return;
+            }
+            None => u64::from(u32::MAX),
+        };
+        self.is_short.store(blocks < wanted, Ordering::Relaxed);
+        self.blocks.store(blocks, Ordering::Relaxed);
     }
 
     /// # Safety
     /// As for [`touch`].
     unsafe fn touch_measured_huge(
         &self,
+        kernel: &impl Kernel,
         start: NonNull<u8>,
         len: usize,
         small: SmallTouch,
         now: u64,
     ) -> bool {
-        let small_cost = self.small_cost(small, now);
-        let before = os::thread_nanos();
+        let small_cost = self.small_cost(kernel, small, now);
+        let before = kernel.thread_nanos();
         // SAFETY: guaranteed by the caller.
-        let is_huge = unsafe { touch_huge(start, len) };
-        let nanos = os::thread_nanos().saturating_sub(before);
+        let is_huge = unsafe { self.touch_huge(kernel, start, len) };
+        let nanos = kernel.thread_nanos().saturating_sub(before);
         self.small[small as usize].spent_nanos.fetch_add(nanos, Ordering::Relaxed);
         if is_huge {
             self.huge_nanos.store(nanos, Ordering::Relaxed);
-            self.learn_huge(nanos, small_cost);
+            self.add_credit(small_cost as i64 - nanos as i64, len);
         } else {
             // The piece has small pages, so the touch saved nothing.
-            self.learn_huge(nanos, 0);
+            self.add_credit(-(nanos as i64), len);
         }
         is_huge
-    }
-
-    /// Learns from the touch of a huge page what that saved or lost.
-    fn learn_huge(&self, nanos: u64, small_cost: u64) {
-        self.add_credit(small_cost as i64 - nanos as i64);
-    }
-
-    /// Learns what small pages cost.
-    fn learn_small(&self, nanos: u64, small: SmallTouch, now: u64) {
-        let cost = self.small[small as usize].learn(nanos, now);
-        self.add_credit(cost as i64 / RETRY_DIVISOR);
     }
 
     /// # Safety
     /// As for [`touch`].
     unsafe fn touch_measured_small(
         &self,
+        kernel: &impl Kernel,
         start: NonNull<u8>,
         len: usize,
         small: SmallTouch,
         now: u64,
     ) {
-        let _ = os::advise_small(start, len);
+        kernel.advise_small(start, len);
         // SAFETY: guaranteed by the caller.
-        let nanos = unsafe { sample_small(start, small) };
-        self.learn_small(nanos, small, now);
-        count_small(len);
+        let nanos = unsafe { sample_small(kernel, start, small) };
+        let cost = self.small[small as usize].learn(nanos, now);
+        self.add_credit(cost as i64 / RETRY_DIVISOR, len);
+        self.count_small(len);
     }
 
     /// The cost of small pages, measured if it is not known or out of date.
-    fn small_cost(&self, small: SmallTouch, now: u64) -> u64 {
+    fn small_cost(&self, kernel: &impl Kernel, small: SmallTouch, now: u64) -> u64 {
         let cost = &self.small[small as usize];
         let known = cost.nanos.load(Ordering::Relaxed);
         if !cost.is_out_of_date(now) {
             return known;
         }
-        let Ok(scratch) = os::map(sample_len(), 1) else { return known };
+        let Ok(scratch) = kernel.map_sample() else { return known };
         // SAFETY: just mapped, and unmapped once.
         unsafe {
-            let nanos = sample_small(scratch, small);
-            let _ = os::unmap(scratch, sample_len());
+            let nanos = sample_small(kernel, scratch, small);
+            kernel.unmap_sample(scratch);
             cost.learn(nanos, now)
         }
     }
@@ -297,13 +504,17 @@ impl SmallCost {
         }
     }
 
+    fn age(&self, now: u64) -> u64 {
+        now.saturating_sub(self.measured_at.load(Ordering::Relaxed))
+    }
+
     fn is_old(&self, now: u64) -> bool {
-        let age = now.saturating_sub(self.measured_at.load(Ordering::Relaxed));
-        self.nanos.load(Ordering::Relaxed) == 0 || age >= SMALL_COST_MILLIS
+        self.nanos.load(Ordering::Relaxed) == 0 || self.age(now) >= SMALL_COST_MILLIS
     }
 
     fn is_out_of_date(&self, now: u64) -> bool {
-        self.is_old(now) || self.spent_nanos.load(Ordering::Relaxed) >= SMALL_COST_NANOS
+        let is_spent = self.spent_nanos.load(Ordering::Relaxed) >= SMALL_COST_NANOS;
+        self.is_old(now) || (is_spent && self.age(now) >= SAMPLE_MILLIS)
     }
 
     /// Adds a measurement. Returns the new average.
@@ -321,28 +532,24 @@ fn sample_len() -> usize {
     SAMPLE.max(os::page_size())
 }
 
+/// The address `offset` bytes into a range.
+fn at(start: NonNull<u8>, offset: usize) -> NonNull<u8> {
+    start.map_addr(|address| address.saturating_add(offset))
+}
+
 /// Touches the first small pages of a range. Returns what 2 MiB would cost, in nanoseconds.
 ///
 /// # Safety
 /// The range was just mapped, has at least [`sample_len`] bytes, and nothing uses it.
-unsafe fn sample_small(start: NonNull<u8>, small: SmallTouch) -> u64 {
-    let before = os::thread_nanos();
-    if small == SmallTouch::Faults || os::populate(start, sample_len()).is_err() {
+unsafe fn sample_small(kernel: &impl Kernel, start: NonNull<u8>, small: SmallTouch) -> u64 {
+    let before = kernel.thread_nanos();
+    if small == SmallTouch::Faults || kernel.populate_sample(start).is_err() {
         for page in (0..sample_len()).step_by(os::page_size()) {
-            // SAFETY: guaranteed by the caller. Volatile, because only the page fault matters.
-            unsafe { start.add(page).write_volatile(0) };
+            // SAFETY: guaranteed by the caller.
+            unsafe { kernel.touch(at(start, page)) };
         }
     }
-    os::thread_nanos().saturating_sub(before) * (HUGE_PAGE / sample_len()) as u64
-}
-
-/// The number of free blocks of 2 MiB that the kernel has. A large number if it does not say.
-fn count_free_blocks() -> u64 {
-    const FILE: &CStr = c"/proc/buddyinfo";
-    let mut text = [0; 4096];
-    let len = os::read_start(FILE, &mut text);
-    let order = (HUGE_PAGE / os::page_size()).ilog2();
-    free_blocks_in(&text[..len], order).unwrap_or(u64::from(u32::MAX))
+    kernel.thread_nanos().saturating_sub(before) * (HUGE_PAGE / sample_len()) as u64
 }
 
 /// Adds up `/proc/buddyinfo`: for each zone a line `Node 0, zone Normal 5 3 ...` with the numbers of
@@ -367,9 +574,150 @@ fn free_blocks_in(text: &[u8], order: u32) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use core::cell::Cell;
+
     use super::*;
 
     const MICRO: u64 = 1000;
+    const MILLI: u64 = 1_000_000;
+
+    /// A piece that the simulated kernel has mapped, by address.
+    #[derive(Clone, Copy, Debug, Default)]
+    struct Piece {
+        start: usize,
+        /// The bytes at its start for which huge pages were requested.
+        huge: usize,
+        /// The bytes behind them for which small pages were requested.
+        small: usize,
+        first_is_huge: bool,
+        is_locked: bool,
+    }
+
+    /// A kernel where first touches cost what a test says.
+    struct SimulatedKernel {
+        nanos: Cell<u64>,
+        /// The cost of the next huge page.
+        huge_nanos: Cell<u64>,
+        /// The cost of 2 MiB of small pages.
+        small_nanos: Cell<u64>,
+        /// The cost of a huge page that the kernel refuses, if it has none.
+        refuses: Option<u64>,
+        free: Cell<Option<u64>>,
+        piece: Cell<Piece>,
+        counts: Cell<u64>,
+        samples: Cell<u64>,
+    }
+
+    impl SimulatedKernel {
+        fn new(free: Option<u64>) -> Self {
+            Self {
+                // The clock starts when the machine does.
+                nanos: Cell::new(60_000 * MILLI),
+                huge_nanos: Cell::new(300 * MICRO),
+                small_nanos: Cell::new(800 * MICRO),
+                refuses: None,
+                free: Cell::new(free),
+                piece: Cell::default(),
+                counts: Cell::new(0),
+                samples: Cell::new(0),
+            }
+        }
+
+        fn spend(&self, nanos: u64) {
+            self.nanos.set(self.nanos.get() + nanos);
+        }
+
+        fn update(&self, change: impl FnOnce(&mut Piece)) {
+            let mut piece = self.piece.get();
+            change(&mut piece);
+            self.piece.set(piece);
+        }
+    }
+
+    fn plus_one(count: &Cell<u64>) {
+        count.set(count.get() + 1);
+    }
+
+    /// Where the simulated kernel maps samples.
+    const SAMPLE_START: usize = HUGE_PAGE;
+    /// Where it maps pieces.
+    const PIECE_START: usize = 2 * HUGE_PAGE;
+
+    fn address(start: usize) -> NonNull<u8> {
+        NonNull::new(core::ptr::without_provenance_mut(start)).expect("no null")
+    }
+
+    impl Kernel for SimulatedKernel {
+        fn coarse_millis(&self) -> u64 {
+            self.nanos.get() / MILLI / 4 * 4
+        }
+
+        fn thread_nanos(&self) -> u64 {
+            self.nanos.get()
+        }
+
+        fn free_blocks(&self) -> Option<u64> {
+            plus_one(&self.counts);
+            self.free.get()
+        }
+
+        fn is_resident(&self, page: NonNull<u8>) -> Option<bool> {
+            let Piece { start, first_is_huge, is_locked, .. } = self.piece.get();
+            assert!((start..start + HUGE_PAGE).contains(&page.addr().get()));
+            Some(is_locked || first_is_huge)
+        }
+
+        fn advise_huge(&self, start: NonNull<u8>, len: usize) {
+            self.update(|piece| {
+                assert_eq!(start.addr().get(), piece.start);
+                piece.huge += len;
+            });
+        }
+
+        fn advise_small(&self, start: NonNull<u8>, len: usize) {
+            self.update(|piece| {
+                assert!(start.addr().get() >= piece.start + piece.huge);
+                piece.small += len;
+            });
+        }
+
+        unsafe fn touch(&self, page: NonNull<u8>) {
+            let piece = self.piece.get();
+            if page.addr().get() >= piece.start && piece.huge > 0 {
+                assert_eq!(page.addr().get(), piece.start, "only the first huge page is touched");
+                self.spend(self.refuses.unwrap_or(self.huge_nanos.get()));
+                self.update(|piece| piece.first_is_huge = self.refuses.is_none());
+            } else {
+                self.spend(self.small_nanos.get() * os::page_size() as u64 / HUGE_PAGE as u64);
+            }
+        }
+
+        fn populate_sample(&self, _: NonNull<u8>) -> Result<(), AllocError> {
+            Err(AllocError::new(crate::error::ErrorKind::SourceRefused, 0))
+        }
+
+        fn map_sample(&self) -> Result<NonNull<u8>, AllocError> {
+            plus_one(&self.samples);
+            Ok(address(SAMPLE_START))
+        }
+
+        unsafe fn unmap_sample(&self, start: NonNull<u8>) {
+            assert_eq!(start.addr().get(), SAMPLE_START);
+        }
+    }
+
+    /// Takes a piece of this many huge pages. Returns what was requested for it.
+    fn take(experience: &Experience, kernel: &SimulatedKernel, pages: usize) -> Piece {
+        kernel.piece.set(Piece { start: PIECE_START, ..Piece::default() });
+        let len = pages * HUGE_PAGE;
+        // SAFETY: the simulated kernel accesses no memory.
+        let is_huge =
+            unsafe { experience.touch(kernel, address(PIECE_START), len, SmallTouch::Faults) };
+        let piece = kernel.piece.get();
+        assert_eq!(piece.huge + piece.small, len);
+        assert_eq!(is_huge, piece.first_is_huge);
+        piece
+    }
 
     /// What first touches of the same pieces cost.
     #[derive(Debug, Default)]
@@ -377,34 +725,41 @@ mod tests {
         ours: u64,
         all_huge: u64,
         all_small: u64,
+        /// The cost of the dearest piece with huge pages.
         dearest: u64,
     }
 
-    /// Touches pieces in turn, on a kernel where a huge page and 2 MiB of small pages cost this much.
-    fn simulate(experience: &Experience, pieces: impl IntoIterator<Item = (u64, u64)>) -> Totals {
+    /// Takes pieces in turn, each of so many huge pages, where a huge page and 2 MiB of small pages
+    /// cost this much. The program touches all of each piece.
+    fn simulate_pieces(
+        experience: &Experience,
+        pieces: impl IntoIterator<Item = (usize, u64, u64)>,
+    ) -> Totals {
+        let kernel = SimulatedKernel::new(Some(1_000_000));
         let mut totals = Totals::default();
-        for (huge, small) in pieces {
-            let now = totals.ours / (1000 * MICRO);
-            if experience.prefers_huge() {
-                totals.ours += huge;
-                let cost = &experience.small[SmallTouch::Faults as usize];
-                cost.spent_nanos.fetch_add(huge, Ordering::Relaxed);
-                let small_cost = if cost.is_out_of_date(now) {
-                    totals.ours += small * SAMPLE as u64 / HUGE_PAGE as u64;
-                    cost.learn(small, now)
-                } else {
-                    cost.nanos.load(Ordering::Relaxed)
-                };
-                experience.learn_huge(huge, small_cost);
+        for (pages, huge, small) in pieces {
+            kernel.huge_nanos.set(huge);
+            kernel.small_nanos.set(small);
+            let before = kernel.nanos.get();
+            let piece = take(experience, &kernel, pages);
+            // The other pages.
+            if piece.huge > 0 {
+                kernel.spend((pages as u64 - 1) * huge);
             } else {
-                totals.ours += small;
-                experience.learn_small(small, SmallTouch::Faults, now);
+                let sample = small * sample_len() as u64 / HUGE_PAGE as u64;
+                kernel.spend(pages as u64 * small - sample);
             }
-            totals.all_huge += huge;
-            totals.all_small += small;
-            totals.dearest = totals.dearest.max(huge);
+            totals.ours += kernel.nanos.get() - before;
+            totals.all_huge += pages as u64 * huge;
+            totals.all_small += pages as u64 * small;
+            totals.dearest = totals.dearest.max(pages as u64 * huge);
         }
         totals
+    }
+
+    /// The same with pieces of 2 MiB.
+    fn simulate(experience: &Experience, pieces: impl IntoIterator<Item = (u64, u64)>) -> Totals {
+        simulate_pieces(experience, pieces.into_iter().map(|(huge, small)| (1, huge, small)))
     }
 
     #[test]
@@ -426,48 +781,189 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_costs_is_followed_soon() {
-        let experience = Experience::new();
-        simulate(&experience, [(300 * MICRO, 800 * MICRO); 1000]);
-        let totals = simulate(&experience, [(2400 * MICRO, 800 * MICRO); 1000]);
-        let bound = totals.all_small * 17 / 16 + MAX_CREDIT as u64 + totals.dearest;
+    fn a_large_piece_counts_with_all_of_its_huge_pages() {
+        // What small pieces save does not pay for large ones.
+        let pieces = (0..1000).map(|piece| match piece % 20 {
+            19 => (32, 2400 * MICRO, 800 * MICRO),
+            _ => (1, 300 * MICRO, 800 * MICRO),
+        });
+        let totals = simulate_pieces(&Experience::new(), pieces);
+        let bound = totals.all_small * 17 / 16 + totals.dearest;
         assert!(totals.ours <= bound * 101 / 100, "{totals:?}");
-        let totals = simulate(&experience, [(300 * MICRO, 800 * MICRO); 1000]);
-        assert!(totals.ours <= totals.all_huge * 110 / 100, "{totals:?}");
+    }
+
+    #[test]
+    fn a_change_of_costs_is_followed_soon() {
+        for pages in [1, 32] {
+            let experience = Experience::new();
+            let pieces = |huge| [(pages, huge * MICRO, 800 * MICRO); 1000];
+            simulate_pieces(&experience, pieces(300));
+            let totals = simulate_pieces(&experience, pieces(2400));
+            let credit = MAX_CREDIT as u64 * pages as u64;
+            let bound = totals.all_small * 17 / 16 + credit + totals.dearest;
+            assert!(totals.ours <= bound * 101 / 100, "{totals:?}");
+            let totals = simulate_pieces(&experience, pieces(300));
+            assert!(totals.ours <= totals.all_huge * 110 / 100, "{totals:?}");
+        }
     }
 
     #[test]
     fn a_single_dear_touch_among_cheap_ones_changes_nothing() {
-        let pieces = (0..1000)
-            .map(|piece| (if piece % 20 == 19 { 2400 * MICRO } else { 300 * MICRO }, 800 * MICRO));
-        let totals = simulate(&Experience::new(), pieces);
-        assert!(totals.ours <= totals.all_huge * 102 / 100, "{totals:?}");
+        for pages in [1, 32] {
+            let pieces = (0..1000).map(|piece| {
+                (pages, if piece % 20 == 19 { 2400 * MICRO } else { 300 * MICRO }, 800 * MICRO)
+            });
+            let totals = simulate_pieces(&Experience::new(), pieces);
+            assert!(totals.ours <= totals.all_huge * 102 / 100, "{totals:?}");
+        }
     }
 
     #[test]
     fn a_kernel_that_refuses_huge_pages_costs_next_to_nothing() {
         let experience = Experience::new();
-        let mut lost = 0;
-        for piece in 0..1000 {
-            if experience.prefers_huge() {
-                lost += 3 * MICRO;
-                experience.learn_huge(3 * MICRO, 0);
-            } else {
-                experience.learn_small(800 * MICRO, SmallTouch::Faults, piece);
-            }
+        let kernel =
+            SimulatedKernel { refuses: Some(3 * MICRO), ..SimulatedKernel::new(Some(1_000_000)) };
+        let pieces = (0..1000).map(|_| take(&experience, &kernel, 1));
+        let tries = pieces.filter(|piece| piece.huge > 0).count() as u64;
+        assert!(tries * 3 * MICRO <= 1000 * 800 * MICRO / 16, "{tries}");
+        let load = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
+        assert_eq!(load(&experience.huge_bytes), 0);
+        assert_eq!(load(&experience.refused_bytes), tries * HUGE_PAGE as u64);
+        assert_eq!(load(&experience.small_bytes), (1000 - tries) * HUGE_PAGE as u64);
+    }
+
+    #[test]
+    fn no_huge_page_is_requested_if_the_kernel_has_no_free_block() {
+        let experience = Experience::new();
+        let kernel = SimulatedKernel::new(Some(0));
+        for pages in [1, 32].into_iter().cycle().take(1000) {
+            assert_eq!(take(&experience, &kernel, pages).huge, 0);
+            kernel.spend(MILLI);
         }
-        assert!(lost <= 1000 * 800 * MICRO / 16, "{lost}");
+    }
+
+    #[test]
+    fn half_of_the_free_blocks_are_used_until_they_are_counted_again() {
+        let experience = Experience::new();
+        let kernel = SimulatedKernel::new(Some(20));
+        let huge = (0..30).filter(|_| take(&experience, &kernel, 1).huge > 0).count();
+        assert_eq!(huge, 10);
+        // A large piece has huge pages as far as there are blocks.
+        let experience = Experience::new();
+        let kernel = SimulatedKernel::new(Some(20));
+        let Piece { huge, small, .. } = take(&experience, &kernel, 32);
+        assert_eq!((huge, small), (10 * HUGE_PAGE, 22 * HUGE_PAGE));
+        assert_eq!(experience.huge_bytes.load(Ordering::Relaxed), 10 * HUGE_PAGE as u64);
+        assert_eq!(experience.small_bytes.load(Ordering::Relaxed), 22 * HUGE_PAGE as u64);
+        assert_eq!(take(&experience, &kernel, 1).huge, 0, "they are used up");
+    }
+
+    #[test]
+    fn blocks_that_are_short_are_counted_ten_times_a_second() {
+        for free in [Some(0), Some(1), Some(20), None] {
+            let experience = Experience::new();
+            // A count that worked, and is out of date.
+            let kernel = SimulatedKernel::new(Some(2));
+            take(&experience, &kernel, 1);
+            kernel.spend(COUNT_MILLIS * MILLI);
+            kernel.counts.set(0);
+            kernel.free.set(free);
+            let until = kernel.nanos.get() + 1000 * MILLI;
+            while kernel.nanos.get() < until {
+                take(&experience, &kernel, 32);
+                kernel.spend(MILLI);
+            }
+            let counts = kernel.counts.get();
+            assert!((5..=11).contains(&counts), "{counts} counts with {free:?}");
+        }
+    }
+
+    #[test]
+    fn blocks_that_were_used_up_are_counted_again_at_the_next_tick() {
+        let experience = Experience::new();
+        let kernel = SimulatedKernel::new(Some(8));
+        for _ in 0..4 {
+            assert_eq!(take(&experience, &kernel, 1).huge, HUGE_PAGE);
+        }
+        kernel.spend(8 * MILLI);
+        assert_eq!(take(&experience, &kernel, 1).huge, HUGE_PAGE);
+        assert_eq!(kernel.counts.get(), 2);
+    }
+
+    #[test]
+    fn a_count_that_fails_leaves_what_is_left_of_the_last_one() {
+        let experience = Experience::new();
+        let kernel = SimulatedKernel::new(Some(8));
+        assert_eq!(take(&experience, &kernel, 1).huge, HUGE_PAGE);
+        kernel.free.set(None);
+        let mut huge = 0;
+        for _ in 0..100 {
+            kernel.spend(COUNT_MILLIS * MILLI);
+            huge += take(&experience, &kernel, 1).huge / HUGE_PAGE;
+        }
+        assert_eq!(huge, 3, "three of the four blocks");
+    }
+
+    #[test]
+    fn a_kernel_that_never_counted_blocks_leaves_the_decision_to_the_credit() {
+        let experience = Experience::new();
+        let kernel = SimulatedKernel::new(None);
+        for _ in 0..1000 {
+            assert_eq!(take(&experience, &kernel, 32).huge, 32 * HUGE_PAGE);
+        }
+        assert!(kernel.counts.get() <= 1 + 1000 * 300 / 1000 / COUNT_MILLIS);
+        kernel.huge_nanos.set(2400 * MICRO);
+        let huge = (0..1000).filter(|_| take(&experience, &kernel, 1).huge > 0).count();
+        assert!(huge < 500, "{huge}");
+    }
+
+    #[test]
+    fn small_pages_are_sampled_ten_times_a_second_at_most() {
+        let experience = Experience::new();
+        let kernel = SimulatedKernel::new(Some(1_000_000));
+        let until = kernel.nanos.get() + 1000 * MILLI;
+        while kernel.nanos.get() < until {
+            take(&experience, &kernel, 1);
+        }
+        let samples = kernel.samples.get();
+        assert!((5..=11).contains(&samples), "{samples}");
+    }
+
+    #[test]
+    fn locked_memory_is_not_touched() {
+        let experience = Experience::new();
+        let kernel = SimulatedKernel::new(Some(1_000_000));
+        let start = PIECE_START;
+        kernel.piece.set(Piece { start, is_locked: true, ..Piece::default() });
+        let before = kernel.nanos.get();
+        // SAFETY: the simulated kernel accesses no memory.
+        let is_huge =
+            unsafe { experience.touch(&kernel, address(start), HUGE_PAGE, SmallTouch::Faults) };
+        assert!(!is_huge);
+        let Piece { huge, small, .. } = kernel.piece.get();
+        assert_eq!((huge, small, kernel.nanos.get()), (0, 0, before));
     }
 
     proptest::proptest! {
         #[test]
         fn whatever_huge_pages_cost_the_loss_is_bounded(
-            huge in proptest::collection::vec(100 * MICRO..10_000 * MICRO, 1..300),
+            huge in proptest::collection::vec((1usize..40, 100 * MICRO..10_000 * MICRO), 1..300),
             small in 200 * MICRO..3000 * MICRO,
         ) {
-            let totals = simulate(&Experience::new(), huge.into_iter().map(|huge| (huge, small)));
+            let pieces = huge.into_iter().map(|(pages, huge)| (pages, huge, small));
+            let totals = simulate_pieces(&Experience::new(), pieces);
             let bound = totals.all_small * 17 / 16 + totals.dearest;
             proptest::prop_assert!(totals.ours <= bound * 102 / 100, "{:?}", totals);
+        }
+    }
+
+    #[test]
+    fn the_setting_in_force_stands_in_brackets() {
+        assert!(setting_is_always(b"[always] madvise never\n"));
+        for text in
+            ["always [madvise] never\n", "always madvise [never]\n", "", "always", "[always"]
+        {
+            assert!(!setting_is_always(text.as_bytes()), "{text:?}");
         }
     }
 

@@ -9,7 +9,7 @@ use super::layout::HUGE_PAGE;
 use super::small_chunks::{
     CHUNK_BITS, CLASS_SHIFT, ChunkRange, RangeId, RangeTable, SMALL_CLASSES, SmallChunks, is_small,
 };
-use super::{os, tools};
+use super::{first_touch, os, tools};
 use crate::error::AllocError;
 
 struct MappingEntry {
@@ -190,6 +190,9 @@ impl RangeTable for DescriptorTables {
         if bytes >= HUGE_PAGE {
             // In a huge page, a chunk in use would keep the memory of its free neighbours.
             let _ = os::advise_small(start, bytes);
+        } else {
+            // The kernel may join it to a larger mapping.
+            first_touch::refuse_huge(start, bytes);
         }
         tools::add_leak_root(start, bytes);
         tools::forbid(start, bytes);

@@ -346,6 +346,8 @@ fn reserve_candidate() -> Result<(NonNull<RegionCandidate>, usize), AllocError> 
             Err(_) => len /= 2,
         }
     };
+    // In a huge page, a chunk in use would keep the memory of its free neighbours.
+    first_touch::refuse_huge(start, len);
     let owners = MAX_BYTES / GRANULE * size_of::<AtomicPtr<()>>();
     let bytes = size_of::<RegionCandidate>() + owners + len / GRANULE / 8;
     let size = bytes.next_multiple_of(os::page_size());

@@ -178,7 +178,8 @@ impl Mmap {
         Self { pages: MmapPages::Grown }
     }
 
-    /// Only ordinary pages, for chunks of every size.
+    /// Only ordinary pages, for chunks of every size. If the system uses huge pages without being
+    /// asked, each new mapping takes one more system call, which refuses them.
     #[must_use]
     pub const fn small_pages() -> Self {
         Self { pages: MmapPages::Small }
@@ -221,7 +222,7 @@ impl Mmap {
             // SAFETY: as above.
             MmapPages::Huge => unsafe { first_touch::touch_huge(block, size) },
             MmapPages::Grown | MmapPages::Small => {
-                first_touch::count_small(size);
+                first_touch::use_small(block, size);
                 false
             }
         };

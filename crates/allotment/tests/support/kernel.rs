@@ -45,3 +45,18 @@ pub fn is_resident(address: usize) -> Option<bool> {
     };
     (told == 0).then_some(resident & 1 == 1)
 }
+
+/// The flags of the mapping that holds an address, in two letters each.
+pub fn mapping_flags(address: usize) -> Vec<String> {
+    let text = std::fs::read_to_string("/proc/self/smaps").expect("Linux has it");
+    let holds = |line: &str| {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let parse = |text| usize::from_str_radix(text, 16).ok();
+        range
+            .and_then(|(from, to)| Some(parse(from)?..parse(to)?))
+            .is_some_and(|range| range.contains(&address))
+    };
+    let mut lines = text.lines().skip_while(|line| !holds(line));
+    let flags = lines.find_map(|line| line.strip_prefix("VmFlags:")).expect("a mapping has flags");
+    flags.split_whitespace().map(String::from).collect()
+}

@@ -7,8 +7,10 @@
 pub mod adapters;
 #[cfg(test)]
 pub mod child;
+pub mod collection_program;
 #[cfg(test)]
 pub mod corpus;
+pub mod file_program;
 #[cfg(test)]
 pub mod fork;
 pub mod input;
@@ -27,6 +29,7 @@ pub mod setup;
 pub mod slab;
 pub mod slab_program;
 pub mod slab_sources;
+pub mod small_arena_program;
 pub mod sources;
 #[cfg(test)]
 pub mod subject;
