@@ -423,7 +423,7 @@ fn is_long(test: &str) -> bool {
 }
 
 /// The bytes by which a repetition of the same work may raise what is left after it.
-const GROWTH: usize = 32 << 20;
+const GROWTH: usize = 64 << 20;
 
 /// The mappings that the long tests may have while they run.
 const MANY_RANGES: usize = 900;
