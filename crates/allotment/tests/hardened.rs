@@ -7,7 +7,9 @@ mod support;
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use allotment::{Arena, Malloc, Retain, SharedSource, Source, owner_of};
+use allotment::{Arena, ErrorKind, Malloc, Retain, SharedSource, Source, owner_of};
+use support::fork::forked;
+use support::kernel::{is_resident, mappings, page_size};
 use support::misuse::{self, print_address};
 
 fn layout(size: usize) -> Layout {
@@ -138,4 +140,67 @@ fn a_rewound_scopes_segments_have_no_owner() {
     arena.alloc(1);
     let address = arena.scope(|scope| scope.alloc_layout(layout(1 << 20)).as_ptr());
     assert!(owner_of(address).is_none_or(|owner| owner.name != "scoped"));
+}
+
+/// Makes mappings until the process can have only about `left` more. They are never unmapped. Returns
+/// how many it can have in all.
+fn leave_mappings(left: usize) -> usize {
+    let most = std::fs::read_to_string("/proc/sys/vm/max_map_count").expect("Linux has it");
+    let most: usize = most.trim().parse().expect("a number");
+    let pairs = (most - mappings()).saturating_sub(left) / 2;
+    let bytes = 2 * pairs * page_size();
+    // SAFETY: a mapping without memory, which nothing else uses. Of its pages every second becomes
+    // readable, so each page is a mapping of its own.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let start = libc::mmap(core::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0);
+        assert_ne!(start, libc::MAP_FAILED);
+        for pair in 0..pairs {
+            let page = start.byte_add(2 * pair * page_size());
+            assert_eq!(libc::mprotect(page, page_size(), libc::PROT_READ), 0);
+        }
+    }
+    most
+}
+
+#[test]
+fn at_the_limit_of_mappings_hardened_arenas_stay_usable_and_their_memory_goes_back() {
+    const ARENAS: usize = 3000;
+    const LEFT: usize = 500;
+    // SAFETY: no other thread of this process holds a lock that the child takes.
+    let status = unsafe {
+        forked(|| {
+            let mut arenas: Vec<Option<(Arena, NonNull<usize>)>> = (0..ARENAS)
+                .map(|number| {
+                    let arena = hardened();
+                    let object = NonNull::from(arena.alloc(number));
+                    Some((arena, object))
+                })
+                .collect();
+            let most = leave_mappings(LEFT);
+            // Each would leave a gap between two others, which splits a mapping.
+            let mut released = Vec::new();
+            for (_, object) in arenas.iter_mut().step_by(2).filter_map(Option::take) {
+                released.push(object.addr().get());
+            }
+            assert!(mappings() + LEFT / 2 > most, "the limit was not reached");
+            let resident = released.iter().filter(|&&address| is_resident(address) == Some(true));
+            assert_eq!(resident.count(), 0, "released chunks that have memory");
+            // What lives is as it was, and can be used.
+            for (index, arena) in arenas.iter().enumerate() {
+                let Some((arena, object)) = arena else { continue };
+                assert_eq!(object.read(), index);
+                assert_eq!(arena.try_alloc(7).map(|object| *object), Ok(7));
+            }
+            // A new arena works, or reports the system's error.
+            let new: Vec<Arena> = (0..100).map(|_| hardened()).collect();
+            for arena in &new {
+                if let Err(error) = arena.try_alloc(7) {
+                    assert_eq!(error.kind(), ErrorKind::System(libc::ENOMEM));
+                }
+            }
+            drop((arenas, new));
+        })
+    };
+    assert_eq!(status, 0);
 }

@@ -9,7 +9,8 @@ use std::sync::mpsc;
 use allotment::collections::{BlockSource, StringIn, VecIn};
 use allotment::{
     Arena, ArenaBox, ArenaString, ArenaVec, Budget, FreeList, Lifetime, ListBox, LocalPool, Malloc,
-    PoolBox, PoolString, PoolVec, RawSlab, Reap, Retain, Slab, format_in, unsize_box,
+    PoolBox, PoolString, PoolVec, Published, PublishedGuard, RawSlab, Reap, Retain, Sealed, Slab,
+    SlabSlot, format_in, recycler, unsize_box,
 };
 use std::alloc::Layout;
 
@@ -298,4 +299,91 @@ fn chunks_that_a_scope_kept_are_used_again_and_its_objects_are_freed_in_any_orde
         // SAFETY: older than the scopes, and not freed.
         assert_eq!(unsafe { kept.add(99).read() }, 7);
     }
+}
+
+#[test]
+fn small_arenas_that_two_threads_drop_give_their_chunks_back() {
+    const ARENAS: usize = if cfg!(miri) { 16 } else { 40 };
+    let fill = |arena: &Arena, number: usize| {
+        let bytes = arena.alloc_slice_copy(&[number as u8; 100]);
+        (arena.alloc(number) as *const usize, bytes.as_ptr())
+    };
+    // The chunk of this arena is lent to the first of the small ones.
+    Arena::with_hint(40_000).alloc(1);
+    let mut arenas: Vec<Option<(Arena, usize)>> = Vec::new();
+    for number in 0..ARENAS {
+        let arena = Arena::new();
+        fill(&arena, number);
+        arenas.push(Some((arena, number)));
+    }
+    let others: Vec<_> = arenas.iter_mut().step_by(2).filter_map(Option::take).collect();
+    std::thread::spawn(move || drop(others)).join().expect("no panic");
+    recycler().trim();
+    for (arena, number) in arenas.into_iter().flatten() {
+        let (word, bytes) = fill(&arena, number);
+        // SAFETY: allocated in this arena, which lives.
+        assert_eq!(unsafe { (word.read(), bytes.add(99).read()) }, (number, number as u8));
+    }
+    recycler().trim();
+}
+
+#[test]
+fn slots_of_a_slab_are_filled_moved_and_left() {
+    let slab = Slab::<String>::new();
+    let handle = slab.handle();
+    let slots: Vec<SlabSlot<String>> =
+        (0..10).map(|n| if n % 2 == 0 { slab.slot() } else { handle.slot() }).collect();
+    let made: Vec<_> = (0..10).map(|n| slab.alloc_with(|| format!("made {n}"))).collect();
+    let filled: Vec<_> = slots
+        .into_iter()
+        .enumerate()
+        .filter_map(|(n, slot)| (n % 3 != 0).then(|| slot.fill(format!("filled {n}"))))
+        .collect();
+    drop(handle);
+    std::thread::spawn(move || {
+        assert_eq!((made[9].as_str(), filled[0].as_str()), ("made 9", "filled 1"));
+        drop((made, filled));
+    })
+    .join()
+    .expect("no panic");
+    slab.trim();
+    assert_eq!(slab.statistics().live_objects, 0);
+}
+
+#[test]
+fn sealed_values_are_read_by_another_thread_and_dropped_there() {
+    let config = Sealed::<(&'static str, &'static [u32])>::new(|sealer| {
+        (sealer.str("text"), sealer.slice(0..100))
+    });
+    let read = |config: &Sealed<(&'static str, &'static [u32])>| {
+        let (text, numbers) = config.get();
+        assert_eq!((text.len(), numbers.iter().sum::<u32>()), (4, 4950));
+    };
+    read(&config);
+    std::thread::spawn(move || read(&config)).join().expect("no panic");
+}
+
+#[test]
+fn a_published_value_is_replaced_while_other_threads_read_it() {
+    let published = Published::new(vec![1u64; 10]);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    let reading = published.read();
+                    let other = published.read();
+                    assert!(PublishedGuard::generation(&other) >= reading[0]);
+                    assert!(reading.iter().all(|&number| number == reading[0]));
+                }
+            });
+        }
+        for generation in 2..10 {
+            assert_eq!(published.publish(vec![generation; 10]), generation);
+        }
+    });
+    let kept = published.read();
+    assert_eq!(published.publish(vec![]), 10);
+    assert_eq!((kept[0], published.retired()), (9, 1));
+    drop(kept);
+    assert_eq!(published.retired(), 0);
 }

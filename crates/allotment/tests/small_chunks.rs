@@ -150,7 +150,6 @@ fn small_arenas_hold_at_most_four_times_what_they_asked_for_beside_large_ones() 
                 arena_of(word)
             })
             .collect();
-        let held = |arena: &Arena| arena.statistics().held_bytes as usize;
         let large = arenas.iter().filter(|arena| held(arena) > 4 * page_size()).count();
         assert!(large <= 1, "after {hint} bytes, {large} arenas of one word are large");
         let total: usize = arenas.iter().map(held).sum();
@@ -160,6 +159,62 @@ fn small_arenas_hold_at_most_four_times_what_they_asked_for_beside_large_ones() 
         drop(arenas);
         recycler().trim();
     }
+}
+
+/// The most chunks that the process lends to small arenas at one time.
+const MAX_LOANS: usize = 128;
+
+/// The bytes of the chunk that a thread lends.
+const LENT: usize = 64 << 10;
+
+fn held(arena: &Arena) -> usize {
+    arena.statistics().held_bytes as usize
+}
+
+/// An arena of one word, made after a large one on the same thread.
+fn arena_after_a_large_one() -> Arena {
+    Arena::with_hint(60_000).alloc_slice_copy(&[1u8; 60_000]);
+    arena_of(7)
+}
+
+#[test]
+fn small_arenas_of_thousands_of_threads_hold_at_most_four_times_what_they_asked_for() {
+    let _exclusive = exclusive();
+    const THREADS: usize = 2000;
+    // The second round finds the permits that the first one's arenas gave back.
+    for round in 0..2 {
+        let arenas: Vec<Arena> = (0..THREADS)
+            .map(|_| std::thread::spawn(arena_after_a_large_one).join().expect("no panic"))
+            .collect();
+        let large = arenas.iter().filter(|arena| held(arena) > 4 * page_size()).count();
+        assert!(large <= MAX_LOANS, "round {round}: {large} arenas of one word are large");
+        assert!(large >= MAX_LOANS / 2 || LENT <= 4 * page_size(), "round {round}: {large} loans");
+        let total: usize = arenas.iter().map(held).sum();
+        let most = 4 * THREADS * page_size() + MAX_LOANS * LENT;
+        assert!(total <= most, "round {round}: {total} bytes");
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(arenas));
+        });
+    }
+}
+
+#[test]
+fn a_thread_lends_again_after_its_loan_ended_on_another_thread() {
+    let _exclusive = exclusive();
+    if LENT <= 4 * page_size() {
+        return;
+    }
+    let lender = || {
+        for round in 0..300 {
+            let arena = arena_after_a_large_one();
+            assert_eq!(held(&arena), LENT, "round {round}");
+            // Its only loan: the next small arena gets a small chunk.
+            let next = arena_after_a_large_one();
+            assert!(held(&next) <= 4 * page_size(), "round {round}: {} bytes", held(&next));
+            std::thread::spawn(move || drop(arena)).join().expect("no panic");
+        }
+    };
+    std::thread::spawn(lender).join().expect("no panic");
 }
 
 #[test]
@@ -358,13 +413,24 @@ fn random_programs_on_small_arenas_of_several_threads_share_no_memory() {
     assert_eq!(budget.used(), 0);
 }
 
+/// Whether the long tests run. If not, says that `test` is left out.
+fn is_long(test: &str) -> bool {
+    let is_long = std::env::var_os("ALLOTMENT_LONG_TESTS").is_some();
+    if !is_long {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: ALLOTMENT_LONG_TESTS is not set");
+    }
+    is_long
+}
+
+/// The bytes by which a repetition of the same work may raise what is left after it.
+const GROWTH: usize = 64 << 20;
+
+/// The mappings that the long tests may have while they run.
+const MANY_RANGES: usize = 900;
+
 #[test]
 fn ten_million_small_arenas_of_which_a_tenth_stays_live_in_few_mappings() {
-    if std::env::var_os("ALLOTMENT_LONG_TESTS").is_none() {
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED: ten million small arenas: ALLOTMENT_LONG_TESTS is not set"
-        );
+    if !is_long("ten million small arenas") {
         return;
     }
     let _exclusive = exclusive();
@@ -372,30 +438,90 @@ fn ten_million_small_arenas_of_which_a_tenth_stays_live_in_few_mappings() {
     const WINDOW: usize = 100_000;
     let before = mappings();
     let (_, resident) = mapped_and_resident();
-    let mut kept: Vec<Arena> = Vec::new();
-    let mut window: Vec<Option<Arena>> = Vec::new();
-    let mut random = Random(5);
-    for made in 0..ARENAS {
-        window.push(Some(arena_of(made)));
-        if window.len() == WINDOW {
-            // Drop in a random order; every tenth stays.
-            for last in (1..WINDOW).rev() {
-                window.swap(last, random.below(last + 1));
+    let round = || {
+        let mut kept: Vec<Arena> = Vec::new();
+        let mut window: Vec<Option<Arena>> = Vec::new();
+        let mut random = Random(5);
+        for made in 0..ARENAS {
+            window.push(Some(arena_of(made)));
+            if window.len() == WINDOW {
+                // Drop in a random order; every tenth stays.
+                for last in (1..WINDOW).rev() {
+                    window.swap(last, random.below(last + 1));
+                }
+                kept.extend(window.iter_mut().step_by(10).filter_map(Option::take));
+                window.clear();
+                let now = mappings();
+                assert!(now <= before + MANY_RANGES, "{now} mappings after {made} arenas");
             }
-            kept.extend(window.iter_mut().step_by(10).filter_map(Option::take));
-            window.clear();
-            assert!(mappings() <= before + 900, "{} mappings after {made} arenas", mappings());
         }
+        assert_eq!(kept.len(), ARENAS / 10);
+        recycler().trim();
+        let now = mappings();
+        assert!(now <= before + MANY_RANGES, "a million live arenas have {now} mappings");
+        let full = mapped_and_resident().1 - resident;
+        let most = kept.len() * (page_size() + 600) + (64 << 20);
+        assert!(full <= most, "{full} bytes for {} arenas", kept.len());
+        drop(kept);
+        recycler().trim();
+        let left = mapped_and_resident().1.saturating_sub(resident);
+        println!("{now} mappings and {full} bytes; afterwards {} and {left}", mappings());
+        assert!(mappings() <= before + FEW, "{} mappings are left", mappings());
+        left
+    };
+    // The first round leaves the tables: the statistics records, the descriptors of the ranges.
+    let first = round();
+    assert!(first <= 1 << 30, "{first} bytes are left");
+    let second = round();
+    assert!(second <= first + GROWTH, "{second} bytes are left, {first} after the first round");
+}
+
+#[test]
+fn millions_of_small_arenas_that_two_threads_drop_for_each_other_leave_nothing() {
+    if !is_long("small arenas that two threads drop for each other") {
+        return;
     }
-    assert_eq!(kept.len(), ARENAS / 10);
-    recycler().trim();
-    assert!(mappings() <= before + 900, "a million live arenas have {} mappings", mappings());
-    let (_, full) = mapped_and_resident();
-    let most = kept.len() * (page_size() + 600) + (64 << 20);
-    assert!(full - resident <= most, "{} bytes for {} arenas", full - resident, kept.len());
-    drop(kept);
-    recycler().trim();
-    let (_, left) = mapped_and_resident();
-    assert!(left - resident <= 1 << 30, "{} bytes are left", left - resident);
-    assert!(mappings() <= before + FEW, "{} mappings are left", mappings());
+    let _exclusive = exclusive();
+    const WINDOWS: usize = 60;
+    const WINDOW: usize = 50_000;
+    let before = mappings();
+    let (_, resident) = mapped_and_resident();
+    let round = || {
+        let (to_first, first) = mpsc::sync_channel::<Vec<Arena>>(2);
+        let (to_second, second) = mpsc::sync_channel::<Vec<Arena>>(2);
+        let work = |seed: u64, to_other: mpsc::SyncSender<Vec<Arena>>, own: mpsc::Receiver<_>| {
+            let mut random = Random(seed);
+            let mut kept: Vec<Arena> = Vec::new();
+            for _ in 0..WINDOWS {
+                let window: Vec<Arena> = (0..WINDOW).map(arena_of).collect();
+                to_other.send(window).expect("the other thread receives as many");
+                let mut window: Vec<Arena> = own.recv().expect("the other thread sends as many");
+                // Of the other thread's arenas a tenth stays; the rest is dropped in a random order.
+                for last in (1..WINDOW).rev() {
+                    window.swap(last, random.below(last + 1));
+                }
+                kept.extend(window.drain(..WINDOW / 10));
+            }
+            kept
+        };
+        let kept = std::thread::scope(|scope| {
+            let other = scope.spawn(move || work(6, to_first, second));
+            let kept = work(7, to_second, first);
+            [kept, other.join().expect("no panic")]
+        });
+        assert_eq!(kept.iter().map(Vec::len).sum::<usize>(), WINDOWS * WINDOW / 5);
+        recycler().trim();
+        let now = mappings();
+        assert!(now <= before + MANY_RANGES, "{now} mappings");
+        let full = mapped_and_resident().1 - resident;
+        drop(kept);
+        recycler().trim();
+        let left = mapped_and_resident().1.saturating_sub(resident);
+        println!("{now} mappings and {full} bytes; afterwards {} and {left}", mappings());
+        assert!(mappings() <= before + FEW, "{} mappings are left", mappings());
+        left
+    };
+    let first = round();
+    let second = round();
+    assert!(second <= first + GROWTH, "{second} bytes are left, {first} after the first round");
 }

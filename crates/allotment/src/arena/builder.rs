@@ -55,6 +55,11 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
         /// An object takes 16 to 31 bytes more. On [`Mmap`](crate::Mmap), chunks are at least 64 KiB. No memory is
         /// used again before a reset or a rewind. Chunks bypass the recycler, so an access to a chunk
         /// that was given back faults.
+        ///
+        /// Each chunk is mapped by itself. If a process has tens of thousands of hardened arenas and
+        /// drops some of them, it can reach the limit on mappings (`vm.max_map_count`). Then chunks
+        /// that are given back don't fault, and a call that needs a chunk can fail with
+        /// [`ErrorKind::System`](crate::ErrorKind::System).
         hardened,
     }
 

@@ -613,6 +613,7 @@ impl<'s> ReleaseBatch<'s> {
     /// As for [`add`](Self::add).
     #[inline(never)]
     unsafe fn add_shared(&mut self, chunk: WarmChunk, size: usize, align: usize) {
+        let chunk = thread_chunks::end_loan(chunk);
         let WarmChunk { start, .. } = chunk;
         let recycles = self.recycles;
         match self.target() {
