@@ -30,7 +30,7 @@
 
 use core::alloc::Layout;
 use core::cell::Cell;
-use core::fmt::Debug;
+use core::fmt;
 use core::ptr::{self, NonNull};
 
 use super::chains::{ListLink, WaitingChains};
@@ -66,7 +66,6 @@ use crate::statistics::Record;
 /// unsafe { list.free(first) };
 /// assert_eq!(list.alloc(), first, "last freed, first used");
 /// ```
-#[derive(Debug)]
 #[repr(C)]
 pub struct RawFreeList {
     // The fast paths use the first two fields, here and in C (`c_layout.rs`).
@@ -101,7 +100,7 @@ unsafe impl Send for RawFreeList {}
 
 /// What a checked list does in each slow path, instead of what an ordinary list does there. It
 /// records every object.
-pub(super) trait ListChecks: Debug {
+pub(super) trait ListChecks {
     /// Whether each object is a malloc block.
     fn has_no_chunks(&self) -> bool;
 
@@ -244,5 +243,15 @@ impl RawFreeList {
     pub(super) fn clear_chains(&self) {
         self.head.set(ptr::null_mut());
         self.waiting_chains.clear();
+    }
+}
+
+impl fmt::Debug for RawFreeList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawFreeList")
+            .field("name", &self.name())
+            .field("layout", &self.layout())
+            .field("statistics", &self.statistics())
+            .finish()
     }
 }
