@@ -268,14 +268,6 @@ impl<T: ?Sized> BoxIn<T, PoolMemory> {
             _ => PoolRef::of_block(NonNull::from(&**boxed).cast()),
         }
     }
-
-    /// Pins the value. It stays where it is.
-    #[must_use]
-    pub fn into_pin(boxed: Self) -> Pin<Self> {
-        // SAFETY: the value's memory is not reused before the value is dropped, even if the box is
-        // forgotten, and no call that takes a pinned box moves the value out.
-        unsafe { Pin::new_unchecked(boxed) }
-    }
 }
 
 impl<T: Default> Default for PoolBox<T> {
@@ -308,12 +300,6 @@ impl Clone for PoolBox<str> {
 impl<T> From<T> for PoolBox<T> {
     fn from(value: T) -> Self {
         Self::new(value)
-    }
-}
-
-impl<T: ?Sized> From<PoolBox<T>> for Pin<PoolBox<T>> {
-    fn from(boxed: PoolBox<T>) -> Self {
-        PoolBox::into_pin(boxed)
     }
 }
 
