@@ -21,7 +21,7 @@ use core::ptr::NonNull;
 
 use allotment::{AllocError, ErrorKind};
 
-use crate::error::{Failure, Problem, fail};
+use crate::error::{CallError, FailedCall, fail};
 use crate::handle_kind::HandleKind;
 use crate::layouts::{DEFAULT_ALIGN, MAX_FAST_BYTES};
 
@@ -244,9 +244,13 @@ pub(crate) unsafe fn resize(
 
 /// The error for an address that is not a live block.
 #[cold]
-pub(crate) fn not_a_block(kind: HandleKind, name: Option<&str>, block: NonNull<c_void>) -> Failure {
+pub(crate) fn not_a_block(
+    kind: HandleKind,
+    name: Option<&str>,
+    block: NonNull<c_void>,
+) -> FailedCall {
     let text = format!(
         "{block:p} is not a live block with a stored size: it was freed before, is of another allocator, or its header was overwritten"
     );
-    fail(kind, name, Problem::BadArgument(&text))
+    fail(kind, name, CallError::BadArgument(&text))
 }

@@ -263,4 +263,4 @@ allocator!(std::alloc::Allocator, std::alloc::AllocError, false);
 /// });
 /// ```
 #[cfg(all(doctest, feature = "allocator-api2-02"))]
-struct Borrows;
+struct CollectionsBorrowTheirAllocator;

@@ -121,7 +121,7 @@ impl CacheBackend for ModelCache {
         self.contents(|contents| contents.cached.pop())
     }
 
-    fn room(&self) -> usize {
+    fn free_entries(&self) -> usize {
         64
     }
 

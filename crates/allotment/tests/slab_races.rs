@@ -57,9 +57,9 @@ fn a_slab_dropped_while_its_last_object_goes_leaves_nothing_charged() {
             drop(slab);
         });
         // A thread's end is over for a scope before its thread-local destructors have run.
-        let patience = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(20);
         while budget.used() > 0 {
-            assert!(Instant::now() < patience, "{} bytes after round {rounds}", budget.used());
+            assert!(Instant::now() < deadline, "{} bytes after round {rounds}", budget.used());
             std::thread::yield_now();
         }
     }

@@ -426,6 +426,6 @@ fn an_arena_says_that_it_frees_together() {
 
     for about in known().iter().filter(|about| about.tasks) {
         let together = FreedTogether.with(about.name).unwrap();
-        assert_eq!(together, about.kind == bench::peers::AllocatorKind::Arena, "{}", about.name);
+        assert_eq!(together, about.kind == bench::peers::PeerKind::Arena, "{}", about.name);
     }
 }

@@ -138,7 +138,7 @@ fn what_held_more_than_there_is_memory_is_not_replayed() {
     // 20,000 blocks of which 64 MiB each would be written to.
     let file = written("large", vec![heap(20_000, 1 << 30)]);
     fails(&allot(&["replay", &file]), &["can't be replayed", "1280000.0 MiB", "are available"]);
-    // One that nobody can give.
+    // A size that no allocator can serve.
     let file = written("absurd", vec![heap(1, 1 << 46)]);
     fails(&allot(&["replay", &file, "--rounds", "1"]), &["glibc's row failed", "70368744177664"]);
 }

@@ -133,8 +133,8 @@ impl File {
     ///
     /// # Safety
     /// The file's bytes are the memory that allocators hand out. As long as any of that memory is in
-    /// use, nobody writes to the file, shortens it or punches holes into it in another way: not this
-    /// process through another handle, and not another process. Reading is allowed.
+    /// use, the file is not written, shortened or punched with holes in another way: neither by this
+    /// process through another handle nor by another process. Reading is allowed.
     pub unsafe fn create_new(path: &Path) -> io::Result<Self> {
         os::create_named(path).map(Self::from_file)
     }

@@ -11,7 +11,8 @@
 //! 2. An entry's number is on the free stack, or belongs to the one block that [`add`] returned it
 //!    for. Only the owner of a number writes the entry's range.
 //! 3. An entry's `len` is 0, or the block `[start, start + len)` is mapped and belongs to an
-//!    allocator. So a child that reserves the addresses takes them from nobody.
+//!    allocator. So a child that reserves the addresses takes them from no
+//!    other mapping.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};

@@ -364,7 +364,7 @@ impl Recorded {
         self.replay(process).0
     }
 
-    /// Frees of blocks of which nobody knows.
+    /// Frees of blocks whose allocation was not recorded.
     pub fn unknown_frees(&self, process: usize) -> Vec<u64> {
         self.replay(process).1
     }
@@ -375,7 +375,7 @@ impl Recorded {
     }
 }
 
-/// The sizes that the small programs ask for, which nobody else does.
+/// The sizes that the small programs ask for, which no other program does.
 pub fn mine(recorded: &Recorded, from: u64, to: u64) -> Vec<Allocation<'_>> {
     recorded.allocations().filter(|event| (from..to).contains(&event.size)).collect()
 }

@@ -77,13 +77,13 @@ impl Task for SystemTask {
 
 /// Frees all objects together: it remembers every object and frees it when the task ends.
 #[derive(Debug)]
-pub struct Together;
+pub struct FreedTogether;
 
-/// A [`Together`] task.
+/// A [`FreedTogether`] task.
 #[derive(Debug, Default)]
 pub struct TogetherTask(RefCell<Vec<(NonNull<u8>, Layout)>>);
 
-/// The number of `free` calls on [`Together`] tasks. Workloads must make none.
+/// The number of `free` calls on [`FreedTogether`] tasks. Workloads must make none.
 pub static NEEDLESS_FREES: AtomicUsize = AtomicUsize::new(0);
 
 impl Allocator for Together {
