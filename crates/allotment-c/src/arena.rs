@@ -195,7 +195,8 @@ unsafe fn strndup(
     max_len: usize,
 ) -> Result<NonNull<c_char>, FailedCall> {
     let mut len = 0;
-    // SAFETY: passed on to the caller. Nothing after the NUL, and at most `max_len` bytes, are read.
+    // SAFETY: passed on to the caller. Nothing after the NUL, and at most `max_len` bytes, are
+    // read.
     unsafe {
         while len < max_len && *text.add(len) != 0 {
             len += 1;

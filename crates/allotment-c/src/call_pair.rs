@@ -1,7 +1,8 @@
 //! One definition for a C call and its `try_` twin.
 //!
-//! The body is a Rust function that returns a `Result` with a [`FailedCall`](crate::error::FailedCall).
-//! The macro exports it twice: the call aborts on failure, the twin reports it.
+//! The body is a Rust function that returns a `Result` with a
+//! [`FailedCall`](crate::error::FailedCall). The macro exports it twice: the call aborts on
+//! failure, the twin reports it.
 
 /// Exports a call that must not fail, and its `try_` twin.
 ///

@@ -3,8 +3,8 @@
 //! # Invariants
 //!
 //! 1. A C caller's pointer to `HandleBox<T>` came from [`create`], unless the caller is wrong
-//!    (invariant 1 of lib.rs). `value` is at its start, where inline code finds the frozen fields of
-//!    the header.
+//!    (invariant 1 of lib.rs). `value` is at its start, where inline code finds the frozen fields
+//!    of the header.
 //! 2. `state` holds the kind, whether the allocator is hardened, and whether it is alive. `value`
 //!    may be used while it is alive. It ends once, in [`destroy`]. Then the memory of a plain
 //!    handle is freed. The memory of a hardened handle is kept for a while as a tombstone, without

@@ -29,8 +29,8 @@ use crate::struct_numbers::struct_numbers;
 /// `allot_pool`.
 pub type allot_pool = HandleBox<CPool>;
 
-/// A pool, and what was current before each time that its thread entered it. In this order: fast paths
-/// add no offset to find the pool.
+/// A pool, and what was current before each time that its thread entered it. In this order: fast
+/// paths add no offset to find the pool.
 #[repr(C)]
 pub struct CPool {
     pool: LocalPool,

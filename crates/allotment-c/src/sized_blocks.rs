@@ -9,9 +9,10 @@
 //!
 //! # Invariants
 //!
-//! 1. While a block is live, the [`SizeHeader`] before it holds its size and a check word. The check
-//!    word is the exclusive or of the owner's key, the block's address, the size shifted left by six
-//!    bits, and the binary logarithm of the offset. The offset is the alignment, at least 16.
+//! 1. While a block is live, the [`SizeHeader`] before it holds its size and a check word. The
+//!    check word is the exclusive or of the owner's key, the block's address, the size shifted left
+//!    by six bits, and the binary logarithm of the offset. The offset is the alignment, at least
+//!    16.
 //! 2. The check word is cleared before the block is freed or moved, so that it is wrong at a second
 //!    free.
 

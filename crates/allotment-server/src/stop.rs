@@ -16,8 +16,8 @@ impl<R: ReadOnlyShared, S, Q, A> Running<R, S, Q, A> {
     /// the other workers only, and returns [`StopTimedOut`] with the calling worker in it.
     ///
     /// # Errors
-    /// [`StopTimedOut`], when workers are still in a request after that time. It names these workers and
-    /// owns them.
+    /// [`StopTimedOut`], when workers are still in a request after that time. It names these
+    /// workers and owns them.
     pub fn stop(self, within: Duration) -> Result<Stopped<R, S>, StopTimedOut<R, S, Q, A>> {
         self.queue().stop();
         self.finish(within)

@@ -106,8 +106,8 @@ fn numbers(values: &[Value]) -> Vec<u16> {
     values.iter().map(|value| value.number).collect()
 }
 
-/// Runs a program on a vector in this memory and on one of the standard library. `disturb` takes a block behind the vector, so that
-/// it has to move when it grows.
+/// Runs a program on a vector in this memory and on one of the standard library. `disturb` takes a
+/// block behind the vector, so that it has to move when it grows.
 fn vec_program<S: BlockSource>(input: &mut Input<'_>, source: S, disturb: impl Fn()) {
     let living = Rc::new(Cell::new(0));
     let made = |numbers: &[u16]| -> Vec<Value> {
@@ -131,7 +131,8 @@ fn vec_program<S: BlockSource>(input: &mut Input<'_>, source: S, disturb: impl F
                 let (end, said) = (u16::from(input.byte() % 50), input.below(80));
                 let throws = input.one_in(3);
                 let values = Liar { next: 0, end, said, throws, living: &living };
-                // `extend` ends the process where a budget refuses it: reserve what the lie asks for.
+                // `extend` ends the process where a budget refuses it: reserve what the lie asks
+                // for.
                 if vec.try_reserve(usize::from(end) * 2 + said + 1).is_ok() {
                     caught(|| vec.extend(values));
                     model.extend(1..=end);

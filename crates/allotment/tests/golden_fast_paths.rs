@@ -1,9 +1,9 @@
-//! The fast paths, disassembled: how many instructions, none of them locked, and how many bytes they
-//! write.
+//! The fast paths, disassembled: how many instructions, none of them locked, and how many bytes
+//! they write.
 //!
-//! The functions are those of `examples/fast_paths.rs`, built here with optimisation. An instruction counts
-//! if it runs when every conditional jump falls through, up to the `ret`, which is not counted. A
-//! jump inside the function counts, and is followed.
+//! The functions are those of `examples/fast_paths.rs`, built here with optimisation. An
+//! instruction counts if it runs when every conditional jump falls through, up to the `ret`, which
+//! is not counted. A jump inside the function counts, and is followed.
 #![cfg(target_arch = "x86_64")]
 
 use std::collections::HashMap;
@@ -45,10 +45,12 @@ const GOLDEN: [(&str, usize); 25] = [
     ("golden_published_copy", 32),
 ];
 
-/// (function, most instructions before the global allocator beneath gets its turn, the jump there included)
+/// (function, most instructions before the global allocator beneath gets its turn, the jump there
+/// included)
 const GLOBAL_ALLOC: [(&str, usize); 2] = [("golden_global_alloc", 4), ("golden_global_free", 6)];
 
-/// (function without a loop, most instructions on any path, without those of functions that it calls)
+/// (function without a loop, most instructions on any path, without those of functions that it
+/// calls)
 const LOOPLESS: [(&str, usize); 1] = [("golden_arena_free", 32)];
 
 /// Functions that call others and write a value of 512 bytes once. What they write besides is less.
@@ -111,8 +113,9 @@ const VALUES: [(&str, usize, usize); 53] = [
     ("golden_pool_push_dropped_64", 64, 8),
 ];
 
-/// Builds the library and the example in a folder of their own: the build that runs this test may hold the
-/// lock of the usual one, and the example needs none of the dev-dependencies that cargo would build for it.
+/// Builds the library and the example in a folder of their own: the build that runs this test may
+/// hold the lock of the usual one, and the example needs none of the dev-dependencies that cargo
+/// would build for it.
 fn build_example() -> Vec<u8> {
     let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("golden");
     let release = target.join("release");
@@ -134,8 +137,8 @@ fn build_example() -> Vec<u8> {
     std::fs::read(binary).expect("the example is there")
 }
 
-/// Without the flags of the build around it: instrumentation would be counted too, and an incremental
-/// build inlines less.
+/// Without the flags of the build around it: instrumentation would be counted too, and an
+/// incremental build inlines less.
 fn run(command: &mut Command) {
     let status = command
         .env_remove("RUSTFLAGS")
@@ -227,14 +230,15 @@ fn path(file: &object::File<'_>, function: &str, calls: bool) -> FastPath {
     }
 }
 
-/// The instructions of the function's longest path, without those of functions that it calls. `None` if
-/// it has a loop.
+/// The instructions of the function's longest path, without those of functions that it calls.
+/// `None` if it has a loop.
 fn longest_path(file: &object::File<'_>, function: &str) -> Option<usize> {
     let end = symbol(file, function).address() + symbol(file, function).size();
     let code: Vec<_> =
         disassemble(file, function).into_iter().take_while(|next| next.ip() < end).collect();
-    // The length of the longest path from each instruction. A jump back to code that was not yet looked
-    // at is resolved in a later round; after as many rounds as there are jumps only loops are left.
+    // The length of the longest path from each instruction. A jump back to code that was not yet
+    // looked at is resolved in a later round; after as many rounds as there are jumps only loops
+    // are left.
     let mut longest: HashMap<u64, usize> = HashMap::new();
     for _ in 0..code.len() {
         let known = longest.len();

@@ -1,5 +1,5 @@
-//! Random operation programs on pools: blocks neither overlap nor change, whichever thread frees them, statistics are exact
-//! after every call, and a refused call changes nothing.
+//! Random operation programs on pools: blocks neither overlap nor change, whichever thread frees
+//! them, statistics are exact after every call, and a refused call changes nothing.
 //!
 //! `PROPTEST_CASES` in the environment sets the number of programs of each test.
 

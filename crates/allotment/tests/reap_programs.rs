@@ -1,5 +1,5 @@
-//! Random operation programs on reaps: blocks neither overlap nor change, statistics are exact after every call, and a
-//! refused call changes nothing.
+//! Random operation programs on reaps: blocks neither overlap nor change, statistics are exact
+//! after every call, and a refused call changes nothing.
 //!
 //! `PROPTEST_CASES` in the environment sets the number of programs of each test.
 

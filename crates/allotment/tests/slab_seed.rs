@@ -1,5 +1,5 @@
-//! The features of netdata's array allocator, one by one, and those close to them. Its pages are in `slab_pages.rs`, and
-//! `slab_waiting.rs` shows that no thread waits while a slot is freed.
+//! The features of netdata's array allocator, one by one, and those close to them. Its pages are in
+//! `slab_pages.rs`, and `slab_waiting.rs` shows that no thread waits while a slot is freed.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -88,7 +88,8 @@ fn a_second_process_maps_a_kept_file_reads_the_objects_and_answers() {
         .succeeds();
     for (number, boxed) in objects.iter().enumerate() {
         let expected = (number as u64).wrapping_mul(3) + 1;
-        // SAFETY: the process that wrote it has ended. The read is volatile, so that it is not the earlier zeros.
+        // SAFETY: the process that wrote it has ended. The read is volatile, so that it is not the
+        // earlier zeros.
         let answer = unsafe { core::ptr::from_ref(&boxed.answer).read_volatile() };
         assert_eq!(answer, [expected; 4]);
     }

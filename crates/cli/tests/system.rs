@@ -234,8 +234,8 @@ fn as_nobody(program: &Path) -> Command {
     command
 }
 
-/// A folder of the user `nobody` with an `allot` and a program that this user may run. `None`, and a
-/// message, where that is not possible.
+/// A folder of the user `nobody` with an `allot` and a program that this user may run. `None`, and
+/// a message, where that is not possible.
 fn place_of_nobody(program: &Path) -> Option<tempfile::TempDir> {
     if !nix::unistd::Uid::effective().is_root() {
         eprintln!("SKIPPED: only root can record as another user");

@@ -230,7 +230,8 @@ fn workers<M: Memory>(
                 Some(all) => all.child(most),
             };
             let arena = Arena::builder().name(worker).budget(&request);
-            // The query's collections return the error, and the request gets an answer that says so.
+            // The query's collections return the error, and the request gets an answer that says
+            // so.
             let arena = arena.on_refusal(OnRefusal::ReturnError);
             if plain { arena } else { arena.hint(RESERVED) }
         })

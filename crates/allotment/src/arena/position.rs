@@ -5,8 +5,8 @@ use core::ptr;
 
 use super::chunk_header::ArenaChunkHeader;
 
-/// Where the open scope began, for checked arenas. `newest` and `start` are null if the arena had no
-/// chunk then.
+/// Where the open scope began, for checked arenas. `newest` and `start` are null if the arena had
+/// no chunk then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenScope {
     /// Whether a scope is open.

@@ -154,8 +154,8 @@ impl<T: ?Sized, M: BoxMemory> BoxIn<T, M> {
     }
 
     /// Pins the value. Its memory must be there until the program ends, as that of the pools and
-    /// slabs is, and that of an allocator borrowed for `'static`: a pinned box may be forgotten, and
-    /// its memory may not be used again before the value was dropped.
+    /// slabs is, and that of an allocator borrowed for `'static`: a pinned box may be forgotten,
+    /// and its memory may not be used again before the value was dropped.
     ///
     /// An arena that can be reset or dropped pins no value:
     ///

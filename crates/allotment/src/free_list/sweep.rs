@@ -1,17 +1,17 @@
 //! The sweep for empty chunks.
 //!
 //! A list knows how many objects are live, but not where they are: to know it, the fast paths would
-//! have to count for each chunk. So the list sweeps when enough objects may have been freed. A sweep
-//! follows the chains of free objects once, and marks each object in a bitmap of its chunk. A chunk
-//! whose objects are all free is released. The free objects of the other chunks are linked anew,
-//! those of the fullest chunks first, in the order of their addresses.
+//! have to count for each chunk. So the list sweeps when enough objects may have been freed. A
+//! sweep follows the chains of free objects once, and marks each object in a bitmap of its chunk. A
+//! chunk whose objects are all free is released. The free objects of the other chunks are linked
+//! anew, those of the fullest chunks first, in the order of their addresses.
 //!
 //! `sweep_schedule.rs` says when a sweep is due, `sweep_back_off.rs` when it is skipped. If the
 //! sweeps of a descent are skipped, the chunks that are empty when the last object is freed are set
 //! aside as *spare*, and are used before any is taken from the source.
 //!
-//! When the last object is freed, no chain has to be followed: every chunk is empty, and all but one
-//! are released.
+//! When the last object is freed, no chain has to be followed: every chunk is empty, and all but
+//! one are released.
 //!
 //! The invariants are those of `raw.rs`.
 
@@ -152,8 +152,8 @@ impl RawFreeList {
         released + released_spare
     }
 
-    /// The chunks in the order of their addresses, and a bitmap with one bit for each object; `None`
-    /// if malloc refuses.
+    /// The chunks in the order of their addresses, and a bitmap with one bit for each object;
+    /// `None` if malloc refuses.
     fn prepare_sweep(&self) -> Option<(SystemArray<SweptListChunk>, SystemArray<u64>)> {
         let mut each = self.each_chunk();
         let mut words = 0;

@@ -92,8 +92,8 @@ fn watch_forks() {
     os::on_fork(recount_in_child, &WATCHED);
 }
 
-/// Another thread of the parent may have been between the stacks and the counter. Async-signal-safe:
-/// only atomics.
+/// Another thread of the parent may have been between the stacks and the counter.
+/// Async-signal-safe: only atomics.
 extern "C" fn recount_in_child() {
     CACHE.recount();
 }

@@ -167,8 +167,8 @@ impl Model {
         object
     }
 
-    /// An object from outside the scope was freed, or has lost its last bytes: it stays as it is, and
-    /// the statistics count it so until the rewind.
+    /// An object from outside the scope was freed, or has lost its last bytes: it stays as it is,
+    /// and the statistics count it so until the rewind.
     pub fn set_aside(&mut self, index: usize, left: Option<usize>) {
         let object = self.objects.swap_remove(index);
         let size = object.size();

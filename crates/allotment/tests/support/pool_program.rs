@@ -1,4 +1,5 @@
-//! Operation programs on reaps and pools: bytes decoded into calls, each checked against the live blocks.
+//! Operation programs on reaps and pools: bytes decoded into calls, each checked against the live
+//! blocks.
 //!
 //! Every byte string is a program, as for arenas, slabs and lists.
 

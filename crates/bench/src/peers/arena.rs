@@ -1,8 +1,9 @@
 //! Allocators that free a task's objects together.
 //!
-//! Each file below implements [`TaskArena`] with the calls of one library. [`ArenaPerTask`] makes an arena
-//! for each task; [`ArenaPerThread`] keeps one for each thread, and resets it when a task ends. The files of
-//! `std::pmr` are an exception: a resource can't be moved, so a thread has storage for it.
+//! Each file below implements [`TaskArena`] with the calls of one library. [`ArenaPerTask`] makes
+//! an arena for each task; [`ArenaPerThread`] keeps one for each thread, and resets it when a task
+//! ends. The files of `std::pmr` are an exception: a resource can't be moved, so a thread has
+//! storage for it.
 //!
 //! # Invariant of this file and those below
 //!
@@ -45,8 +46,8 @@ pub(crate) trait TaskArena: Sized + 'static {
     /// As [`Task::grow`].
     ///
     /// # Safety
-    /// The block is this arena's (the invariant), live, and has the layout `old`. `new` has the same
-    /// alignment, and is no smaller.
+    /// The block is this arena's (the invariant), live, and has the layout `old`. `new` has the
+    /// same alignment, and is no smaller.
     unsafe fn grow(&self, block: NonNull<u8>, old: Layout, new: Layout) -> NonNull<u8>;
 
     /// As [`Task::put`].

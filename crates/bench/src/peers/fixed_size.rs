@@ -101,7 +101,8 @@ pub trait FixedSizeLocal {
 
 /// One thread's part of an allocator whose objects are identified by their addresses.
 pub(crate) trait Slots {
-    /// An unused block of the allocator's layout, which has a word and is aligned to one ([`check`]).
+    /// An unused block of the allocator's layout, which has a word and is aligned to one
+    /// ([`check`]).
     fn take(&self) -> NonNull<u8>;
 
     /// Frees a block.

@@ -36,8 +36,8 @@
 //! The *steady state* of a worker begins after its first [`WARM_UP`] tasks. By then, an allocator
 //! that keeps memory warm has warm memory. Steady-state figures count from there to each worker's
 //! last task, and are divided by the number of these tasks. The workloads of `objects` measure
-//! nothing else: their first tasks run before the measured part. Work that is mostly the first touch
-//! of memory is measured apart, in workloads whose names end in `-cold`.
+//! nothing else: their first tasks run before the measured part. Work that is mostly the first
+//! touch of memory is measured apart, in workloads whose names end in `-cold`.
 
 #[cfg(feature = "catalogue")]
 mod c;

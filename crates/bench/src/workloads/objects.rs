@@ -1,7 +1,7 @@
 //! `query-alloc`, `query-small`, `typed`, `typed-small`: only the objects of a query.
 //!
-//! Each dimension has four objects, which are put into the task's memory by the allocator's everyday
-//! call ([`Task::put`]). [`Content`] says what they are.
+//! Each dimension has four objects, which are put into the task's memory by the allocator's
+//! everyday call ([`Task::put`]). [`Content`] says what they are.
 //!
 //! The measured part is the steady state: before it, each worker runs [`WARM_UP`] queries. In
 //! `query-alloc-cold` it is the first query of each worker instead, without the end of the query:
@@ -139,8 +139,8 @@ const _: () = assert!(
         && size_of::<Entry>() == SIZES[3]
 );
 
-/// Runs `queries` queries of `dimensions` x [`SIZES`] on each of `threads` workers, after those that
-/// warm up.
+/// Runs `queries` queries of `dimensions` x [`SIZES`] on each of `threads` workers, after those
+/// that warm up.
 pub fn run<A: Allocator, C: Content>(
     threads: usize,
     dimensions: usize,

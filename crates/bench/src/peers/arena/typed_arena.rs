@@ -2,8 +2,8 @@
 //! `query-alloc`.
 //!
 //! A typed arena holds values of one type, so the row serves only those four sizes and can't grow
-//! objects. A typed arena can't be reset, so each task makes four new ones. If the size of an object
-//! is known at compile time, so is the arena that serves it.
+//! objects. A typed arena can't be reset, so each task makes four new ones. If the size of an
+//! object is known at compile time, so is the arena that serves it.
 
 use std::alloc::Layout;
 use std::mem::{self, MaybeUninit};

@@ -57,8 +57,8 @@ impl Listed for ListEach {
 }
 
 impl List {
-    /// A list that has `objects` objects in one chunk. It never sweeps for empty chunks, so its free
-    /// objects stay in the order of their frees.
+    /// A list that has `objects` objects in one chunk. It never sweeps for empty chunks, so its
+    /// free objects stay in the order of their frees.
     pub(crate) fn of_one_chunk(layout: Layout, objects: usize) -> Self {
         check(layout);
         Self(OneThread::new(RawFreeList::builder(layout).objects_per_chunk(objects).build()))

@@ -86,7 +86,7 @@ pub struct TogetherTask(RefCell<Vec<(NonNull<u8>, Layout)>>);
 /// The number of `free` calls on [`FreedTogether`] tasks. Workloads must make none.
 pub static NEEDLESS_FREES: AtomicUsize = AtomicUsize::new(0);
 
-impl Allocator for Together {
+impl Allocator for FreedTogether {
     type Task<'t> = TogetherTask;
 
     fn start() -> Self {
