@@ -1,7 +1,7 @@
 //! Limits, claimed of every allocator: a request that can't be met is a typed error or a panic,
 //! changes nothing, and the allocator goes on. Bad input to calls of one allocator is in
-//! `bad_input.rs`, `list_bad_input.rs` and `slab_bad_input.rs`, what is particular to a slab's
-//! limits in `slab_limits.rs`.
+//! `arena_bad_input.rs`, `free_list_bad_input.rs` and `slab_bad_input.rs`, what is particular to a
+//! slab's limits in `slab_limits.rs`.
 
 #[path = "support/mod.rs"]
 mod support;
