@@ -114,7 +114,7 @@ impl Responses {
     }
 }
 
-/// Adds the time of one reply.
+/// The response times of one worker, and the dimensions of its replies.
 struct ReplyTimes {
     responses: Vec<Duration>,
     dimensions: u64,
