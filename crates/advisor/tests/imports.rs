@@ -1,5 +1,5 @@
-//! The advisor's files import downward: a folder imports only from the folders below it, and no files
-//! of a folder import each other in a circle.
+//! The advisor's files import downward: a folder imports only from the folders below it, and no
+//! files of a folder import each other in a circle.
 
 #[path = "../../allotment/tests/support/import_graph.rs"]
 mod import_graph;

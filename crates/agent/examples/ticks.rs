@@ -3,7 +3,7 @@
 //! `cargo run --release -p allotment-agent --example ticks -- [METRICS] [allotment|malloc]`
 
 use allotment_agent::collect::synthetic::{SyntheticCharts, SyntheticShape};
-use allotment_agent::memory::{MallocMemory, Memory, SlabMemory};
+use allotment_agent::memory::{MallocMemory, Memory, SlabStoreMemory};
 use allotment_agent::store::{Retention, Store, Tier};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let metrics = arguments.next().map_or(Ok(1_000_000), |text| text.parse())?;
     match arguments.next().as_deref() {
-        None | Some("allotment") => run::<SlabMemory>(metrics),
+        None | Some("allotment") => run::<SlabStoreMemory>(metrics),
         Some("malloc") => run::<MallocMemory>(metrics),
         Some(other) => Err(format!("no allocator {other:?}: say allotment or malloc").into()),
     }

@@ -5,7 +5,7 @@ use allotment_agent::clock::{Clock, Speed};
 use allotment_agent::collect::synthetic::{SyntheticShape, chart_name, context_name, value};
 use allotment_agent::collect::{CollectError, CollectorSources, start};
 use allotment_agent::log::Log;
-use allotment_agent::memory::{MallocMemory, Memory, SlabMemory};
+use allotment_agent::memory::{MallocMemory, Memory, SlabStoreMemory};
 use allotment_agent::store::{Retention, RunPoints, Second, Store, Tier};
 use std::alloc::System;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ fn synthetic_metrics_are_collected_each_second_until_the_end<M: Memory>() {
 
 #[test]
 fn synthetic_metrics_are_collected_each_second_until_the_end_in_slabs() {
-    synthetic_metrics_are_collected_each_second_until_the_end::<SlabMemory>();
+    synthetic_metrics_are_collected_each_second_until_the_end::<SlabStoreMemory>();
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn this_machine_has_charts_with_values<M: Memory>() {
 
 #[test]
 fn this_machine_has_charts_with_values_in_slabs() {
-    this_machine_has_charts_with_values::<SlabMemory>();
+    this_machine_has_charts_with_values::<SlabStoreMemory>();
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn this_machine_has_charts_with_values_in_malloc() {
 
 #[test]
 fn ticks_that_come_too_late_are_counted_as_missed() {
-    let (store, writer) = store::<SlabMemory>();
+    let (store, writer) = store::<SlabStoreMemory>();
     // Time passes much faster than the collector can follow.
     let clock = Arc::new(Clock::simulated(START, Speed::Times(100_000.0)));
     let shape = SyntheticShape::new(5000, None, None).unwrap();
@@ -124,7 +124,7 @@ fn ticks_that_come_too_late_are_counted_as_missed() {
 #[test]
 fn metrics_beyond_the_memory_limit_are_refused_at_the_start() {
     let budget = Budget::new(4 << 20);
-    let memory = Arc::new(SlabMemory::new(Some(&budget)).unwrap());
+    let memory = Arc::new(SlabStoreMemory::new(Some(&budget)).unwrap());
     let (_, writer) = Store::new(memory, Retention::DEFAULT);
     let sources = CollectorSources {
         machine: false,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use support::{Agent, scratch};
 
 /// Waits for a number of the page's own updates, and then returns what each canvas shows.
-const LOOK: &str = r##"(async rounds => {
+const READ_PAGE: &str = r##"(async rounds => {
     const ticks = () => Number(document.body?.dataset.ticks ?? 0), end = ticks() + rounds, late = Date.now() + 45000;
     while (ticks() < end && Date.now() < late) await new Promise(done => setTimeout(done, 100));
     // Axes and labels are grey. What shows values has a colour.
@@ -52,8 +52,8 @@ fn the_page_draws_charts_that_move_and_every_allocator() {
         }
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    let first = browser.evaluate(&format!("{LOOK}(2)"));
-    let later = browser.evaluate(&format!("{LOOK}(3)"));
+    let first = browser.evaluate(&format!("{READ_PAGE}(2)"));
+    let later = browser.evaluate(&format!("{READ_PAGE}(3)"));
     assert_eq!((&first["trouble"], &later["trouble"]), (&"".into(), &"".into()), "{later}");
     assert_eq!(first["title"], "a title <b>&amp;", "text is text");
     assert!(first["facts"].as_str().unwrap().contains("metrics in"), "{first}");

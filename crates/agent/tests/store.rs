@@ -3,7 +3,7 @@
 
 use allotment::Budget;
 use allotment_agent::collect::synthetic::{SyntheticCharts, SyntheticShape, value};
-use allotment_agent::memory::{MallocMemory, Memory, SlabMemory};
+use allotment_agent::memory::{MallocMemory, Memory, SlabStoreMemory};
 use allotment_agent::store::{
     Chart, Dimensions, MAX_DIMENSIONS, MAX_NAME_BYTES, NewChart, Retention, RunPoints, Second,
     Store, StoreError, StoreWriter, Summary, Tier,
@@ -116,7 +116,7 @@ fn what_was_appended_is_read_in_all_tiers<M: Memory>() {
 
 #[test]
 fn what_was_appended_is_read_in_all_tiers_from_slabs() {
-    what_was_appended_is_read_in_all_tiers::<SlabMemory>();
+    what_was_appended_is_read_in_all_tiers::<SlabStoreMemory>();
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn what_was_appended_is_read_in_all_tiers_from_malloc() {
 
 #[test]
 fn a_range_cuts_where_it_says() {
-    let (_, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
+    let (_, mut writer) = store::<SlabStoreMemory>(Retention::DEFAULT);
     let chart = one_chart(&mut writer, 3);
     for at in HOUR..HOUR + 3000 {
         writer.append(&chart, at, &samples(3, at));
@@ -144,7 +144,7 @@ fn a_range_cuts_where_it_says() {
 #[test]
 fn what_is_too_old_goes_and_what_is_young_enough_stays() {
     let retention = Retention([2000, 3 * 3600, 48 * 3600]);
-    let (store, mut writer) = store::<SlabMemory>(retention);
+    let (store, mut writer) = store::<SlabStoreMemory>(retention);
     let chart = one_chart(&mut writer, 4);
     let end = HOUR + 4 * 86_400;
     for at in HOUR..end {
@@ -170,7 +170,7 @@ fn what_is_too_old_goes_and_what_is_young_enough_stays() {
 
 #[test]
 fn missed_seconds_are_gaps_and_a_clock_that_goes_back_changes_nothing() {
-    let (_, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
+    let (_, mut writer) = store::<SlabStoreMemory>(Retention::DEFAULT);
     let chart = one_chart(&mut writer, 2);
     let at = |second: u32| HOUR + second;
     for second in [0, 1, 2, 5, 6] {
@@ -197,7 +197,7 @@ fn missed_seconds_are_gaps_and_a_clock_that_goes_back_changes_nothing() {
 
 #[test]
 fn charts_are_found_by_context_and_each_change_has_a_number() {
-    let (store, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
+    let (store, mut writer) = store::<SlabStoreMemory>(Retention::DEFAULT);
     assert_eq!((store.generation(), store.structure().contexts().len()), (0, 0));
     writer.add(vec![new_chart("b", "net", 2), new_chart("a", "net", 1)]).unwrap();
     let before = store.structure();
@@ -224,7 +224,7 @@ fn charts_are_found_by_context_and_each_change_has_a_number() {
 
 #[test]
 fn charts_that_are_removed_give_all_their_memory_back() {
-    let (store, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
+    let (store, mut writer) = store::<SlabStoreMemory>(Retention::DEFAULT);
     let charts =
         writer.add((0..20).map(|n| new_chart(&n.to_string(), "context", 9)).collect()).unwrap();
     for at in HOUR..HOUR + 4000 {
@@ -247,7 +247,7 @@ fn charts_that_are_removed_give_all_their_memory_back() {
 
 #[test]
 fn charts_without_sense_are_refused_and_none_of_their_call_is_added() {
-    let (store, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
+    let (store, mut writer) = store::<SlabStoreMemory>(Retention::DEFAULT);
     writer.add(vec![new_chart("a", "context", 1)]).unwrap();
     let long = "n".repeat(MAX_NAME_BYTES + 1);
     let refused = [
@@ -276,7 +276,7 @@ fn charts_without_sense_are_refused_and_none_of_their_call_is_added() {
 /// buffers are freed.
 #[test]
 fn buffers_hold_little_more_than_what_is_filled_and_one_partly_filled_a_metric_and_tier() {
-    let (store, mut writer) = store::<SlabMemory>(Retention([600, 86_400, 86_400]));
+    let (store, mut writer) = store::<SlabStoreMemory>(Retention([600, 86_400, 86_400]));
     let shape = SyntheticShape::new(10_000, None, None).unwrap();
     let mut synthetic = SyntheticCharts::new(&mut writer, shape).unwrap();
     let start = HOUR + 3600 - 400;
@@ -312,7 +312,7 @@ fn buffers_hold_little_more_than_what_is_filled_and_one_partly_filled_a_metric_a
 
 #[test]
 fn the_first_buffers_of_minutes_and_hours_are_there_before_the_boundary() {
-    let (store, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
+    let (store, mut writer) = store::<SlabStoreMemory>(Retention::DEFAULT);
     let mut synthetic =
         SyntheticCharts::new(&mut writer, SyntheticShape::new(30_000, None, None).unwrap())
             .unwrap();
@@ -340,7 +340,7 @@ fn the_first_buffers_of_minutes_and_hours_are_there_before_the_boundary() {
 #[test]
 fn without_memory_the_oldest_points_go_and_the_newest_stay() {
     let budget = Budget::new(6 << 20);
-    let memory = Arc::new(SlabMemory::new(Some(&budget)).unwrap());
+    let memory = Arc::new(SlabStoreMemory::new(Some(&budget)).unwrap());
     let (store, mut writer) = Store::new(memory, Retention([u32::MAX / 2; 3]));
     let chart = one_chart(&mut writer, 300);
     let end = HOUR + 8000;
@@ -371,7 +371,7 @@ fn without_memory_the_oldest_points_go_and_the_newest_stay() {
 #[test]
 fn without_memory_a_series_never_gives_up_its_newest_points_while_it_has_older_ones() {
     let budget = Budget::new(6 << 20);
-    let memory = Arc::new(SlabMemory::new(Some(&budget)).unwrap());
+    let memory = Arc::new(SlabStoreMemory::new(Some(&budget)).unwrap());
     let (_, mut writer) = Store::new(memory, Retention([u32::MAX / 2; 3]));
     let chart = one_chart(&mut writer, 300);
     let mut pieces = vec![Vec::new(); 300];
@@ -393,7 +393,7 @@ fn without_memory_a_series_never_gives_up_its_newest_points_while_it_has_older_o
 
 #[test]
 fn the_first_minute_and_the_last_second_of_all_time_are_as_any_other() {
-    let (_, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
+    let (_, mut writer) = store::<SlabStoreMemory>(Retention::DEFAULT);
     let chart = one_chart(&mut writer, 2);
     for at in 0..130 {
         writer.append(&chart, at, &samples(2, at));
@@ -419,7 +419,7 @@ fn the_first_minute_and_the_last_second_of_all_time_are_as_any_other() {
 
 #[test]
 fn a_chart_that_was_removed_may_be_appended_to_and_nothing_is_reserved_for_it() {
-    let (store, mut writer) = store::<SlabMemory>(Retention::DEFAULT);
+    let (store, mut writer) = store::<SlabStoreMemory>(Retention::DEFAULT);
     let gone = one_chart(&mut writer, 5);
     writer.append(&gone, HOUR, &samples(5, HOUR));
     writer.remove(&["chart"]);
@@ -436,7 +436,7 @@ fn a_chart_that_was_removed_may_be_appended_to_and_nothing_is_reserved_for_it() 
 
 #[test]
 fn readers_see_whole_seconds_while_the_collector_goes_on() {
-    let (store, mut writer) = store::<SlabMemory>(Retention([1500, 7200, 86_400]));
+    let (store, mut writer) = store::<SlabStoreMemory>(Retention([1500, 7200, 86_400]));
     let mut synthetic =
         SyntheticCharts::new(&mut writer, SyntheticShape::new(2_000, None, None).unwrap()).unwrap();
     let stop = AtomicBool::new(false);

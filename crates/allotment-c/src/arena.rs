@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use allotment::{AllocError, Arena, ArenaPosition, ErrorKind};
 
 use crate::call_pair::call_pair;
-use crate::error::{Failure, Problem, fail, or_abort};
+use crate::error::{CallError, FailedCall, fail, or_abort};
 use crate::handle::{self, HandleBox, HandleTarget};
 use crate::handle_kind::HandleKind;
 use crate::layouts::{DEFAULT_ALIGN, layout_of, layout_of_many};
@@ -72,7 +72,7 @@ const _: () = assert!(
 
 impl CArena {
     #[cold]
-    fn failed(&self, error: AllocError) -> Failure {
+    fn failed(&self, error: AllocError) -> FailedCall {
         fail(HandleKind::Arena, self.name(), error)
     }
 
@@ -95,7 +95,10 @@ const SUPPORTED: u32 = option_bits::SOURCE
 
 /// # Safety
 /// As for [`options::read`].
-unsafe fn create(abi: u32, options: *const allot_options) -> Result<NonNull<allot_arena>, Failure> {
+unsafe fn create(
+    abi: u32,
+    options: *const allot_options,
+) -> Result<NonNull<allot_arena>, FailedCall> {
     // SAFETY: passed on to the caller.
     let options = unsafe { options::read(HandleKind::Arena, abi, options, SUPPORTED)? };
     let (name, hardened) = (options.name, options.hardened);
@@ -124,7 +127,7 @@ unsafe fn alloc(
     arena: *const allot_arena,
     size: usize,
     align: usize,
-) -> Result<NonNull<u8>, Failure> {
+) -> Result<NonNull<u8>, FailedCall> {
     // SAFETY: passed on to the caller.
     let arena = unsafe { handle::get(arena)? };
     layout_of(size, align)
@@ -138,7 +141,7 @@ unsafe fn calloc(
     arena: *const allot_arena,
     count: usize,
     size: usize,
-) -> Result<NonNull<u8>, Failure> {
+) -> Result<NonNull<u8>, FailedCall> {
     // SAFETY: passed on to the caller.
     let arena = unsafe { handle::get(arena)? };
     layout_of_many(count, size)
@@ -156,7 +159,7 @@ unsafe fn copy(
     size: usize,
     align: usize,
     add_nul: bool,
-) -> Result<NonNull<u8>, Failure> {
+) -> Result<NonNull<u8>, FailedCall> {
     // SAFETY: passed on to the caller. The copy is a new object, which no other code uses yet. No
     // object is so large that the sum overflows.
     unsafe {
@@ -176,7 +179,7 @@ unsafe fn copy(
 unsafe fn strdup(
     arena: *const allot_arena,
     text: *const c_char,
-) -> Result<NonNull<c_char>, Failure> {
+) -> Result<NonNull<c_char>, FailedCall> {
     // SAFETY: passed on to the caller.
     unsafe {
         let len = CStr::from_ptr(text).to_bytes().len();
@@ -190,9 +193,10 @@ unsafe fn strndup(
     arena: *const allot_arena,
     text: *const c_char,
     max_len: usize,
-) -> Result<NonNull<c_char>, Failure> {
+) -> Result<NonNull<c_char>, FailedCall> {
     let mut len = 0;
-    // SAFETY: passed on to the caller. Nothing after the NUL, and at most `max_len` bytes, are read.
+    // SAFETY: passed on to the caller. Nothing after the NUL, and at most `max_len` bytes, are
+    // read.
     unsafe {
         while len < max_len && *text.add(len) != 0 {
             len += 1;
@@ -210,7 +214,7 @@ unsafe fn resize(
     old_size: usize,
     new_size: usize,
     align: usize,
-) -> Result<NonNull<u8>, Failure> {
+) -> Result<NonNull<u8>, FailedCall> {
     let Some(object) = NonNull::new(object.cast::<u8>()) else {
         // SAFETY: passed on to the caller.
         return unsafe { alloc(arena, new_size, align) };
@@ -240,7 +244,7 @@ unsafe fn free(
     object: NonNull<u8>,
     size: usize,
     align: usize,
-) -> Result<(), Failure> {
+) -> Result<(), FailedCall> {
     // SAFETY: passed on to the caller.
     unsafe {
         let arena = handle::get(arena)?;
@@ -252,7 +256,7 @@ unsafe fn free(
 
 /// # Safety
 /// As for [`handle::get_mut`].
-unsafe fn reset(arena: *mut allot_arena) -> Result<(), Failure> {
+unsafe fn reset(arena: *mut allot_arena) -> Result<(), FailedCall> {
     // SAFETY: passed on to the caller.
     let arena = unsafe { handle::get_mut(arena)? };
     arena.resets.set(arena.resets.get().wrapping_add(1));
@@ -265,7 +269,7 @@ unsafe fn reset(arena: *mut allot_arena) -> Result<(), Failure> {
 
 /// # Safety
 /// As for [`handle::get`].
-unsafe fn mark(arena: *const allot_arena) -> Result<allot_arena_position, Failure> {
+unsafe fn mark(arena: *const allot_arena) -> Result<allot_arena_position, FailedCall> {
     // SAFETY: passed on to the caller.
     let arena = unsafe { handle::get(arena)? };
     let number = arena.next_mark.get();
@@ -289,12 +293,12 @@ unsafe fn mark(arena: *const allot_arena) -> Result<allot_arena_position, Failur
 unsafe fn rewind(
     arena: *const allot_arena,
     position: *const allot_arena_position,
-) -> Result<(), Failure> {
+) -> Result<(), FailedCall> {
     // SAFETY: passed on to the caller. The library's part of the position is read only after the
     // other fields have shown that it is valid (invariant 2).
     unsafe {
         let arena = handle::get(arena)?;
-        let bad = |text| Err(fail(HandleKind::Arena, arena.name(), Problem::BadArgument(text)));
+        let bad = |text| Err(fail(HandleKind::Arena, arena.name(), CallError::BadArgument(text)));
         if position.is_null() {
             return bad("the position to rewind to is NULL; take one with allot_arena_mark()");
         }
@@ -325,7 +329,7 @@ unsafe fn memdup(
     arena: *const allot_arena,
     bytes: *const c_void,
     size: usize,
-) -> Result<NonNull<u8>, Failure> {
+) -> Result<NonNull<u8>, FailedCall> {
     // SAFETY: passed on to the caller.
     unsafe { copy(arena, bytes.cast(), size, DEFAULT_ALIGN, false) }
 }

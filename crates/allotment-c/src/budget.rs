@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use allotment::Budget;
 
 use crate::call_pair::call_pair;
-use crate::error::{Failure, or_abort};
+use crate::error::{FailedCall, or_abort};
 use crate::handle::{self, HandleBox, HandleTarget};
 use crate::handle_kind::HandleKind;
 use crate::handle_table;
@@ -24,7 +24,7 @@ impl HandleTarget for Budget {
     }
 }
 
-fn create(limit: usize) -> Result<NonNull<allot_budget>, Failure> {
+fn create(limit: usize) -> Result<NonNull<allot_budget>, FailedCall> {
     handle::create(Budget::new(limit), handle_table::all_hardened())
 }
 
@@ -33,7 +33,7 @@ fn create(limit: usize) -> Result<NonNull<allot_budget>, Failure> {
 unsafe fn create_child(
     parent: *const allot_budget,
     limit: usize,
-) -> Result<NonNull<allot_budget>, Failure> {
+) -> Result<NonNull<allot_budget>, FailedCall> {
     // SAFETY: passed on to the caller.
     let child = unsafe { handle::get(parent)? }.child(limit);
     handle::create(child, handle_table::all_hardened())

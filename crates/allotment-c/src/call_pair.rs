@@ -1,15 +1,16 @@
 //! One definition for a C call and its `try_` twin.
 //!
-//! The body is a Rust function that returns a `Result` with a [`Failure`](crate::error::Failure).
-//! The macro exports it twice: the call aborts on failure, the twin reports it.
+//! The body is a Rust function that returns a `Result` with a
+//! [`FailedCall`](crate::error::FailedCall). The macro exports it twice: the call aborts on
+//! failure, the twin reports it.
 
 /// Exports a call that must not fail, and its `try_` twin.
 ///
 /// | form | body returns | call returns | twin returns on failure |
 /// |---|---|---|---|
-/// | `CALL, TWIN(ARGUMENTS) -> *mut T = BODY` | `Result<NonNull<_>, Failure>` | the object | NULL |
+/// | `CALL, TWIN(ARGUMENTS) -> *mut T = BODY` | `Result<NonNull<_>, FailedCall>` | the object | NULL |
 /// | `CALL, TWIN(ARGUMENTS) -> *mut T = FAST else BODY` | the same; `FAST` returns an `Option<NonNull<_>>` | the object | NULL |
-/// | `CALL, TWIN(ARGUMENTS) = BODY` | `Result<(), Failure>` | nothing | `false` |
+/// | `CALL, TWIN(ARGUMENTS) = BODY` | `Result<(), FailedCall>` | nothing | `false` |
 ///
 /// `FAST` is inlined into both functions. What it does not serve goes through a cold function, so
 /// that the exported functions save no registers on their fast path.
@@ -54,7 +55,7 @@ macro_rules! call_pair {
         #[unsafe(no_mangle)]
         pub $($safety)? extern "C" fn $twin($($argument: $type),*) -> bool {
             // SAFETY: the caller keeps the contract of the header.
-            let result: Result<(), $crate::error::Failure> = $($safety)? { $body($($argument),*) };
+            let result: Result<(), $crate::error::FailedCall> = $($safety)? { $body($($argument),*) };
             result.is_ok()
         }
     };

@@ -1,6 +1,6 @@
 //! The calling thread's last error, and what happens to a call that must not fail.
 //!
-//! Inside the crate, a call that fails returns a [`Failure`], after [`fail`] has written the
+//! Inside the crate, a call that fails returns a [`FailedCall`], after [`fail`] has written the
 //! thread's error. [`pointer_or_null`], [`or_abort`] and [`pointer_or_abort`] turn it into what the
 //! C caller gets.
 //!
@@ -43,7 +43,7 @@ struct_numbers!(ERROR: allot_error { kind, system_error, requested, allocator, n
 
 /// Why a call failed. Texts are sentences without a full stop.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Problem<'a> {
+pub(crate) enum CallError<'a> {
     /// An error of the library.
     Memory(AllocError),
     /// A file that the system did not create, and the system's error code.
@@ -68,13 +68,13 @@ pub(crate) enum Problem<'a> {
     InUse(&'a str),
 }
 
-impl From<AllocError> for Problem<'_> {
+impl From<AllocError> for CallError<'_> {
     fn from(error: AllocError) -> Self {
         Self::Memory(error)
     }
 }
 
-impl Problem<'_> {
+impl CallError<'_> {
     fn code(&self) -> ErrorCode {
         match self {
             Self::Memory(error) => match error.kind() {
@@ -110,7 +110,7 @@ impl Problem<'_> {
     }
 }
 
-impl fmt::Display for Problem<'_> {
+impl fmt::Display for CallError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory(error) => error.fmt(f),
@@ -138,7 +138,7 @@ impl fmt::Display for Problem<'_> {
 /// A failed call. Its existence proves that the thread's last error was written.
 #[derive(Debug)]
 #[must_use = "the caller must pass the failure on"]
-pub(crate) struct Failure(());
+pub(crate) struct FailedCall(());
 
 struct LastError(UnsafeCell<allot_error>);
 
@@ -200,8 +200,8 @@ impl fmt::Write for TextField<'_> {
 pub(crate) fn fail<'a>(
     kind: HandleKind,
     name: Option<&str>,
-    problem: impl Into<Problem<'a>>,
-) -> Failure {
+    problem: impl Into<CallError<'a>>,
+) -> FailedCall {
     let problem = problem.into();
     let label = kind.label();
     // Not built in place: the arguments may point into the last error.
@@ -209,7 +209,7 @@ pub(crate) fn fail<'a>(
     new.kind = problem.code();
     new.system_error = problem.system_error();
     new.requested = match problem {
-        Problem::Memory(error) => error.requested(),
+        CallError::Memory(error) => error.requested(),
         _ => 0,
     };
     new.allocator = label.as_ptr();
@@ -223,7 +223,7 @@ pub(crate) fn fail<'a>(
     };
     // SAFETY: the thread's own, and no reference to it exists (invariant 1).
     LAST_ERROR.with(|last| unsafe { *last.0.get() = new });
-    Failure(())
+    FailedCall(())
 }
 
 /// Clears and returns the thread's last error. Called before a callback of the C caller runs, so
@@ -242,9 +242,9 @@ pub(crate) fn restore_last_error(before: allot_error) {
 }
 
 /// The failure that was written after the last [`take_last_error`], if any.
-pub(crate) fn pending_failure() -> Option<Failure> {
+pub(crate) fn pending_failure() -> Option<FailedCall> {
     // SAFETY: as in `fail`.
-    LAST_ERROR.with(|last| unsafe { (*last.0.get()).kind != 0 }).then_some(Failure(()))
+    LAST_ERROR.with(|last| unsafe { (*last.0.get()).kind != 0 }).then_some(FailedCall(()))
 }
 
 /// `allot_failure_handler`.
@@ -252,7 +252,7 @@ pub type allot_failure_handler = unsafe extern "C" fn(*const allot_error);
 
 static HANDLER: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
-impl Failure {
+impl FailedCall {
     /// Ends a call that must not fail: calls the failure handler, then aborts the process.
     #[cold]
     #[inline(never)]
@@ -279,7 +279,7 @@ impl Failure {
 
 /// The result of a `try_` call that returns an object.
 #[inline]
-pub(crate) fn pointer_or_null<T>(result: Result<NonNull<T>, Failure>) -> *mut T {
+pub(crate) fn pointer_or_null<T>(result: Result<NonNull<T>, FailedCall>) -> *mut T {
     match result {
         Ok(pointer) => pointer.as_ptr(),
         Err(_) => ptr::null_mut(),
@@ -288,7 +288,7 @@ pub(crate) fn pointer_or_null<T>(result: Result<NonNull<T>, Failure>) -> *mut T 
 
 /// The result of a call that must not fail.
 #[inline]
-pub(crate) fn or_abort<T>(result: Result<T, Failure>) -> T {
+pub(crate) fn or_abort<T>(result: Result<T, FailedCall>) -> T {
     match result {
         Ok(value) => value,
         Err(failure) => failure.abort(),
@@ -297,13 +297,13 @@ pub(crate) fn or_abort<T>(result: Result<T, Failure>) -> T {
 
 /// The result of a call that must not fail and returns an object.
 #[inline]
-pub(crate) fn pointer_or_abort<T>(result: Result<NonNull<T>, Failure>) -> *mut T {
+pub(crate) fn pointer_or_abort<T>(result: Result<NonNull<T>, FailedCall>) -> *mut T {
     or_abort(result).as_ptr()
 }
 
 /// Refuses a caller that was built with a header of another ABI.
-pub(crate) fn check_abi(kind: HandleKind, abi: u32) -> Result<(), Failure> {
-    if abi == ABI { Ok(()) } else { Err(fail(kind, None, Problem::WrongAbi(abi))) }
+pub(crate) fn check_abi(kind: HandleKind, abi: u32) -> Result<(), FailedCall> {
+    if abi == ABI { Ok(()) } else { Err(fail(kind, None, CallError::WrongAbi(abi))) }
 }
 
 #[unsafe(no_mangle)]
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn a_message_too_long_is_cut_between_two_characters() {
         let text = "é".repeat(300);
-        let _ = fail(HandleKind::Slab, None, Problem::BadOption(&text));
+        let _ = fail(HandleKind::Slab, None, CallError::BadOption(&text));
         let (_, _, message) = last();
         assert_eq!(message, format!("slab: {}", "é".repeat(124)));
     }

@@ -10,7 +10,7 @@ use core::ptr::NonNull;
 use allotment::{AllocError, RawFreeList};
 
 use crate::call_pair::call_pair;
-use crate::error::{Failure, fail, or_abort};
+use crate::error::{FailedCall, fail, or_abort};
 use crate::handle::{self, HandleBox, HandleTarget};
 use crate::handle_kind::HandleKind;
 use crate::layouts::layout_of;
@@ -43,7 +43,7 @@ unsafe fn create(
     size: usize,
     align: usize,
     options: *const allot_options,
-) -> Result<NonNull<allot_free_list>, Failure> {
+) -> Result<NonNull<allot_free_list>, FailedCall> {
     // SAFETY: passed on to the caller.
     let options = unsafe { options::read(HandleKind::FreeList, abi, options, SUPPORTED)? };
     let (name, hardened) = (options.name, options.hardened);
@@ -60,13 +60,13 @@ fn build(layout: Layout, options: CheckedOptions<'_>) -> Result<RawFreeList, All
 }
 
 #[cold]
-fn failed(list: &RawFreeList, error: AllocError) -> Failure {
+fn failed(list: &RawFreeList, error: AllocError) -> FailedCall {
     fail(HandleKind::FreeList, list.name(), error)
 }
 
 /// # Safety
 /// As for [`handle::get`].
-unsafe fn alloc(list: *const allot_free_list) -> Result<NonNull<c_void>, Failure> {
+unsafe fn alloc(list: *const allot_free_list) -> Result<NonNull<c_void>, FailedCall> {
     // SAFETY: passed on to the caller.
     let list = unsafe { handle::get(list)? };
     list.try_alloc().map(NonNull::cast).map_err(|error| failed(list, error))
@@ -77,7 +77,7 @@ unsafe fn alloc(list: *const allot_free_list) -> Result<NonNull<c_void>, Failure
 unsafe fn alloc_run(
     list: *const allot_free_list,
     objects: usize,
-) -> Result<NonNull<c_void>, Failure> {
+) -> Result<NonNull<c_void>, FailedCall> {
     // SAFETY: passed on to the caller.
     let list = unsafe { handle::get(list)? };
     list.try_alloc_run(objects).map(NonNull::cast).map_err(|error| failed(list, error))

@@ -3,8 +3,8 @@
 //! # Invariants
 //!
 //! 1. A C caller's pointer to `HandleBox<T>` came from [`create`], unless the caller is wrong
-//!    (invariant 1 of lib.rs). `value` is at its start, where inline code finds the frozen fields of
-//!    the header.
+//!    (invariant 1 of lib.rs). `value` is at its start, where inline code finds the frozen fields
+//!    of the header.
 //! 2. `state` holds the kind, whether the allocator is hardened, and whether it is alive. `value`
 //!    may be used while it is alive. It ends once, in [`destroy`]. Then the memory of a plain
 //!    handle is freed. The memory of a hardened handle is kept for a while as a tombstone, without
@@ -21,7 +21,7 @@ use std::alloc::Layout;
 
 use allotment::{AllocError, ErrorKind};
 
-use crate::error::{Failure, Problem, fail};
+use crate::error::{CallError, FailedCall, fail};
 use crate::handle_kind::HandleKind;
 use crate::handle_record::{HandleRecord, keep_tombstone, this_thread};
 use crate::handle_table;
@@ -66,7 +66,7 @@ const DESTROYED: u32 = 0x400;
 pub(crate) fn create<T: HandleTarget>(
     value: T,
     hardened: bool,
-) -> Result<NonNull<HandleBox<T>>, Failure> {
+) -> Result<NonNull<HandleBox<T>>, FailedCall> {
     let layout = Layout::new::<HandleBox<T>>();
     let refused = AllocError::new(ErrorKind::SourceRefused, layout.size());
     // SAFETY: the size is not zero.
@@ -101,9 +101,9 @@ pub(crate) fn create<T: HandleTarget>(
 #[inline]
 unsafe fn live_record<'a, T: HandleTarget>(
     handle: *const HandleBox<T>,
-) -> Result<(&'a HandleRecord, u32), Failure> {
+) -> Result<(&'a HandleRecord, u32), FailedCall> {
     if handle.is_null() {
-        return Err(fail(T::KIND, None, Problem::NullHandle));
+        return Err(fail(T::KIND, None, CallError::NullHandle));
     }
     if handle_table::all_hardened() {
         check_listed::<T>(handle.addr())?;
@@ -120,25 +120,25 @@ unsafe fn live_record<'a, T: HandleTarget>(
 }
 
 #[cold]
-fn check_listed<T: HandleTarget>(address: usize) -> Result<(), Failure> {
+fn check_listed<T: HandleTarget>(address: usize) -> Result<(), FailedCall> {
     let may_be_unlisted =
         || handle_table::unlisted_exist() && address % align_of::<HandleBox<T>>() == 0;
     match handle_table::kind_at(address) {
         Some(kind) if kind == T::KIND as usize => Ok(()),
         None if may_be_unlisted() => Ok(()),
-        _ => Err(fail(T::KIND, None, Problem::Foreign)),
+        _ => Err(fail(T::KIND, None, CallError::Foreign)),
     }
 }
 
 #[cold]
-fn not_alive<T: HandleTarget>(record: &HandleRecord, state: u32) -> Failure {
+fn not_alive<T: HandleTarget>(record: &HandleRecord, state: u32) -> FailedCall {
     let kind = T::KIND as u32;
     if state == DESTROYED | HARDENED | kind {
-        fail(T::KIND, record.name.as_deref(), Problem::Destroyed)
+        fail(T::KIND, record.name.as_deref(), CallError::Destroyed)
     } else if state == DESTROYED | PLAIN | kind {
-        fail(T::KIND, None, Problem::Destroyed)
+        fail(T::KIND, None, CallError::Destroyed)
     } else {
-        fail(T::KIND, None, Problem::Foreign)
+        fail(T::KIND, None, CallError::Foreign)
     }
 }
 
@@ -146,11 +146,11 @@ fn not_alive<T: HandleTarget>(record: &HandleRecord, state: u32) -> Failure {
 #[inline]
 unsafe fn usable_record<'a, T: HandleTarget>(
     handle: *const HandleBox<T>,
-) -> Result<&'a HandleRecord, Failure> {
+) -> Result<&'a HandleRecord, FailedCall> {
     // SAFETY: passed on to the caller.
     let (record, state) = unsafe { live_record(handle)? };
     if T::ONE_THREAD && state != PLAIN | T::KIND as u32 && !record.is_owned_by_this_thread() {
-        return Err(fail(T::KIND, record.name.as_deref(), Problem::WrongThread));
+        return Err(fail(T::KIND, record.name.as_deref(), CallError::WrongThread));
     }
     Ok(record)
 }
@@ -162,7 +162,7 @@ unsafe fn usable_record<'a, T: HandleTarget>(
 #[inline]
 pub(crate) unsafe fn get<'a, T: HandleTarget>(
     handle: *const HandleBox<T>,
-) -> Result<&'a T, Failure> {
+) -> Result<&'a T, FailedCall> {
     // SAFETY: passed on to the caller. A handle that passes the check is alive (invariant 2).
     unsafe {
         usable_record(handle)?;
@@ -194,7 +194,7 @@ pub(crate) unsafe fn get_fast<'a, T: HandleTarget>(handle: *const HandleBox<T>) 
 #[inline]
 pub(crate) unsafe fn get_mut<'a, T: HandleTarget>(
     handle: *mut HandleBox<T>,
-) -> Result<&'a mut T, Failure> {
+) -> Result<&'a mut T, FailedCall> {
     // SAFETY: passed on to the caller. A handle that passes the check is alive (invariant 2).
     unsafe {
         usable_record(handle)?;
@@ -209,12 +209,12 @@ pub(crate) unsafe fn get_mut<'a, T: HandleTarget>(
 #[inline]
 pub(crate) unsafe fn get_by_owner<'a, T: HandleTarget>(
     handle: *const HandleBox<T>,
-) -> Result<&'a T, Failure> {
+) -> Result<&'a T, FailedCall> {
     // SAFETY: passed on to the caller. Only fields that never change are read before the owner is
     // known.
     unsafe {
         if !usable_record(handle)?.is_owned_by_this_thread() {
-            return Err(fail(T::KIND, None, Problem::WrongThread));
+            return Err(fail(T::KIND, None, CallError::WrongThread));
         }
         Ok(&*(&raw const (*handle).value).cast::<T>())
     }
@@ -233,7 +233,7 @@ pub(crate) unsafe fn is_hardened<T: HandleTarget>(handle: *const HandleBox<T>) -
 ///
 /// # Safety
 /// As for [`get`].
-pub(crate) unsafe fn adopt<T: HandleTarget>(handle: *const HandleBox<T>) -> Result<(), Failure> {
+pub(crate) unsafe fn adopt<T: HandleTarget>(handle: *const HandleBox<T>) -> Result<(), FailedCall> {
     // SAFETY: passed on to the caller.
     let (record, _) = unsafe { live_record(handle)? };
     record.owner.store(this_thread(), Ordering::Relaxed);
@@ -246,7 +246,7 @@ pub(crate) unsafe fn adopt<T: HandleTarget>(handle: *const HandleBox<T>) -> Resu
 ///
 /// # Safety
 /// As for [`get_mut`]. Without hardened mode, the caller does not use the handle any more.
-pub(crate) unsafe fn destroy<T: HandleTarget>(handle: *mut HandleBox<T>) -> Result<(), Failure> {
+pub(crate) unsafe fn destroy<T: HandleTarget>(handle: *mut HandleBox<T>) -> Result<(), FailedCall> {
     // SAFETY: passed on to the caller.
     unsafe { destroy_if(handle, |_| Ok(())) }
 }
@@ -257,8 +257,8 @@ pub(crate) unsafe fn destroy<T: HandleTarget>(handle: *mut HandleBox<T>) -> Resu
 /// As for [`destroy`].
 pub(crate) unsafe fn destroy_if<T: HandleTarget>(
     handle: *mut HandleBox<T>,
-    check: impl FnOnce(&T) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    check: impl FnOnce(&T) -> Result<(), FailedCall>,
+) -> Result<(), FailedCall> {
     if handle.is_null() {
         return Ok(());
     }
@@ -270,7 +270,7 @@ pub(crate) unsafe fn destroy_if<T: HandleTarget>(
         let value = &raw mut (*handle).value;
         let state = (*record).state.fetch_or(DESTROYED, Ordering::AcqRel);
         if state & DESTROYED != 0 {
-            return Err(fail(T::KIND, None, Problem::Destroyed));
+            return Err(fail(T::KIND, None, CallError::Destroyed));
         }
         ManuallyDrop::drop(&mut *value);
         if state & IS_HARDENED == 0 {

@@ -30,7 +30,8 @@ static BLOCKS: [AtomicPtr<AtomicUsize>; MAX_BLOCKS] =
 
 fn block(index: usize) -> Option<&'static [AtomicUsize]> {
     let first = BLOCKS.get(index)?.load(Ordering::Acquire);
-    // SAFETY: null, or a block of `FIRST_BLOCK_SLOTS << index` slots that is never freed (invariant 3).
+    // SAFETY: null, or a block of `FIRST_BLOCK_SLOTS << index` slots that is never freed (invariant
+    // 3).
     (!first.is_null())
         .then(|| unsafe { core::slice::from_raw_parts(first, FIRST_BLOCK_SLOTS << index) })
 }

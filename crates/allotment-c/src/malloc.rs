@@ -9,7 +9,7 @@ use allotment::PoolRef;
 use allotment::pool::current;
 
 use crate::call_pair::call_pair;
-use crate::error::{Failure, fail};
+use crate::error::{FailedCall, fail};
 use crate::handle_kind::HandleKind;
 use crate::layouts::{DEFAULT_ALIGN, bytes_of_many};
 use crate::pool_ref::{alloc_sized, kind_of};
@@ -24,11 +24,11 @@ fn malloc_fast(size: usize) -> Option<NonNull<c_void>> {
     Some(unsafe { shape.write_header(start, OwnerKey::SHARED) })
 }
 
-fn malloc(size: usize) -> Result<NonNull<c_void>, Failure> {
+fn malloc(size: usize) -> Result<NonNull<c_void>, FailedCall> {
     alloc_sized(current(), size, DEFAULT_ALIGN)
 }
 
-fn calloc(count: usize, size: usize) -> Result<NonNull<c_void>, Failure> {
+fn calloc(count: usize, size: usize) -> Result<NonNull<c_void>, FailedCall> {
     let pool = current();
     let bytes = bytes_of_many(count, size).map_err(|error| fail(kind_of(pool), None, error))?;
     let block = match malloc_fast(bytes) {
@@ -40,11 +40,11 @@ fn calloc(count: usize, size: usize) -> Result<NonNull<c_void>, Failure> {
     Ok(block)
 }
 
-fn aligned_alloc(align: usize, size: usize) -> Result<NonNull<c_void>, Failure> {
+fn aligned_alloc(align: usize, size: usize) -> Result<NonNull<c_void>, FailedCall> {
     alloc_sized(current(), size, align)
 }
 
-unsafe fn realloc(block: *mut c_void, size: usize) -> Result<NonNull<c_void>, Failure> {
+unsafe fn realloc(block: *mut c_void, size: usize) -> Result<NonNull<c_void>, FailedCall> {
     let pool = current();
     let Some(block) = NonNull::new(block) else { return alloc_sized(pool, size, DEFAULT_ALIGN) };
     // SAFETY: passed on to the caller. The header shows that the memory is a pool's or malloc's.

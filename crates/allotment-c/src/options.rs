@@ -12,7 +12,7 @@ use core::time::Duration;
 use allotment::{AllocError, Budget, ErrorKind, MAX_NAME_LEN, Release, Retain, SharedSource};
 
 use crate::budget::allot_budget;
-use crate::error::{Failure, Problem, check_abi, fail};
+use crate::error::{CallError, FailedCall, check_abi, fail};
 use crate::handle;
 use crate::handle_kind::HandleKind;
 use crate::handle_table;
@@ -126,8 +126,8 @@ macro_rules! with_requested {
 }
 pub(crate) use with_requested;
 
-fn bad(kind: HandleKind, text: &str) -> Failure {
-    fail(kind, None, Problem::BadOption(text))
+fn bad(kind: HandleKind, text: &str) -> FailedCall {
+    fail(kind, None, CallError::BadOption(text))
 }
 
 /// Reads the options of an allocator that supports the [`option_bits`] in `supported`, besides name
@@ -141,7 +141,7 @@ pub(crate) unsafe fn read<'a>(
     abi: u32,
     options: *const allot_options,
     supported: u32,
-) -> Result<CheckedOptions<'a>, Failure> {
+) -> Result<CheckedOptions<'a>, FailedCall> {
     check_abi(kind, abi)?;
     let all_hardened = handle_table::all_hardened() && supported & option_bits::HARDENED != 0;
     // SAFETY: our own ABI, so NULL or valid options (invariant 1).
@@ -189,7 +189,7 @@ fn check_supported(
     kind: HandleKind,
     options: &allot_options,
     supported: u32,
-) -> Result<(), Failure> {
+) -> Result<(), FailedCall> {
     let requested = [
         (!options.source.is_null(), option_bits::SOURCE, "source"),
         (options.release.kind != 0, option_bits::RELEASE, "release"),
@@ -221,7 +221,10 @@ fn non_zero(number: usize) -> Option<usize> {
 
 /// # Safety
 /// `name` is NULL, or a string that ends with a NUL and outlives `'a`.
-unsafe fn read_name<'a>(kind: HandleKind, name: *const c_char) -> Result<Option<&'a str>, Failure> {
+unsafe fn read_name<'a>(
+    kind: HandleKind,
+    name: *const c_char,
+) -> Result<Option<&'a str>, FailedCall> {
     if name.is_null() {
         return Ok(None);
     }
@@ -232,12 +235,12 @@ unsafe fn read_name<'a>(kind: HandleKind, name: *const c_char) -> Result<Option<
     }
     match core::str::from_utf8(bytes) {
         Ok(name) => Ok((!name.is_empty()).then_some(name)),
-        Err(_) => Err(fail(kind, None, Problem::BadName)),
+        Err(_) => Err(fail(kind, None, CallError::BadName)),
     }
 }
 
 /// A release policy.
-pub(crate) fn release(kind: HandleKind, release: allot_release) -> Result<Release, Failure> {
+pub(crate) fn release(kind: HandleKind, release: allot_release) -> Result<Release, FailedCall> {
     match (release.kind, release.amount) {
         (0, 0) => Ok(Release::Adaptive),
         (1, 0) => Ok(Release::AtOnce),
@@ -248,7 +251,7 @@ pub(crate) fn release(kind: HandleKind, release: allot_release) -> Result<Releas
     }
 }
 
-fn retain(kind: HandleKind, retain: allot_retain) -> Result<Retain, Failure> {
+fn retain(kind: HandleKind, retain: allot_retain) -> Result<Retain, FailedCall> {
     match (retain.kind, retain.bytes) {
         (0, 0) => Ok(Retain::Newest),
         (1, 0) => Ok(Retain::Nothing),

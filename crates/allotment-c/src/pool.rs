@@ -17,7 +17,7 @@ use allotment::pool::current;
 use allotment::{AllocError, ErrorKind, LocalPool};
 
 use crate::call_pair::call_pair;
-use crate::error::{Failure, Problem, fail, or_abort};
+use crate::error::{CallError, FailedCall, fail, or_abort};
 use crate::handle::{self, HandleBox, HandleTarget};
 use crate::handle_kind::HandleKind;
 use crate::layouts::{fast_layout, layout_of};
@@ -29,8 +29,8 @@ use crate::struct_numbers::struct_numbers;
 /// `allot_pool`.
 pub type allot_pool = HandleBox<CPool>;
 
-/// A pool, and what was current before each time that its thread entered it. In this order: fast paths
-/// add no offset to find the pool.
+/// A pool, and what was current before each time that its thread entered it. In this order: fast
+/// paths add no offset to find the pool.
 #[repr(C)]
 pub struct CPool {
     pool: LocalPool,
@@ -57,15 +57,15 @@ impl HandleTarget for CPool {
 
 impl CPool {
     #[cold]
-    fn failed(&self, error: AllocError) -> Failure {
+    fn failed(&self, error: AllocError) -> FailedCall {
         fail(HandleKind::Pool, self.name(), error)
     }
 
-    fn in_use(&self, text: &str) -> Failure {
-        fail(HandleKind::Pool, self.name(), Problem::InUse(text))
+    fn in_use(&self, text: &str) -> FailedCall {
+        fail(HandleKind::Pool, self.name(), CallError::InUse(text))
     }
 
-    fn check_left(&self) -> Result<(), Failure> {
+    fn check_left(&self) -> Result<(), FailedCall> {
         match self.entered.borrow().is_empty() {
             true => Ok(()),
             false => Err(self.in_use("destroyed while its thread is in it; leave it first")),
@@ -73,7 +73,7 @@ impl CPool {
     }
 
     /// Whether the thread may leave the pool, with this value of what was current before.
-    fn check_entered(&self, before: *const ()) -> Result<(), Failure> {
+    fn check_entered(&self, before: *const ()) -> Result<(), FailedCall> {
         let Some(&newest) = self.entered.borrow().last() else {
             return Err(
                 self.in_use("left more often than it was entered; leave it once for each enter")
@@ -102,7 +102,10 @@ const SUPPORTED: u32 = option_bits::RELEASE
     | option_bits::INCREMENT
     | option_bits::MAXIMUM;
 
-unsafe fn create(abi: u32, options: *const allot_options) -> Result<NonNull<allot_pool>, Failure> {
+unsafe fn create(
+    abi: u32,
+    options: *const allot_options,
+) -> Result<NonNull<allot_pool>, FailedCall> {
     // SAFETY: passed on to the caller.
     let options = unsafe { options::read(HandleKind::Pool, abi, options, SUPPORTED) }?;
     let (name, hardened) = (options.name, options.hardened);
@@ -127,7 +130,11 @@ unsafe fn alloc_fast(pool: *mut allot_pool, size: usize, align: usize) -> Option
     this.pool.alloc_fast(fast_layout(size, align)?)
 }
 
-unsafe fn alloc(pool: *mut allot_pool, size: usize, align: usize) -> Result<NonNull<u8>, Failure> {
+unsafe fn alloc(
+    pool: *mut allot_pool,
+    size: usize,
+    align: usize,
+) -> Result<NonNull<u8>, FailedCall> {
     // SAFETY: passed on to the caller.
     let this = unsafe { handle::get(pool) }?;
     let block = layout_of(size, align).and_then(|layout| this.pool.try_alloc_layout(layout));
@@ -157,7 +164,7 @@ unsafe fn resize(
     old_size: usize,
     new_size: usize,
     align: usize,
-) -> Result<NonNull<u8>, Failure> {
+) -> Result<NonNull<u8>, FailedCall> {
     // SAFETY: passed on to the caller.
     unsafe {
         let this = handle::get(pool)?;
@@ -172,7 +179,7 @@ unsafe fn resize(
 }
 
 /// A block that stores its size, of this pool and never of malloc.
-unsafe fn malloc(pool: *mut allot_pool, size: usize) -> Result<NonNull<c_void>, Failure> {
+unsafe fn malloc(pool: *mut allot_pool, size: usize) -> Result<NonNull<c_void>, FailedCall> {
     // SAFETY: passed on to the caller. The block has the layout that `write_header` needs.
     unsafe {
         let this = handle::get(pool)?;
@@ -187,7 +194,7 @@ unsafe fn malloc(pool: *mut allot_pool, size: usize) -> Result<NonNull<c_void>, 
     }
 }
 
-unsafe fn enter(pool: *mut allot_pool) -> Result<allot_entered, Failure> {
+unsafe fn enter(pool: *mut allot_pool) -> Result<allot_entered, FailedCall> {
     // SAFETY: passed on to the caller.
     let this = unsafe { handle::get_by_owner(pool) }?;
     let mut entered = this.entered.borrow_mut();
@@ -200,7 +207,7 @@ unsafe fn enter(pool: *mut allot_pool) -> Result<allot_entered, Failure> {
     Ok(allot_entered { pool, before })
 }
 
-unsafe fn leave(entered: allot_entered) -> Result<(), Failure> {
+unsafe fn leave(entered: allot_entered) -> Result<(), FailedCall> {
     // SAFETY: passed on to the caller. The pool was entered and is the current one.
     unsafe {
         let this = handle::get_by_owner(entered.pool)?;

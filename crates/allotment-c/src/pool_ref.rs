@@ -12,7 +12,7 @@ use allotment::pool::current;
 use allotment::{AllocError, PoolRef};
 
 use crate::call_pair::call_pair;
-use crate::error::{Failure, Problem, fail, or_abort};
+use crate::error::{CallError, FailedCall, fail, or_abort};
 use crate::handle_kind::HandleKind;
 use crate::handle_table;
 use crate::layouts::{DEFAULT_ALIGN, fast_layout, layout_of};
@@ -23,7 +23,7 @@ use crate::sized_blocks::{BlockShape, OwnerKey};
 /// # Safety
 /// The module's invariant.
 #[inline(always)]
-unsafe fn from_bits(bits: u64) -> Result<PoolRef, Failure> {
+unsafe fn from_bits(bits: u64) -> Result<PoolRef, FailedCall> {
     if !handle_table::lookup_is_off() {
         check_bits(bits)?;
     }
@@ -32,10 +32,10 @@ unsafe fn from_bits(bits: u64) -> Result<PoolRef, Failure> {
 }
 
 #[cold]
-fn check_bits(bits: u64) -> Result<(), Failure> {
+fn check_bits(bits: u64) -> Result<(), FailedCall> {
     if handle_table::all_hardened() && !PoolRef::are_valid_bits(bits) {
         let text = "the reference is not that of a pool; allot_pool_reference() returns one";
-        return Err(fail(HandleKind::Pool, None, Problem::BadArgument(text)));
+        return Err(fail(HandleKind::Pool, None, CallError::BadArgument(text)));
     }
     Ok(())
 }
@@ -45,7 +45,7 @@ pub(crate) fn kind_of(pool: PoolRef) -> HandleKind {
     if pool == PoolRef::GLOBAL { HandleKind::Memory } else { HandleKind::Pool }
 }
 
-fn failed(pool: PoolRef, error: AllocError) -> Failure {
+fn failed(pool: PoolRef, error: AllocError) -> FailedCall {
     fail(kind_of(pool), None, error)
 }
 
@@ -59,7 +59,7 @@ unsafe fn alloc_fast(bits: u64, size: usize, align: usize) -> Option<NonNull<u8>
     unsafe { PoolRef::from_bits(bits) }.alloc_fast(fast_layout(size, align)?)
 }
 
-unsafe fn alloc(bits: u64, size: usize, align: usize) -> Result<NonNull<u8>, Failure> {
+unsafe fn alloc(bits: u64, size: usize, align: usize) -> Result<NonNull<u8>, FailedCall> {
     // SAFETY: passed on to the caller.
     let pool = unsafe { from_bits(bits) }?;
     let block = layout_of(size, align).and_then(|layout| pool.try_alloc_layout(layout));
@@ -71,7 +71,7 @@ pub(crate) fn alloc_sized(
     pool: PoolRef,
     size: usize,
     align: usize,
-) -> Result<NonNull<c_void>, Failure> {
+) -> Result<NonNull<c_void>, FailedCall> {
     let block = BlockShape::new(size, align).and_then(|shape| {
         let start = pool.try_alloc_layout(shape.layout())?;
         // SAFETY: allocated above.
@@ -80,7 +80,7 @@ pub(crate) fn alloc_sized(
     block.map_err(|error| failed(pool, error))
 }
 
-unsafe fn malloc(bits: u64, size: usize) -> Result<NonNull<c_void>, Failure> {
+unsafe fn malloc(bits: u64, size: usize) -> Result<NonNull<c_void>, FailedCall> {
     // SAFETY: passed on to the caller.
     alloc_sized(unsafe { from_bits(bits) }?, size, DEFAULT_ALIGN)
 }
@@ -91,7 +91,7 @@ unsafe fn resize(
     old_size: usize,
     new_size: usize,
     align: usize,
-) -> Result<NonNull<u8>, Failure> {
+) -> Result<NonNull<u8>, FailedCall> {
     // SAFETY: passed on to the caller.
     unsafe {
         let pool = from_bits(bits)?;

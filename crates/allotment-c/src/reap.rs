@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use allotment::{AllocError, Reap};
 
 use crate::call_pair::call_pair;
-use crate::error::{Failure, fail, or_abort};
+use crate::error::{FailedCall, fail, or_abort};
 use crate::handle::{self, HandleBox, HandleTarget};
 use crate::handle_kind::HandleKind;
 use crate::layouts::{fast_layout, layout_of};
@@ -41,7 +41,7 @@ impl HandleTarget for CReap {
 
 impl CReap {
     #[cold]
-    fn failed(&self, error: AllocError) -> Failure {
+    fn failed(&self, error: AllocError) -> FailedCall {
         fail(HandleKind::Reap, self.name(), error)
     }
 }
@@ -61,7 +61,10 @@ const SUPPORTED: u32 = option_bits::SOURCE
     | option_bits::INCREMENT
     | option_bits::MAXIMUM;
 
-unsafe fn create(abi: u32, options: *const allot_options) -> Result<NonNull<allot_reap>, Failure> {
+unsafe fn create(
+    abi: u32,
+    options: *const allot_options,
+) -> Result<NonNull<allot_reap>, FailedCall> {
     // SAFETY: passed on to the caller.
     let options = unsafe { options::read(HandleKind::Reap, abi, options, SUPPORTED) }?;
     let (name, hardened) = (options.name, options.hardened);
@@ -88,7 +91,11 @@ unsafe fn alloc_fast(reap: *mut allot_reap, size: usize, align: usize) -> Option
     this.reap.alloc_fast(fast_layout(size, align)?)
 }
 
-unsafe fn alloc(reap: *mut allot_reap, size: usize, align: usize) -> Result<NonNull<u8>, Failure> {
+unsafe fn alloc(
+    reap: *mut allot_reap,
+    size: usize,
+    align: usize,
+) -> Result<NonNull<u8>, FailedCall> {
     // SAFETY: passed on to the caller.
     let this = unsafe { handle::get(reap) }?;
     let block = layout_of(size, align).and_then(|layout| this.reap.try_alloc_layout(layout));
@@ -118,7 +125,7 @@ unsafe fn resize(
     old_size: usize,
     new_size: usize,
     align: usize,
-) -> Result<NonNull<u8>, Failure> {
+) -> Result<NonNull<u8>, FailedCall> {
     // SAFETY: passed on to the caller.
     unsafe {
         let this = handle::get(reap)?;
@@ -134,7 +141,7 @@ unsafe fn resize(
 
 // ---- blocks that store their size ----
 
-unsafe fn malloc(reap: *mut allot_reap, size: usize) -> Result<NonNull<c_void>, Failure> {
+unsafe fn malloc(reap: *mut allot_reap, size: usize) -> Result<NonNull<c_void>, FailedCall> {
     // SAFETY: passed on to the caller. The block has the layout that `write_header` needs.
     unsafe {
         let this = handle::get(reap)?;
@@ -153,7 +160,7 @@ unsafe fn realloc(
     reap: *mut allot_reap,
     block: *mut c_void,
     size: usize,
-) -> Result<NonNull<c_void>, Failure> {
+) -> Result<NonNull<c_void>, FailedCall> {
     // SAFETY: passed on to the caller. The block's header shows that it is of this reap.
     unsafe {
         let Some(block) = NonNull::new(block) else { return malloc(reap, size) };

@@ -16,7 +16,7 @@ use allotment::{AllocError, ReadOnly, Sealable, Sealed, Sealer};
 
 use crate::call_pair::call_pair;
 use crate::error::{
-    Failure, Problem, fail, or_abort, pending_failure, pointer_or_abort, restore_last_error,
+    CallError, FailedCall, fail, or_abort, pending_failure, pointer_or_abort, restore_last_error,
     take_last_error,
 };
 use crate::handle::{self, HandleBox, HandleTarget};
@@ -86,7 +86,7 @@ impl HandleTarget for CSealer {
 /// Why nothing was built.
 enum BuildError {
     Memory(AllocError),
-    Failed(Failure),
+    Failed(FailedCall),
     /// The initialiser returned NULL.
     GaveUp,
 }
@@ -133,12 +133,12 @@ unsafe fn create(
     options: *const allot_options,
     init: Option<InitCallback>,
     context: *mut c_void,
-) -> Result<NonNull<allot_sealed>, Option<Failure>> {
+) -> Result<NonNull<allot_sealed>, Option<FailedCall>> {
     // SAFETY: passed on to the caller.
     let options = unsafe { options::read(HandleKind::Sealed, abi, options, 0) }?;
     let Some(init) = init else {
         let text = "the initialiser is NULL; pass a function that builds the object";
-        return Err(Some(fail(HandleKind::Sealed, options.name, Problem::BadOption(text))));
+        return Err(Some(fail(HandleKind::Sealed, options.name, CallError::BadOption(text))));
     };
     let builder = with_requested!(Sealed::<SealedRoot>::builder(), options:);
     let before = take_last_error();
@@ -165,7 +165,7 @@ unsafe fn alloc(
     sealer: *mut allot_sealer,
     size: usize,
     align: usize,
-) -> Result<NonNull<u8>, Failure> {
+) -> Result<NonNull<u8>, FailedCall> {
     // SAFETY: passed on to the caller.
     let this = unsafe { handle::get(sealer) }?;
     let block = layout_of(size, align).and_then(|layout| this.sealer.try_alloc_layout(layout));
@@ -177,7 +177,7 @@ unsafe fn copy(
     bytes: *const u8,
     size: usize,
     align: usize,
-) -> Result<NonNull<u8>, Failure> {
+) -> Result<NonNull<u8>, FailedCall> {
     // SAFETY: passed on to the caller. A fresh block of `size` bytes.
     unsafe {
         let block = alloc(sealer, size, align)?;
@@ -192,12 +192,15 @@ unsafe fn memdup(
     sealer: *mut allot_sealer,
     bytes: *const c_void,
     size: usize,
-) -> Result<NonNull<u8>, Failure> {
+) -> Result<NonNull<u8>, FailedCall> {
     // SAFETY: passed on to the caller.
     unsafe { copy(sealer, bytes.cast(), size, DEFAULT_ALIGN) }
 }
 
-unsafe fn strdup(sealer: *mut allot_sealer, text: *const c_char) -> Result<NonNull<u8>, Failure> {
+unsafe fn strdup(
+    sealer: *mut allot_sealer,
+    text: *const c_char,
+) -> Result<NonNull<u8>, FailedCall> {
     // SAFETY: passed on to the caller.
     unsafe {
         let text = CStr::from_ptr(text).to_bytes_with_nul();
@@ -220,7 +223,7 @@ pub unsafe extern "C" fn allot_sealed_create_abi(
     // SAFETY: as above.
     pointer_or_abort(unsafe { create(abi, options, init, context) }.map_err(|failure| {
         let text = "its initialiser gave up: it returned NULL";
-        failure.unwrap_or_else(|| fail(HandleKind::Sealed, None, Problem::BadArgument(text)))
+        failure.unwrap_or_else(|| fail(HandleKind::Sealed, None, CallError::BadArgument(text)))
     }))
 }
 

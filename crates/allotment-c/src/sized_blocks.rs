@@ -9,9 +9,10 @@
 //!
 //! # Invariants
 //!
-//! 1. While a block is live, the [`SizeHeader`] before it holds its size and a check word. The check
-//!    word is the exclusive or of the owner's key, the block's address, the size shifted left by six
-//!    bits, and the binary logarithm of the offset. The offset is the alignment, at least 16.
+//! 1. While a block is live, the [`SizeHeader`] before it holds its size and a check word. The
+//!    check word is the exclusive or of the owner's key, the block's address, the size shifted left
+//!    by six bits, and the binary logarithm of the offset. The offset is the alignment, at least
+//!    16.
 //! 2. The check word is cleared before the block is freed or moved, so that it is wrong at a second
 //!    free.
 
@@ -21,7 +22,7 @@ use core::ptr::NonNull;
 
 use allotment::{AllocError, ErrorKind};
 
-use crate::error::{Failure, Problem, fail};
+use crate::error::{CallError, FailedCall, fail};
 use crate::handle_kind::HandleKind;
 use crate::layouts::{DEFAULT_ALIGN, MAX_FAST_BYTES};
 
@@ -244,9 +245,13 @@ pub(crate) unsafe fn resize(
 
 /// The error for an address that is not a live block.
 #[cold]
-pub(crate) fn not_a_block(kind: HandleKind, name: Option<&str>, block: NonNull<c_void>) -> Failure {
+pub(crate) fn not_a_block(
+    kind: HandleKind,
+    name: Option<&str>,
+    block: NonNull<c_void>,
+) -> FailedCall {
     let text = format!(
         "{block:p} is not a live block with a stored size: it was freed before, is of another allocator, or its header was overwritten"
     );
-    fail(kind, name, Problem::BadArgument(&text))
+    fail(kind, name, CallError::BadArgument(&text))
 }

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use allotment::{AllocError, ErrorKind, Lifetime, RawSlab};
 
 use crate::call_pair::call_pair;
-use crate::error::{Failure, Problem, fail, or_abort};
+use crate::error::{CallError, FailedCall, fail, or_abort};
 use crate::handle::{self, HandleBox, HandleTarget};
 use crate::handle_kind::HandleKind;
 use crate::handle_table;
@@ -70,16 +70,16 @@ impl CSlab {
         self.handles.fetch_sub(1, Ordering::Release);
     }
 
-    fn check_unused(&self) -> Result<(), Failure> {
+    fn check_unused(&self) -> Result<(), FailedCall> {
         if self.handles.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         let text = "destroyed while it has handles; destroy them first, each on its thread";
-        Err(fail(HandleKind::Slab, self.name(), Problem::InUse(text)))
+        Err(fail(HandleKind::Slab, self.name(), CallError::InUse(text)))
     }
 
     #[cold]
-    fn failed(&self, error: AllocError) -> Failure {
+    fn failed(&self, error: AllocError) -> FailedCall {
         fail(HandleKind::Slab, self.name(), error)
     }
 }
@@ -116,7 +116,7 @@ unsafe fn create(
     size: usize,
     align: usize,
     options: *const allot_options,
-) -> Result<NonNull<allot_slab>, Failure> {
+) -> Result<NonNull<allot_slab>, FailedCall> {
     // SAFETY: passed on to the caller.
     let options = unsafe { options::read(HandleKind::Slab, abi, options, SUPPORTED) }?;
     let (name, hardened) = (options.name, options.hardened);
@@ -150,7 +150,7 @@ fn hardened_by_size(layout: Layout) -> Result<Arc<RawSlab>, AllocError> {
     Ok(slab)
 }
 
-fn by_size(size: usize, align: usize) -> Result<NonNull<allot_slab>, Failure> {
+fn by_size(size: usize, align: usize) -> Result<NonNull<allot_slab>, FailedCall> {
     let hardened = handle_table::all_hardened();
     let slab = layout_of(size, align)
         .and_then(RawSlab::try_by_size)
@@ -174,7 +174,7 @@ unsafe fn alloc_fast(slab: *const allot_slab) -> Option<NonNull<u8>> {
     unsafe { get_fast(slab) }?.raw.alloc_cached()
 }
 
-unsafe fn alloc(slab: *const allot_slab) -> Result<NonNull<u8>, Failure> {
+unsafe fn alloc(slab: *const allot_slab) -> Result<NonNull<u8>, FailedCall> {
     // SAFETY: passed on to the caller.
     let this = unsafe { handle::get(slab) }?;
     this.raw.try_alloc().map_err(|error| this.failed(error))
@@ -195,11 +195,14 @@ unsafe extern "C" fn free_anywhere_slow(slot: *mut c_void) {
     // SAFETY: passed on to the caller.
     if !unsafe { RawSlab::free_if_slot(live.cast()) } {
         let text = format!("foreign pointer, not a slot of any slab: {slot:p}");
-        fail(HandleKind::Slab, None, Problem::BadArgument(&text)).abort()
+        fail(HandleKind::Slab, None, CallError::BadArgument(&text)).abort()
     }
 }
 
-unsafe fn alloc_for(slab: *const allot_slab, lifetime: c_int) -> Result<NonNull<c_void>, Failure> {
+unsafe fn alloc_for(
+    slab: *const allot_slab,
+    lifetime: c_int,
+) -> Result<NonNull<c_void>, FailedCall> {
     // SAFETY: passed on to the caller.
     let slab = unsafe { handle::get(slab) }?;
     let lifetime = match lifetime {
@@ -207,7 +210,7 @@ unsafe fn alloc_for(slab: *const allot_slab, lifetime: c_int) -> Result<NonNull<
         1 => Lifetime::Long,
         _ => {
             let text = "no such lifetime; use ALLOT_SHORT_LIVED or ALLOT_LONG_LIVED";
-            return Err(fail(HandleKind::Slab, slab.name(), Problem::BadOption(text)));
+            return Err(fail(HandleKind::Slab, slab.name(), CallError::BadOption(text)));
         }
     };
     slab.raw.try_alloc_for(lifetime).map(NonNull::cast).map_err(|error| slab.failed(error))
@@ -217,7 +220,7 @@ unsafe fn alloc_many(
     slab: *const allot_slab,
     slots: *mut *mut c_void,
     count: usize,
-) -> Result<(), Failure> {
+) -> Result<(), FailedCall> {
     // SAFETY: passed on to the caller.
     let slab = unsafe { handle::get(slab) }?;
     if count == 0 {
@@ -233,7 +236,7 @@ unsafe fn alloc_many(
     slab.raw.try_alloc_many(slots).map_err(|error| slab.failed(error))
 }
 
-unsafe fn reserve(slab: *const allot_slab, slots: usize) -> Result<(), Failure> {
+unsafe fn reserve(slab: *const allot_slab, slots: usize) -> Result<(), FailedCall> {
     // SAFETY: passed on to the caller.
     let slab = unsafe { handle::get(slab) }?;
     slab.raw.try_reserve(slots).map_err(|error| slab.failed(error))

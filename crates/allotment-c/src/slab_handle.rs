@@ -16,7 +16,7 @@ use core::ptr::NonNull;
 use allotment::RawSlabHandle;
 
 use crate::call_pair::call_pair;
-use crate::error::{Failure, check_abi, fail, or_abort};
+use crate::error::{FailedCall, check_abi, fail, or_abort};
 use crate::handle::{self, HandleBox, HandleTarget};
 use crate::handle_kind::HandleKind;
 use crate::slab::{CSlab, allot_slab};
@@ -69,7 +69,10 @@ impl Drop for CSlabHandle {
     }
 }
 
-unsafe fn create(abi: u32, slab: *mut allot_slab) -> Result<NonNull<allot_slab_handle>, Failure> {
+unsafe fn create(
+    abi: u32,
+    slab: *mut allot_slab,
+) -> Result<NonNull<allot_slab_handle>, FailedCall> {
     check_abi(HandleKind::SlabHandle, abi)?;
     // SAFETY: passed on to the caller. The slab is not destroyed before the handle (its invariant
     // 3).
@@ -81,7 +84,7 @@ unsafe fn create(abi: u32, slab: *mut allot_slab) -> Result<NonNull<allot_slab_h
     handle::create(CSlabHandle { cache, tags, handle, slab }, hardened)
 }
 
-unsafe fn alloc(handle: *mut allot_slab_handle) -> Result<NonNull<u8>, Failure> {
+unsafe fn alloc(handle: *mut allot_slab_handle) -> Result<NonNull<u8>, FailedCall> {
     // SAFETY: passed on to the caller.
     let this = unsafe { handle::get(handle) }?;
     let slot = this.handle.try_alloc();

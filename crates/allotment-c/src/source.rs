@@ -16,7 +16,7 @@ use std::sync::Arc;
 use allotment::{AllocError, ErrorKind, File, Malloc, Mmap, SharedSource, Source};
 
 use crate::call_pair::call_pair;
-use crate::error::{Failure, Problem, check_abi, fail, or_abort, pointer_or_abort};
+use crate::error::{CallError, FailedCall, check_abi, fail, or_abort, pointer_or_abort};
 use crate::handle::{self, HandleBox, HandleTarget};
 use crate::handle_kind::HandleKind;
 use crate::handle_table;
@@ -127,7 +127,7 @@ impl Drop for CallbackSource {
 fn create(
     shared: impl Into<SharedSource>,
     file: Option<Arc<File>>,
-) -> Result<NonNull<allot_source>, Failure> {
+) -> Result<NonNull<allot_source>, FailedCall> {
     handle::create(CSource { shared: shared.into(), file }, handle_table::all_hardened())
 }
 
@@ -138,9 +138,9 @@ unsafe fn create_from_callbacks(
     abi: u32,
     calls: *const allot_source_calls,
     context: *mut c_void,
-) -> Result<NonNull<allot_source>, Failure> {
+) -> Result<NonNull<allot_source>, FailedCall> {
     check_abi(HandleKind::Source, abi)?;
-    let bad = |text| Err(fail(HandleKind::Source, None, Problem::BadOption(text)));
+    let bad = |text| Err(fail(HandleKind::Source, None, CallError::BadOption(text)));
     // SAFETY: passed on to the caller.
     let Some(calls) = (unsafe { calls.as_ref() }) else {
         return bad("the calls are NULL; a custom source needs acquire and release");
@@ -154,7 +154,7 @@ unsafe fn create_from_callbacks(
         // SAFETY: passed on to the caller.
         match unsafe { CStr::from_ptr(calls.name) }.to_str() {
             Ok(name) => name.into(),
-            Err(_) => return Err(fail(HandleKind::Source, None, Problem::BadName)),
+            Err(_) => return Err(fail(HandleKind::Source, None, CallError::BadName)),
         }
     };
     let (zeroed, inherited) = (calls.zeroed != 0, calls.not_inherited == 0);
@@ -168,9 +168,9 @@ unsafe fn create_from_callbacks(
 unsafe fn create_from_file(
     path: *const c_char,
     open: impl FnOnce(&Path) -> std::io::Result<File>,
-) -> Result<NonNull<allot_source>, Failure> {
+) -> Result<NonNull<allot_source>, FailedCall> {
     if path.is_null() {
-        let problem = Problem::BadOption("the path is NULL; a file source needs a path");
+        let problem = CallError::BadOption("the path is NULL; a file source needs a path");
         return Err(fail(HandleKind::Source, None, problem));
     }
     // SAFETY: passed on to the caller.
@@ -182,21 +182,21 @@ unsafe fn create_from_file(
         }
         Err(error) => {
             let code = error.raw_os_error().unwrap_or(0);
-            Err(fail(HandleKind::Source, None, Problem::File(path, code)))
+            Err(fail(HandleKind::Source, None, CallError::File(path, code)))
         }
     }
 }
 
 /// # Safety
 /// As for [`create_from_file`].
-unsafe fn unnamed_file(directory: *const c_char) -> Result<NonNull<allot_source>, Failure> {
+unsafe fn unnamed_file(directory: *const c_char) -> Result<NonNull<allot_source>, FailedCall> {
     // SAFETY: passed on to the caller.
     unsafe { create_from_file(directory, File::in_directory) }
 }
 
 /// # Safety
 /// As for [`create_from_file`] and [`File::create_new`].
-unsafe fn named_file(path: *const c_char) -> Result<NonNull<allot_source>, Failure> {
+unsafe fn named_file(path: *const c_char) -> Result<NonNull<allot_source>, FailedCall> {
     // SAFETY: passed on to the caller.
     let create = |path: &Path| unsafe { File::create_new(path) };
     // SAFETY: passed on to the caller.

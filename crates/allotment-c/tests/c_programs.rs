@@ -1,14 +1,14 @@
-//! Builds each program of `tests/c` (C11) and `tests/cpp` (C++17) against an installation, and runs it in
-//! several configurations: with GCC and Clang, the shared and the static library, AddressSanitizer with
-//! UndefinedBehaviorSanitizer, Valgrind, and every allocator hardened.
+//! Builds each program of `tests/c` (C11) and `tests/cpp` (C++17) against an installation, and runs
+//! it in several configurations: with GCC and Clang, the shared and the static library,
+//! AddressSanitizer with UndefinedBehaviorSanitizer, Valgrind, and every allocator hardened.
 //!
-//! A program passes if it exits with 0. With the argument `--cases`, it may print lines `case<TAB>text`. It
-//! is then run once for each, with the case as its argument, and must end by SIGABRT with that text on
-//! standard error.
+//! A program passes if it exits with 0. With the argument `--cases`, it may print lines
+//! `case<TAB>text`. It is then run once for each, with the case as its argument, and must end by
+//! SIGABRT with that text on standard error.
 //!
-//! A comment `skip: address-sanitizer: reason` in a program (or `valgrind`, `hardened`, `gcc`, `clang`) skips
-//! that configuration, and the reason is printed. With `ALLOT_C_PROGRAMS=text` in the environment, only
-//! programs with that text in their names are run.
+//! A comment `skip: address-sanitizer: reason` in a program (or `valgrind`, `hardened`, `gcc`,
+//! `clang`) skips that configuration, and the reason is printed. With `ALLOT_C_PROGRAMS=text` in
+//! the environment, only programs with that text in their names are run.
 
 mod support;
 
@@ -81,8 +81,8 @@ fn build(
     Ok(binary)
 }
 
-/// Builds every program into a directory, unless another configuration has, and passes it to `run`. Panics with
-/// all failures.
+/// Builds every program into a directory, unless another configuration has, and passes it to `run`.
+/// Panics with all failures.
 fn for_each_program(
     configuration: &str,
     directory: &str,

@@ -1,5 +1,6 @@
-//! Builds the programs of `examples/clients` against an installation, and runs them with little work. Each does
-//! the same work on malloc and on Allotment, and reports both. What is not installed is skipped and named.
+//! Builds the programs of `examples/clients` against an installation, and runs them with little
+//! work. Each does the same work on malloc and on Allotment, and reports both. What is not
+//! installed is skipped and named.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! The code on the page about C++ compiles without warnings and runs; so does the example in `examples/cpp`.
+//! The code on the page about C++ compiles without warnings and runs; so does the example in
+//! `examples/cpp`.
 
 mod support;
 

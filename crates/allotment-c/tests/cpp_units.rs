@@ -9,7 +9,8 @@ use support::{Compiler, installation, package, report_of, scratch, skip, with_li
 
 fn compile(compiler: Compiler, arguments: &[&str], inputs: &[&Path], output: &Path) {
     let command = compiler.command(Path::new("a.cpp"));
-    // Without optimisation, inline functions are real functions, of which the linker keeps one copy.
+    // Without optimisation, inline functions are real functions, of which the linker keeps one
+    // copy.
     let done = Command::new(command)
         .args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-O0", "-fPIC", "-pthread"])
         // Clang warns about libraries if nothing is linked.

@@ -1,4 +1,5 @@
-//! Each header compiles alone and without warnings, and `allotment.h` declares what the libraries export.
+//! Each header compiles alone and without warnings, and `allotment.h` declares what the libraries
+//! export.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! The result of `install.sh`: how the libraries are linked, and programs that find them with pkg-config, CMake
-//! and dlopen().
+//! The result of `install.sh`: how the libraries are linked, and programs that find them with
+//! pkg-config, CMake and dlopen().
 
 mod support;
 
@@ -107,8 +107,8 @@ fn allocating_and_freeing_call_no_function_for_thread_locals() {
     let disassembly = output_of("objdump", &["-d", "--no-show-raw-insn"], &library);
     assert!(disassembly.contains("<allot_pool_enter"), "functions are found by their names");
     let callers = callers_of_tls_get_addr(&disassembly);
-    // The thread-locals of the standard library are accessed by calls: where an allocator is created, a hash
-    // map is seeded, or a thread is seen for the first time.
+    // The thread-locals of the standard library are accessed by calls: where an allocator is
+    // created, a hash map is seeded, or a thread is seen for the first time.
     let ours: Vec<&String> = callers
         .iter()
         .filter(|name| name.starts_with("allot_"))

@@ -137,7 +137,7 @@ pub use read_only_shared::ReadOnlyShared;
 pub use running::Running;
 pub use shared::{Shared, SharedGuard};
 pub use start_error::{StartCause, StartError};
-pub use stop::Stuck;
+pub use stop::StopTimedOut;
 pub use stopped::Stopped;
 pub use ticket::Ticket;
 

@@ -13,12 +13,12 @@ impl<R: ReadOnlyShared, S, Q, A> Running<R, S, Q, A> {
     /// workers end. Waits for that at most `within`; [`Duration::MAX`] waits without a limit.
     ///
     /// A handler must not wait for its own worker. So on a worker of this server the call waits for
-    /// the other workers only, and returns [`Stuck`] with the calling worker in it.
+    /// the other workers only, and returns [`StopTimedOut`] with the calling worker in it.
     ///
     /// # Errors
-    /// [`Stuck`], when workers are still in a request after that time. It names these workers and
-    /// owns them.
-    pub fn stop(self, within: Duration) -> Result<Stopped<R, S>, Stuck<R, S, Q, A>> {
+    /// [`StopTimedOut`], when workers are still in a request after that time. It names these
+    /// workers and owns them.
+    pub fn stop(self, within: Duration) -> Result<Stopped<R, S>, StopTimedOut<R, S, Q, A>> {
         self.queue().stop();
         self.finish(within)
     }
@@ -28,19 +28,19 @@ impl<R: ReadOnlyShared, S, Q, A> Running<R, S, Q, A> {
     ///
     /// # Errors
     /// As for [`stop`](Self::stop).
-    pub fn stop_at_once(self, within: Duration) -> Result<Stopped<R, S>, Stuck<R, S, Q, A>> {
+    pub fn stop_at_once(self, within: Duration) -> Result<Stopped<R, S>, StopTimedOut<R, S, Q, A>> {
         self.queue().stop();
         self.queue().drop_waiting();
         self.finish(within)
     }
 
-    fn finish(mut self, within: Duration) -> Result<Stopped<R, S>, Stuck<R, S, Q, A>> {
+    fn finish(mut self, within: Duration) -> Result<Stopped<R, S>, StopTimedOut<R, S, Q, A>> {
         // A time beyond the clock's range is no limit.
         let deadline = Instant::now().checked_add(within);
         if self.wait_ended(deadline) {
             return Ok(Stopped::new(self.server(), Vec::new()));
         }
-        Err(Stuck::new(self, within))
+        Err(StopTimedOut::new(self, within))
     }
 
     /// Stops waiting for the workers that have not ended. They end after their current request.
@@ -58,7 +58,7 @@ impl<R: ReadOnlyShared, S, Q, A> Running<R, S, Q, A> {
 ///
 /// Dropping it abandons them.
 #[must_use = "dropping it abandons the workers"]
-pub struct Stuck<R: ReadOnlyShared, S, Q, A> {
+pub struct StopTimedOut<R: ReadOnlyShared, S, Q, A> {
     /// `None` only in `drop`, after a method that took it.
     running: Option<Running<R, S, Q, A>>,
     within: Duration,
@@ -67,7 +67,7 @@ pub struct Stuck<R: ReadOnlyShared, S, Q, A> {
     waiting: usize,
 }
 
-impl<R: ReadOnlyShared, S, Q, A> Stuck<R, S, Q, A> {
+impl<R: ReadOnlyShared, S, Q, A> StopTimedOut<R, S, Q, A> {
     fn new(running: Running<R, S, Q, A>, within: Duration) -> Self {
         let (workers, waiting) = (running.workers(), running.waiting());
         Self { running: Some(running), within, timed_out_at: Instant::now(), workers, waiting }
@@ -116,7 +116,7 @@ impl<R: ReadOnlyShared, S, Q, A> Stuck<R, S, Q, A> {
     }
 }
 
-impl<R: ReadOnlyShared, S, Q, A> Drop for Stuck<R, S, Q, A> {
+impl<R: ReadOnlyShared, S, Q, A> Drop for StopTimedOut<R, S, Q, A> {
     fn drop(&mut self) {
         if let Some(running) = self.running.take() {
             drop(running.abandon());
@@ -124,7 +124,7 @@ impl<R: ReadOnlyShared, S, Q, A> Drop for Stuck<R, S, Q, A> {
     }
 }
 
-impl<R: ReadOnlyShared, S, Q, A> fmt::Display for Stuck<R, S, Q, A> {
+impl<R: ReadOnlyShared, S, Q, A> fmt::Display for StopTimedOut<R, S, Q, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (workers, waiting) = (self.workers.len(), self.waiting);
         let word = if workers == 1 { "worker" } else { "workers" };
@@ -145,13 +145,13 @@ impl<R: ReadOnlyShared, S, Q, A> fmt::Display for Stuck<R, S, Q, A> {
     }
 }
 
-impl<R: ReadOnlyShared, S, Q, A> fmt::Debug for Stuck<R, S, Q, A> {
+impl<R: ReadOnlyShared, S, Q, A> fmt::Debug for StopTimedOut<R, S, Q, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stuck")
+        f.debug_struct("StopTimedOut")
             .field("workers", &self.workers)
             .field("waiting", &self.waiting)
             .finish_non_exhaustive()
     }
 }
 
-impl<R: ReadOnlyShared, S, Q, A> std::error::Error for Stuck<R, S, Q, A> {}
+impl<R: ReadOnlyShared, S, Q, A> std::error::Error for StopTimedOut<R, S, Q, A> {}

@@ -404,7 +404,7 @@ fn what_crosses_threads_is_send_and_sync() {
     both::<Initialiser>();
     both::<Running<(), (), u8, u8>>();
     both::<allotment_server::ServerHandle<(), (), u8, u8>>();
-    both::<allotment_server::Stuck<(), (), u8, u8>>();
+    both::<allotment_server::StopTimedOut<(), (), u8, u8>>();
     both::<ArenaBytes>();
     send::<allotment_server::Ticket<u8>>();
 }

@@ -5,7 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use allotment_server::{
-    Initialiser, Outcome, RefusalReason, RequestContext, Running, ServerHandle, Shared, Stuck,
+    Initialiser, Outcome, RefusalReason, RequestContext, Running, ServerHandle, Shared,
+    StopTimedOut,
 };
 
 const FOR_EVER: Duration = Duration::MAX;
@@ -204,7 +205,7 @@ fn a_handler_that_stops_and_waits_is_not_waited_for_by_itself() {
                     drop(running);
                     return 1;
                 }
-                let stuck: Stuck<_, _, _, _> = running.stop(FOR_EVER).unwrap_err();
+                let stuck: StopTimedOut<_, _, _, _> = running.stop(FOR_EVER).unwrap_err();
                 assert_eq!(&*stuck.workers()[0].name, context.worker_name());
                 stuck.workers().len()
             })

@@ -2,8 +2,8 @@
 //! `cargo run --release -p allotment --example json_handler`.
 //!
 //! The handler knows nothing of pools. It parses, computes and serialises with serde_json,
-//! `String`, `Vec` and `BTreeMap`. The worker enters its pool around each request, and `PoolGlobalAlloc`
-//! sends the allocations made there to the pool.
+//! `String`, `Vec` and `BTreeMap`. The worker enters its pool around each request, and
+//! `PoolGlobalAlloc` sends the allocations made there to the pool.
 
 use std::alloc::System;
 use std::collections::BTreeMap;

@@ -35,7 +35,7 @@ fn main() -> Result<(), std::fmt::Error> {
         }
         arena.reset();
     }
-    assert_eq!(arena.statistics().source_calls, calls_after_second, "a warm loop calls nobody");
+    assert_eq!(arena.statistics().source_calls, calls_after_second, "a warm loop calls no source");
     print!("{}", allotment::report());
     Ok(())
 }

@@ -10,7 +10,7 @@ use allotment::{File, Slab};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::temp_dir().join(format!("allotment-counters-{}", std::process::id()));
-    // SAFETY: the other process only reads the file, and nobody else knows it.
+    // SAFETY: the other process only reads the file, and no other process knows it.
     let file = Arc::new(unsafe { File::create_new(&path)? });
     let counters = Slab::<AtomicU64>::builder().name("counters").source(file.clone()).build();
 

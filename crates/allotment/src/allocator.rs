@@ -210,8 +210,8 @@ mod blocks {
 ))]
 use crate::collections::BlockSource;
 
-// The documentation of `allocator-api2` allows a panic. So does that of the standard library, but its
-// collections are not prepared for one (rust-lang/rust#156490).
+// The documentation of `allocator-api2` allows a panic. So does that of the standard library, but
+// its collections are not prepared for one (rust-lang/rust#156490).
 #[cfg(feature = "allocator-api2-02")]
 allocator!(allocator_api2_02::alloc::Allocator, allocator_api2_02::alloc::AllocError, true);
 #[cfg(feature = "allocator-api2-03")]
@@ -263,4 +263,4 @@ allocator!(std::alloc::Allocator, std::alloc::AllocError, false);
 /// });
 /// ```
 #[cfg(all(doctest, feature = "allocator-api2-02"))]
-struct Borrows;
+struct CollectionsBorrowTheirAllocator;

@@ -173,12 +173,12 @@ impl std::error::Error for AllocError {}
 /// refuses, or when a size fits no address space in an allocator that has a budget. A builder's
 /// `on_refusal` sets it.
 ///
-/// A collection of another crate does not tell its allocator whether it can return an error. Most of
-/// its calls can't: `insert` and `push` end the process when the allocator returns one.
+/// A collection of another crate does not tell its allocator whether it can return an error. Most
+/// of its calls can't: `insert` and `push` end the process when the allocator returns one.
 ///
 /// The `Allocator` of the standard library always returns the error, because
-/// [not all collections of a nightly toolchain](https://github.com/rust-lang/rust/issues/156490) are
-/// sound when an allocator panics.
+/// [not all collections of a nightly toolchain](https://github.com/rust-lang/rust/issues/156490)
+/// are sound when an allocator panics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnRefusal {

@@ -23,8 +23,8 @@ macro_rules! common_options {
 
 macro_rules! common_option {
     (name, $(#[$detail:meta])*) => {
-        /// Names the allocator, for [`report`](crate::report()) and for messages. A name has at most
-        /// [`MAX_NAME_LEN`](crate::MAX_NAME_LEN) bytes. Names need not be unique.
+        /// Names the allocator, for [`report`](crate::report()) and for messages. A name has at
+        /// most [`MAX_NAME_LEN`](crate::MAX_NAME_LEN) bytes. Names need not be unique.
         $(#[$detail])*
         pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
             self.settings.name = Some(name.into());

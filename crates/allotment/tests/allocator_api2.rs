@@ -1,4 +1,5 @@
-//! Collections of `allocator-api2` and of hashbrown in an arena, one version of the trait after the other.
+//! Collections of `allocator-api2` and of hashbrown in an arena, one version of the trait after the
+//! other.
 //!
 //! Needs the three features: `cargo test -p allotment --all-targets --features
 //! allocator-api2-02,allocator-api2-03,allocator-api2-04`.

@@ -1,5 +1,5 @@
-//! A vector that grows to many MiB in an arena, in a process of its own: the recycler's chunks are this
-//! test's alone.
+//! A vector that grows to many MiB in an arena, in a process of its own: the recycler's chunks are
+//! this test's alone.
 
 use allotment::{Arena, ArenaVec, Budget};
 

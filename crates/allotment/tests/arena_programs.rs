@@ -1,4 +1,5 @@
-//! Random operation programs on every kind of arena, each step checked against a model of live ranges.
+//! Random operation programs on every kind of arena, each step checked against a model of live
+//! ranges.
 //!
 //! `PROPTEST_CASES` in the environment sets the number of programs of each test.
 

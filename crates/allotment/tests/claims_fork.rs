@@ -1,9 +1,9 @@
-//! Forks, claimed of every allocator: a child goes on with what it inherits, and with allocators of its
-//! own. What threads of the parent share at the fork is particular to slabs (`slab_fork.rs`), to pools
-//! (`pool_fork.rs`) and to `Published` (`published_fork.rs`).
+//! Forks, claimed of every allocator: a child goes on with what it inherits, and with allocators of
+//! its own. What threads of the parent share at the fork is particular to slabs (`slab_fork.rs`),
+//! to pools (`pool_fork.rs`) and to `Published` (`published_fork.rs`).
 //!
-//! The threads of the parent have ordinary allocators; hardened ones are forked by the thread that uses
-//! them.
+//! The threads of the parent have ordinary allocators; hardened ones are forked by the thread that
+//! uses them.
 
 #[path = "support/mod.rs"]
 mod support;

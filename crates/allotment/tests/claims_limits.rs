@@ -1,7 +1,7 @@
-//! Limits, claimed of every allocator: a request that can't be met is a typed error or a panic, changes
-//! nothing, and the allocator goes on. Bad input to calls of one allocator is in `bad_input.rs`,
-//! `list_bad_input.rs` and `slab_bad_input.rs`, what is particular to a slab's limits in
-//! `slab_limits.rs`.
+//! Limits, claimed of every allocator: a request that can't be met is a typed error or a panic,
+//! changes nothing, and the allocator goes on. Bad input to calls of one allocator is in
+//! `arena_bad_input.rs`, `free_list_bad_input.rs` and `slab_bad_input.rs`, what is particular to a
+//! slab's limits in `slab_limits.rs`.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -282,9 +282,9 @@ fn an_infallible_call_over_the_budget_panics_and_changes_nothing<S: Limited>(_: 
     }
 }
 
-/// The threads of a server serve many tenants. One tenant of each thread asks for too much again and
-/// again: its request panics, those of the other tenants don't, and the same tenant is served as soon
-/// as it asks for less.
+/// The threads of a server serve many tenants. One tenant of each thread asks for too much again
+/// and again: its request panics, those of the other tenants don't, and the same tenant is served
+/// as soon as it asks for less.
 fn a_tenant_over_its_limit_ends_its_request_and_no_other<S: Limited>(_: &str) {
     const LIMIT: usize = 200_000;
     let server = Budget::new(64 * LIMIT);

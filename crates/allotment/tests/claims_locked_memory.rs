@@ -1,5 +1,5 @@
-//! Memory that the process locks (`mlockall`): allocators work within the limit on locked memory, what
-//! they hand out is locked, and what they give back no longer takes memory.
+//! Memory that the process locks (`mlockall`): allocators work within the limit on locked memory,
+//! what they hand out is locked, and what they give back no longer takes memory.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -22,8 +22,8 @@ every! {
     an_allocator_works_within_the_limit_on_locked_memory
 }
 
-/// Locks what is mapped from now on, and with `now` also what is mapped already. Returns why the test is
-/// skipped, if it is.
+/// Locks what is mapped from now on, and with `now` also what is mapped already. Returns why the
+/// test is skipped, if it is.
 fn lock(now: bool, limited: bool) -> Option<&'static str> {
     if under_a_tool() || passed_through() {
         return Some("a memory tool or malloc has the memory");
@@ -56,8 +56,8 @@ fn map(len: usize) -> Option<()> {
     Some(())
 }
 
-/// Whether the caller is the child that runs the test. Otherwise runs the child, with a limit on the
-/// memory that it may lock, or without one.
+/// Whether the caller is the child that runs the test. Otherwise runs the child, with a limit on
+/// the memory that it may lock, or without one.
 fn in_child(test: &str, limited: bool) -> bool {
     if !child::is(test) {
         let child = Child::new(test, test);

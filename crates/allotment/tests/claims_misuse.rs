@@ -1,6 +1,7 @@
-//! Misuse of a hardened allocator, claimed of every one that has a hardened mode: each misuse, in its
-//! own process, is named with the same words and stops the process. What is particular to one
-//! allocator is in `hardened.rs`, `list_hardened.rs`, `slab_hardened.rs` and `pool_hardened.rs`.
+//! Misuse of a hardened allocator, claimed of every one that has a hardened mode: each misuse, in
+//! its own process, is named with the same words and stops the process. What is particular to one
+//! allocator is in `arena_hardened.rs`, `free_list_hardened.rs`, `slab_hardened.rs` and
+//! `pool_hardened.rs`.
 
 #[path = "support/mod.rs"]
 mod support;

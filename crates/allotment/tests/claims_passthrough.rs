@@ -1,7 +1,8 @@
-//! `ALLOTMENT_PASSTHROUGH=1`, claimed of every allocator whose objects malloc can serve: every object
-//! is a malloc block of its own, and the allocator's guarantees still hold. What is particular to one
-//! allocator is in `passthrough.rs`, `list_passthrough.rs` and `slab_passthrough.rs`; random programs
-//! are in `arena_programs.rs`, `list_programs.rs`, `slab_programs.rs` and `pool_programs.rs`.
+//! `ALLOTMENT_PASSTHROUGH=1`, claimed of every allocator whose objects malloc can serve: every
+//! object is a malloc block of its own, and the allocator's guarantees still hold. What is
+//! particular to one allocator is in `arena_passthrough.rs`, `free_list_passthrough.rs` and
+//! `slab_passthrough.rs`; random programs are in `arena_programs.rs`, `free_list_programs.rs`,
+//! `slab_programs.rs` and `pool_programs.rs`.
 
 #[path = "support/mod.rs"]
 mod support;

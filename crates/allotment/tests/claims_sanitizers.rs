@@ -2,7 +2,8 @@
 //! poisoned, so that AddressSanitizer and Valgrind catch the access. What is particular to one
 //! allocator is in `sanitizer_memory.rs` and `sanitizer_pools.rs`.
 //!
-//! Each test runs its misuses in child processes under the tool that is there (see `support/tool.rs`).
+//! Each test runs its misuses in child processes under the tool that is there (see
+//! `support/tool.rs`).
 
 #[path = "support/mod.rs"]
 mod support;

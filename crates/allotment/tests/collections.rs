@@ -5,6 +5,7 @@
 #[path = "support/mod.rs"]
 mod support;
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt::{Debug, Display, Write};
 use std::hash::{BuildHasher, RandomState};
@@ -12,8 +13,8 @@ use std::rc::Rc;
 
 use allotment::collections::{BlockSource, StringIn, VecIn};
 use allotment::{
-    Arena, ArenaBox, ArenaString, ArenaVec, Budget, LocalPool, PoolBox, PoolString, PoolVec, Reap,
-    Sealed, format_in, unsize_box,
+    Arena, ArenaBox, ArenaString, ArenaVec, Budget, LocalPool, PoolBox, PoolRef, PoolString,
+    PoolVec, Reap, Sealed, Slab, SlabBox, format_in, unsize_box,
 };
 use proptest::test_runner::{Config, TestError, TestRunner};
 use support::input::Input;
@@ -105,8 +106,8 @@ fn numbers(values: &[Value]) -> Vec<u16> {
     values.iter().map(|value| value.number).collect()
 }
 
-/// Runs a program on a vector in this memory and on one of the standard library. `disturb` takes a block behind the vector, so that
-/// it has to move when it grows.
+/// Runs a program on a vector in this memory and on one of the standard library. `disturb` takes a
+/// block behind the vector, so that it has to move when it grows.
 fn vec_program<S: BlockSource>(input: &mut Input<'_>, source: S, disturb: impl Fn()) {
     let living = Rc::new(Cell::new(0));
     let made = |numbers: &[u16]| -> Vec<Value> {
@@ -118,7 +119,7 @@ fn vec_program<S: BlockSource>(input: &mut Input<'_>, source: S, disturb: impl F
     let mut vec: VecIn<Value, S> = VecIn::new_in(source);
     let mut model: Vec<u16> = Vec::new();
     while !input.is_empty() {
-        match input.byte() % 24 {
+        match input.byte() % 27 {
             0..=2 => {
                 let number = input.word();
                 if vec.try_push(Value::new(number, &living)).is_ok() {
@@ -130,7 +131,8 @@ fn vec_program<S: BlockSource>(input: &mut Input<'_>, source: S, disturb: impl F
                 let (end, said) = (u16::from(input.byte() % 50), input.below(80));
                 let throws = input.one_in(3);
                 let values = Liar { next: 0, end, said, throws, living: &living };
-                // `extend` ends the process where a budget refuses it: reserve what the lie asks for.
+                // `extend` ends the process where a budget refuses it: reserve what the lie asks
+                // for.
                 if vec.try_reserve(usize::from(end) * 2 + said + 1).is_ok() {
                     caught(|| vec.extend(values));
                     model.extend(1..=end);
@@ -260,6 +262,32 @@ fn vec_program<S: BlockSource>(input: &mut Input<'_>, source: S, disturb: impl F
             22 => {
                 let _ = vec.try_shrink_to_fit();
             }
+            23 => {
+                let (least, before) = (input.below(40), vec.capacity());
+                let _ = vec.try_shrink_to(least);
+                assert!(vec.capacity() >= least.min(before) && vec.capacity() <= before);
+            }
+            24 => {
+                let (len, mut next) = (input.below(model.len() + 10), 0);
+                let mut make = || {
+                    next += 1;
+                    next
+                };
+                if vec.try_resize_with(len, || Value::new(make(), &living)).is_ok() {
+                    next = 0;
+                    model.resize_with(len, || {
+                        next += 1;
+                        next
+                    });
+                }
+            }
+            25 => {
+                let end = input.below(model.len() + 1);
+                let start = input.below(end + 1);
+                if vec.try_extend_from_within(start..end).is_ok() {
+                    model.extend_from_within(start..end);
+                }
+            }
             _ => {
                 vec.clear();
                 model.clear();
@@ -286,7 +314,7 @@ fn string_program<S: BlockSource>(input: &mut Input<'_>, source: S, disturb: imp
         index
     };
     while !input.is_empty() {
-        match input.byte() % 16 {
+        match input.byte() % 19 {
             0 | 1 => {
                 let piece = pieces[input.below(pieces.len())];
                 string.push_str(piece);
@@ -343,6 +371,14 @@ fn string_program<S: BlockSource>(input: &mut Input<'_>, source: S, disturb: imp
                 model.extend(["x", "größe"]);
                 string.extend(['☂', 'y']);
                 model.extend(['☂', 'y']);
+                string.extend(&['é', 'z']);
+                model.extend(&['é', 'z']);
+                string.extend([String::from("größe"), String::new()]);
+                model.extend([String::from("größe"), String::new()]);
+                string.extend([Box::from("boxed")]);
+                model.extend([Box::<str>::from("boxed")]);
+                string.extend([Cow::Borrowed("cow")]);
+                model.extend([Cow::Borrowed("cow")]);
             }
             12 => {
                 string.make_ascii_uppercase();
@@ -355,6 +391,23 @@ fn string_program<S: BlockSource>(input: &mut Input<'_>, source: S, disturb: imp
                 string.shrink_to_fit();
             }
             14 => disturb(),
+            15 | 16 => {
+                let (start, end) = (boundary(input, &model), boundary(input, &model));
+                let range = start.min(end)..start.max(end);
+                let (front, back) = (input.below(4), input.below(4));
+                let (mut drain, mut expected) = (string.drain(range.clone()), model.drain(range));
+                assert!((0..front).all(|_| drain.next() == expected.next()));
+                assert!((0..back).all(|_| drain.next_back() == expected.next_back()));
+                assert_eq!(
+                    (drain.as_str(), drain.size_hint()),
+                    (expected.as_str(), expected.size_hint())
+                );
+            }
+            17 => {
+                let (least, before) = (input.below(40), string.capacity());
+                string.shrink_to(least);
+                assert!(string.capacity() >= least.min(before) && string.capacity() <= before);
+            }
             _ => {
                 string.clear();
                 model.clear();
@@ -541,6 +594,7 @@ fn an_index_beyond_the_end_panics_and_changes_nothing() {
         panics(|| _ = vec.split_off(4));
         panics(|| drop(vec.drain(..4)));
         panics(|| drop(vec.drain(..=usize::MAX)));
+        panics(|| vec.extend_from_within(..4));
         assert_eq!(vec, [1, 2, 3]);
         let mut string = StringIn::from_str_in("a☂", source);
         for inside in [2, 5] {
@@ -550,6 +604,9 @@ fn an_index_beyond_the_end_panics_and_changes_nothing() {
             panics(|| _ = string.split_off(inside));
         }
         panics(|| string.truncate(2));
+        panics(|| drop(string.drain(..2)));
+        panics(|| drop(string.drain(2..)));
+        panics(|| drop(string.drain(1..5)));
         assert_eq!(string, "a☂");
     }
     let (arena, pool) = (Arena::new(), LocalPool::new());
@@ -625,6 +682,99 @@ fn collections_of_different_memory_compare_hash_and_print_as_their_contents() {
         assert!(sealed == a && sealed.into_slice() == a);
         assert!(StringIn::from_str_in("text", sealer) == s);
     }));
+}
+
+#[test]
+fn a_drain_that_is_forgotten_leaves_the_values_before_it_and_drops_none_twice() {
+    struct Counted<'c>(u16, &'c Cell<u16>);
+    impl Drop for Counted<'_> {
+        fn drop(&mut self) {
+            self.1.set(self.1.get() + 1);
+        }
+    }
+    let drops = Cell::new(0);
+    let arena = Arena::new();
+    let mut vec = ArenaVec::from_iter_in((0..8).map(|n| Counted(n, &drops)), &arena);
+    let mut drain = vec.drain(2..5);
+    assert_eq!(drain.next().map(|value| value.0), Some(2));
+    std::mem::forget(drain);
+    vec.push(Counted(9, &drops));
+    assert!(vec.iter().map(|value| value.0).eq([0, 1, 9]));
+    drop(vec);
+    assert_eq!(drops.get(), 4, "the values from the range on leak, but for the one taken");
+
+    let mut string = PoolString::from("a☂größe");
+    let mut drain = string.drain(1..8);
+    assert_eq!((drain.next(), drain.next_back()), (Some('☂'), Some('ö')));
+    std::mem::forget(drain);
+    assert_eq!(string, "a");
+    string.push('ß');
+    assert_eq!((&*string, string.chars().count()), ("aß", 2));
+}
+
+#[test]
+fn a_clone_that_panics_leaves_the_clones_before_it() {
+    struct Fragile<'c>(u32, &'c Cell<u32>);
+    impl Clone for Fragile<'_> {
+        fn clone(&self) -> Self {
+            if self.0 == 2 {
+                throw();
+            }
+            self.1.set(self.1.get() + 1);
+            Self(self.0, self.1)
+        }
+    }
+    impl Drop for Fragile<'_> {
+        fn drop(&mut self) {
+            self.1.set(self.1.get() - 1);
+        }
+    }
+    let living = Cell::new(4);
+    let mut vec = PoolVec::from_iter_in((0..4).map(|n| Fragile(n, &living)), PoolRef::GLOBAL);
+    assert!(caught(|| vec.extend_from_within(1..)).is_none());
+    assert!(vec.iter().map(|value| value.0).eq([0, 1, 2, 3, 1]));
+    drop(vec);
+    assert_eq!(living.get(), 0);
+}
+
+#[test]
+fn a_box_is_pinned_polled_and_passed_on_as_the_box_of_std() {
+    use std::error::Error;
+    use std::future::Future;
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Poll, Waker};
+
+    let mut context = Context::from_waker(Waker::noop());
+    let work = async { std::future::ready(3).await + 4 };
+    let mut pinned = PoolBox::into_pin(PoolBox::new(work));
+    assert_eq!(pinned.as_mut().poll(&mut context), Poll::Ready(7));
+    let slab = Slab::new();
+    let mut pinned: Pin<SlabBox<_>> = slab.alloc(async { 8 }).into();
+    assert_eq!(pinned.as_mut().poll(&mut context), Poll::Ready(8));
+    let arena = Arena::new();
+    let boxed: ArenaBox<'_, dyn Future<Output = i32> + Unpin> =
+        unsize_box!(arena.alloc_boxed(std::future::ready(9)));
+    assert_eq!(pin!(boxed).poll(&mut context), Poll::Ready(9));
+
+    let number = arena.alloc_boxed(1);
+    assert_eq!(format!("{number:p}"), format!("{:p}", &raw const *number));
+
+    #[derive(Debug)]
+    struct Outer(std::num::ParseIntError);
+    impl Display for Outer {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("outer")
+        }
+    }
+    impl Error for Outer {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+    let inner = "x".parse::<u8>().unwrap_err();
+    let error: ArenaBox<'_, dyn Error> = unsize_box!(arena.alloc_boxed(Outer(inner.clone())));
+    let error: &dyn Error = &error;
+    assert_eq!(error.source().map(ToString::to_string), Some(inner.to_string()));
 }
 
 #[test]

@@ -14,8 +14,8 @@ use allotment::{
 use support::program::{caught, throw};
 use support::sources::{Recorder, Refuse};
 
-/// Whether a type has a trait, without asking that it has: an inherent constant hides the trait's where the
-/// bound holds.
+/// Whether a type has a trait, without asking that it has: an inherent constant hides the trait's
+/// where the bound holds.
 macro_rules! has {
     ($type:ty: $bound:path) => {{
         #[allow(dead_code, reason = "unused where the bound holds")]
@@ -86,7 +86,8 @@ fn limits_sources_and_reports_are_shared_by_threads() {
 
 #[test]
 fn growing_copies_the_old_size_and_no_more() {
-    // Right at the end of its chunk: reading the new size from the old place would leave the mapping.
+    // Right at the end of its chunk: reading the new size from the old place would leave the
+    // mapping.
     let arena = Arena::builder().source(Mmap::new()).build();
     let old = Layout::from_size_align(100, 1).unwrap();
     let new = Layout::from_size_align(3 << 20, 1).unwrap();

@@ -162,7 +162,7 @@ fn a_file_in_a_directory_has_no_name_there() {
     let directory = Directory::new("unnamed");
     let source = Arc::new(File::in_directory(&directory.0).unwrap());
     let arena = Arena::builder().source(source.clone()).hint(1 << 20).build();
-    arena.alloc_str("nobody finds this");
+    arena.alloc_str("no process finds this");
     assert_eq!(std::fs::read_dir(&directory.0).unwrap().count(), 0);
     assert!(source.used_bytes() >= 1 << 20);
 }

@@ -1,9 +1,9 @@
-//! The fast paths, disassembled: how many instructions, none of them locked, and how many bytes they
-//! write.
+//! The fast paths, disassembled: how many instructions, none of them locked, and how many bytes
+//! they write.
 //!
-//! The functions are those of `examples/fast_paths.rs`, built here with optimisation. An instruction counts
-//! if it runs when every conditional jump falls through, up to the `ret`, which is not counted. A
-//! jump inside the function counts, and is followed.
+//! The functions are those of `examples/fast_paths.rs`, built here with optimisation. An
+//! instruction counts if it runs when every conditional jump falls through, up to the `ret`, which
+//! is not counted. A jump inside the function counts, and is followed.
 #![cfg(target_arch = "x86_64")]
 
 use std::collections::HashMap;
@@ -45,20 +45,21 @@ const GOLDEN: [(&str, usize); 25] = [
     ("golden_published_copy", 32),
 ];
 
-/// (function, most instructions before the global allocator beneath gets its turn, the jump there included)
+/// (function, most instructions before the global allocator beneath gets its turn, the jump there
+/// included)
 const GLOBAL_ALLOC: [(&str, usize); 2] = [("golden_global_alloc", 4), ("golden_global_free", 6)];
 
-/// (function without a loop, most instructions on any path, the functions that it may call). It calls one
-/// of them in a checked mode only, the other at most once for each window. So many frees take a time in
-/// proportion to their number.
+/// (function without a loop, most instructions on any path, the functions that it may call). It
+/// calls one of them in a checked mode only, the other at most once for each window. So many frees
+/// take a time in proportion to their number.
 const LOOPLESS: [(&str, usize, &[&str]); 1] =
     [("golden_arena_free", 32, &["free_checked", "free_before_window"])];
 
 /// The bytes of the values that the functions below allocate.
 const SIZES: [usize; 5] = [8, 16, 64, 192, 512];
 
-/// (functions `golden_`, this name, `_` and the bytes of the value; bytes that the allocator writes for
-/// itself)
+/// (functions `golden_`, this name, `_` and the bytes of the value; bytes that the allocator writes
+/// for itself)
 const VALUES: [(&str, usize); 43] = [
     ("arena_alloc", 8),
     ("arena_try_alloc", 8),
@@ -108,8 +109,9 @@ const VALUES: [(&str, usize); 43] = [
 /// The same of functions that call others, which are not looked into.
 const VALUES_BEHIND_CALLS: [(&str, usize); 2] = [("slab_alloc_for", 8), ("sealer_value", 8)];
 
-/// Builds the library and the example in a folder of their own: the build that runs this test may hold the
-/// lock of the usual one, and the example needs none of the dev-dependencies that cargo would build for it.
+/// Builds the library and the example in a folder of their own: the build that runs this test may
+/// hold the lock of the usual one, and the example needs none of the dev-dependencies that cargo
+/// would build for it.
 fn build_example() -> Vec<u8> {
     let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("golden");
     let release = target.join("release");
@@ -131,8 +133,8 @@ fn build_example() -> Vec<u8> {
     std::fs::read(binary).expect("the example is there")
 }
 
-/// Without the flags of the build around it: instrumentation would be counted too, and an incremental
-/// build inlines less.
+/// Without the flags of the build around it: instrumentation would be counted too, and an
+/// incremental build inlines less.
 fn run(command: &mut Command) {
     let status = command
         .env_remove("RUSTFLAGS")

@@ -1,5 +1,5 @@
-//! The end of the last object moves: small objects that share 16 bytes are shrunk, grown and freed, mostly
-//! in reverse order. Now and then an object is larger than a window.
+//! The end of the last object moves: small objects that share 16 bytes are shrunk, grown and freed,
+//! mostly in reverse order. Now and then an object is larger than a window.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;

@@ -1,7 +1,8 @@
-//! Models of `Published` (`src/sealed/publication.rs`, `hazard_records.rs`), explored by loom; `.ci/loom` runs them.
+//! Models of `Published` (`src/sealed/publication.rs`, `hazard_records.rs`), explored by loom;
+//! `.ci/loom` runs them.
 //!
-//! Each claim is explored with two full fences, and with the kernel's. Copies of the protocol with one
-//! mistake each break a claim: those models must fail.
+//! Each claim is explored with two full fences, and with the kernel's. Copies of the protocol with
+//! one mistake each break a claim: those models must fail.
 #![cfg(loom)]
 
 use allotment::for_loom::fences::{KernelFences, as_thread};

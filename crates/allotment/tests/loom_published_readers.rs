@@ -1,8 +1,9 @@
-//! Models of the threads' records of `Published` (`src/sealed/hazard_records.rs`), explored by loom; `.ci/loom` runs them.
+//! Models of the threads' records of `Published` (`src/sealed/hazard_records.rs`), explored by
+//! loom; `.ci/loom` runs them.
 //!
-//! A thread at its end has no record of its own: it takes one, reserves a slot, gives the record up and reads through that slot. Another
-//! thread does the same at the same time. The shipped list is a static, which loom's atomics can't be; the list and the records here are
-//! of the shipped types.
+//! A thread at its end has no record of its own: it takes one, reserves a slot, gives the record up
+//! and reads through that slot. Another thread does the same at the same time. The shipped list is
+//! a static, which loom's atomics can't be; the list and the records here are of the shipped types.
 #![cfg(loom)]
 
 use core::ptr::NonNull;

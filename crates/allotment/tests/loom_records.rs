@@ -67,7 +67,8 @@ impl Record {
         number.store(number.load(Ordering::Relaxed) + 1, order);
     }
 
-    /// Takes the record, if it is free, for an allocator of this name, whose figure is the name too.
+    /// Takes the record, if it is free, for an allocator of this name, whose figure is the name
+    /// too.
     fn acquire(&self, name: u64) {
         self.gate.pass();
         if self.free.pop(self).is_none() {
@@ -138,8 +139,8 @@ fn a_record_changes_its_owner_while_a_report_reads_it(wrong: Wrong) {
         let taker = thread::spawn(move || taking.acquire(2));
         if let Some(([first, second], figure)) = record.snapshot() {
             assert_eq!(first, second, "a name of two allocators");
-            // This thread took the record the first time, so it can't have missed the figure of that
-            // allocator. The figure of the second one is zero at first.
+            // This thread took the record the first time, so it can't have missed the figure of
+            // that allocator. The figure of the second one is zero at first.
             assert!(
                 figure == first || (first == 2 && figure == 0),
                 "one allocator's figures under another's name"

@@ -118,7 +118,7 @@ impl Mappings for Table {
 }
 
 /// The cache, its table, and the calls that an allocator makes.
-struct House {
+struct SharedCache {
     cache: ChunkCache<SharedTable>,
     table: SharedTable,
 }
@@ -163,13 +163,13 @@ impl Mappings for SharedTable {
     }
 }
 
-impl House {
+impl SharedCache {
     fn new(mappings: u32) -> Arc<Self> {
         let table = SharedTable(std::sync::Arc::new(Table::new(mappings)));
-        let house = Self { cache: ChunkCache::new(table.clone()), table };
+        let shared = Self { cache: ChunkCache::new(table.clone()), table };
         // Without decay, unless a model sets another policy.
-        house.cache.set_policy(Release::Keep(usize::MAX));
-        Arc::new(house)
+        shared.cache.set_policy(Release::Keep(usize::MAX));
+        Arc::new(shared)
     }
 
     /// Takes a chunk as a source does, warm or fresh, and writes to it.
@@ -220,112 +220,112 @@ impl House {
 #[test]
 fn threads_that_take_and_give_never_hold_one_chunk_together() {
     explore(3, || {
-        let house = House::new(4);
-        let first = house.take(1);
-        house.give(&[first]);
+        let shared = SharedCache::new(4);
+        let first = shared.take(1);
+        shared.give(&[first]);
         let threads: Vec<_> = (0..2)
             .map(|mark| {
-                let house = Arc::clone(&house);
+                let shared = Arc::clone(&shared);
                 thread::spawn(move || {
-                    let chunk = house.take(mark);
-                    house.give(&[chunk]);
+                    let chunk = shared.take(mark);
+                    shared.give(&[chunk]);
                 })
             })
             .collect();
         for thread in threads {
             thread.join().unwrap();
         }
-        house.is_consistent(0);
+        shared.is_consistent(0);
     });
 }
 
 #[test]
 fn a_run_of_chunks_is_given_and_taken_one_by_one() {
     explore(2, || {
-        let house = House::new(4);
-        let chunks = [house.take(1), house.take(2)];
-        let other = Arc::clone(&house);
+        let shared = SharedCache::new(4);
+        let chunks = [shared.take(1), shared.take(2)];
+        let other = Arc::clone(&shared);
         let taker = thread::spawn(move || {
             let taken = other.take(3);
             other.give(&[taken]);
         });
-        house.give(&chunks);
-        let mine = house.take(4);
+        shared.give(&chunks);
+        let mine = shared.take(4);
         taker.join().unwrap();
-        house.is_consistent(1);
-        house.table.with_chunk(mine.start, |chunk| assert_eq!(chunk.written, 4));
+        shared.is_consistent(1);
+        shared.table.with_chunk(mine.start, |chunk| assert_eq!(chunk.written, 4));
     });
 }
 
 #[test]
 fn the_limit_holds_at_every_instant_while_threads_give() {
     explore(3, || {
-        let house = House::new(4);
-        house.cache.set_limit(SIZE);
-        let theirs = house.take(1);
-        let mine = house.take(2);
-        let other = Arc::clone(&house);
+        let shared = SharedCache::new(4);
+        shared.cache.set_limit(SIZE);
+        let theirs = shared.take(1);
+        let mine = shared.take(2);
+        let other = Arc::clone(&shared);
         let giver = thread::spawn(move || other.give(&[theirs]));
-        let unmapped = house.give(&[mine]);
-        house.within_limit();
+        let unmapped = shared.give(&[mine]);
+        shared.within_limit();
         assert_eq!(unmapped + giver.join().unwrap(), 1, "one of the two has room");
-        house.is_consistent(0);
+        shared.is_consistent(0);
     });
 }
 
 #[test]
 fn a_trim_while_others_take_and_give_unmaps_nothing_in_use() {
     explore(2, || {
-        let house = House::new(4);
-        let chunks = [house.take(1), house.take(2)];
-        house.give(&chunks);
-        let other = Arc::clone(&house);
+        let shared = SharedCache::new(4);
+        let chunks = [shared.take(1), shared.take(2)];
+        shared.give(&chunks);
+        let other = Arc::clone(&shared);
         let user = thread::spawn(move || {
             let chunk = other.take(3);
             other.table.with_chunk(chunk.start, |chunk| assert_eq!(chunk.written, 3));
             other.give(&[chunk]);
         });
-        house.table.gate.pass();
-        house.cache.trim_to(0);
-        house.within_limit();
+        shared.table.gate.pass();
+        shared.cache.trim_to(0);
+        shared.within_limit();
         user.join().unwrap();
-        house.is_consistent(0);
+        shared.is_consistent(0);
     });
 }
 
 #[test]
 fn two_trims_at_once_unmap_each_chunk_once() {
     explore(2, || {
-        let house = House::new(4);
-        let chunks = [house.take(1), house.take(2)];
-        house.give(&chunks);
-        let other = Arc::clone(&house);
+        let shared = SharedCache::new(4);
+        let chunks = [shared.take(1), shared.take(2)];
+        shared.give(&chunks);
+        let other = Arc::clone(&shared);
         let trimmer = thread::spawn(move || {
             other.table.gate.pass();
             other.cache.trim_to(SIZE)
         });
-        house.table.gate.pass();
-        let mine = house.cache.trim_to(0);
+        shared.table.gate.pass();
+        let mine = shared.cache.trim_to(0);
         let theirs = trimmer.join().unwrap();
-        assert_eq!(mine + theirs, house.table.unmapped.load(Ordering::Relaxed));
-        house.is_consistent(0);
+        assert_eq!(mine + theirs, shared.table.unmapped.load(Ordering::Relaxed));
+        shared.is_consistent(0);
     });
 }
 
 #[test]
 fn a_mapping_number_names_one_chunk_at_a_time_when_there_are_few() {
     explore(3, || {
-        let house = House::new(1);
+        let shared = SharedCache::new(1);
         let threads: Vec<_> = (0..2)
             .map(|mark| {
-                let house = Arc::clone(&house);
+                let shared = Arc::clone(&shared);
                 thread::spawn(move || {
-                    let chunk = house.take(mark);
+                    let chunk = shared.take(mark);
                     let numbered = chunk.mapping != NIL;
                     if numbered {
-                        assert_eq!(house.table.start(chunk.mapping), chunk.start);
+                        assert_eq!(shared.table.start(chunk.mapping), chunk.start);
                     }
-                    let unmapped = house.give(&[chunk]);
+                    let unmapped = shared.give(&[chunk]);
                     assert_eq!(
                         unmapped,
                         usize::from(!numbered),
@@ -337,141 +337,141 @@ fn a_mapping_number_names_one_chunk_at_a_time_when_there_are_few() {
         for thread in threads {
             thread.join().unwrap();
         }
-        house.is_consistent(0);
+        shared.is_consistent(0);
     });
 }
 
 #[test]
 fn a_mapping_number_that_comes_back_with_an_unmapping_names_the_next_chunk() {
     explore(2, || {
-        let house = House::new(1);
-        let chunk = house.take(1);
-        let other = Arc::clone(&house);
+        let shared = SharedCache::new(1);
+        let chunk = shared.take(1);
+        let other = Arc::clone(&shared);
         let trimmer = thread::spawn(move || {
             other.table.gate.pass();
             other.cache.trim_to(0)
         });
-        house.give(&[chunk]);
-        let next = house.take(2);
+        shared.give(&[chunk]);
+        let next = shared.take(2);
         trimmer.join().unwrap();
-        house.table.with_chunk(next.start, |chunk| assert_eq!(chunk.written, 2));
-        house.is_consistent(1);
+        shared.table.with_chunk(next.start, |chunk| assert_eq!(chunk.written, 2));
+        shared.is_consistent(1);
     });
 }
 
 #[test]
 fn a_lower_limit_binds_a_thread_that_was_giving_meanwhile() {
     explore(2, || {
-        let house = House::new(4);
-        let chunk = house.take(1);
-        let other = Arc::clone(&house);
+        let shared = SharedCache::new(4);
+        let chunk = shared.take(1);
+        let other = Arc::clone(&shared);
         let setter = thread::spawn(move || {
             other.table.gate.pass();
             other.cache.set_limit(0);
         });
-        house.table.gate.pass();
-        let mut batch = house.cache.recycle(SIZE);
+        shared.table.gate.pass();
+        let mut batch = shared.cache.recycle(SIZE);
         // SAFETY: taken above and not used after.
         unsafe { batch.add(Backing::Pages, chunk, SIZE) };
         batch.finish();
         setter.join().unwrap();
-        assert_eq!(house.cache.cached(), 0, "more is cached than the limit allows");
-        house.is_consistent(0);
+        assert_eq!(shared.cache.cached(), 0, "more is cached than the limit allows");
+        shared.is_consistent(0);
     });
 }
 
 #[test]
 fn switching_off_binds_a_thread_that_was_giving_meanwhile() {
     explore(2, || {
-        let house = House::new(4);
-        let chunk = house.take(1);
-        let other = Arc::clone(&house);
+        let shared = SharedCache::new(4);
+        let chunk = shared.take(1);
+        let other = Arc::clone(&shared);
         let setter = thread::spawn(move || {
             other.table.gate.pass();
             other.cache.set_policy(Release::AtOnce);
         });
-        house.give(&[chunk]);
+        shared.give(&[chunk]);
         setter.join().unwrap();
-        assert_eq!(house.cache.cached(), 0, "something is kept by a recycler that is off");
-        house.is_consistent(0);
+        assert_eq!(shared.cache.cached(), 0, "something is kept by a recycler that is off");
+        shared.is_consistent(0);
     });
 }
 
 #[test]
 fn a_lower_limit_binds_a_trim_that_puts_chunks_back_meanwhile() {
     explore(2, || {
-        let house = House::new(4);
-        let chunks = [house.take(1), house.take(2)];
-        house.give(&chunks);
-        let other = Arc::clone(&house);
+        let shared = SharedCache::new(4);
+        let chunks = [shared.take(1), shared.take(2)];
+        shared.give(&chunks);
+        let other = Arc::clone(&shared);
         let setter = thread::spawn(move || {
             other.table.gate.pass();
             other.cache.set_limit(0);
         });
-        house.table.gate.pass();
-        house.cache.trim_to(SIZE);
+        shared.table.gate.pass();
+        shared.cache.trim_to(SIZE);
         setter.join().unwrap();
-        assert_eq!(house.cache.cached(), 0, "more is cached than the limit allows");
-        house.is_consistent(0);
+        assert_eq!(shared.cache.cached(), 0, "more is cached than the limit allows");
+        shared.is_consistent(0);
     });
 }
 
 #[test]
 fn switching_off_binds_a_trim_that_puts_chunks_back_meanwhile() {
     explore(2, || {
-        let house = House::new(4);
-        let chunks = [house.take(1), house.take(2)];
-        house.give(&chunks);
-        let other = Arc::clone(&house);
+        let shared = SharedCache::new(4);
+        let chunks = [shared.take(1), shared.take(2)];
+        shared.give(&chunks);
+        let other = Arc::clone(&shared);
         let setter = thread::spawn(move || {
             other.table.gate.pass();
             other.cache.set_policy(Release::AtOnce);
         });
-        house.table.gate.pass();
-        house.cache.trim_to(SIZE);
+        shared.table.gate.pass();
+        shared.cache.trim_to(SIZE);
         setter.join().unwrap();
-        assert_eq!(house.cache.cached(), 0, "something is kept by a recycler that is off");
-        house.is_consistent(0);
+        assert_eq!(shared.cache.cached(), 0, "something is kept by a recycler that is off");
+        shared.is_consistent(0);
     });
 }
 
 #[test]
 fn switching_off_is_not_undone_by_the_adaptive_lesson_of_another_thread() {
     explore(2, || {
-        let house = House::new(4);
-        house.cache.set_policy(Release::Adaptive);
+        let shared = SharedCache::new(4);
+        shared.cache.set_policy(Release::Adaptive);
         // A chunk went back just before because the allowance was used up. So the next miss raises
         // the allowance.
-        house.cache.set_limit(0);
-        let overflowing = house.take(1);
-        house.give(&[overflowing]);
-        house.cache.set_limit(4 * SIZE);
-        let other = Arc::clone(&house);
+        shared.cache.set_limit(0);
+        let overflowing = shared.take(1);
+        shared.give(&[overflowing]);
+        shared.cache.set_limit(4 * SIZE);
+        let other = Arc::clone(&shared);
         let setter = thread::spawn(move || {
             other.table.gate.pass();
             other.cache.set_policy(Release::AtOnce);
         });
-        let chunk = house.take(2);
+        let chunk = shared.take(2);
         setter.join().unwrap();
-        house.give(&[chunk]);
-        assert_eq!(house.cache.cached(), 0, "something is kept by a recycler that is off");
+        shared.give(&[chunk]);
+        assert_eq!(shared.cache.cached(), 0, "something is kept by a recycler that is off");
     });
 }
 
 #[test]
 fn of_two_policies_that_are_set_at_once_one_remains() {
     explore(2, || {
-        let house = House::new(1);
+        let shared = SharedCache::new(1);
         let policies = [Release::Keep(1 << 20), Release::Decay(Duration::from_millis(50))];
-        let other = Arc::clone(&house);
+        let other = Arc::clone(&shared);
         let setter = thread::spawn(move || {
             other.table.gate.pass();
             other.cache.set_policy(policies[1]);
         });
-        house.table.gate.pass();
-        house.cache.set_policy(policies[0]);
+        shared.table.gate.pass();
+        shared.cache.set_policy(policies[0]);
         setter.join().unwrap();
-        assert!(policies.contains(&house.cache.policy()), "nobody set this policy");
+        assert!(policies.contains(&shared.cache.policy()), "no thread set this policy");
     });
 }
 

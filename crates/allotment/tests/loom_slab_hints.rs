@@ -1,8 +1,9 @@
 //! Models of the hints of a slab with many pages (`src/slab/page_hints.rs`), explored by loom;
 //! `.ci/loom` runs them.
 //!
-//! A list of more than 64 pages has several words, and a summary bit for each word that says whether the word has a
-//! hint. With no thread inside a call, every hint that was set is found once.
+//! A list of more than 64 pages has several words, and a summary bit for each word that says
+//! whether the word has a hint. With no thread inside a call, every hint that was set is found
+//! once.
 #![cfg(loom)]
 
 use allotment::for_loom::page_hints::{LISTS, PageHints, words_for};

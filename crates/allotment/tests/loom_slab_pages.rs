@@ -2,8 +2,9 @@
 //! `page_group.rs` and `page_steps.rs`): slots are freed while pages are put back, released and
 //! looked for. Explored by loom; `.ci/loom` runs them.
 //!
-//! At the end of each model, with no thread inside a call, every free slot can be found, no empty page is left
-//! unnoticed, and the memory of each page was given back exactly once, when no thread owned its slots.
+//! At the end of each model, with no thread inside a call, every free slot can be found, no empty
+//! page is left unnoticed, and the memory of each page was given back exactly once, when no thread
+//! owned its slots.
 #![cfg(loom)]
 
 use allotment::for_loom::page_steps::PageSteps;
@@ -170,8 +171,8 @@ fn a_page_that_is_released_because_all_bits_were_set_goes_under_a_slot_in_use() 
 
 // ---- claims against hints ----
 
-/// A page is put back while another thread follows the hints; it may have one already, set late by a thread
-/// that saw the page open before.
+/// A page is put back while another thread follows the hints; it may have one already, set late by
+/// a thread that saw the page open before.
 fn a_page_is_put_back_while_another_thread_looks_for_one(hint: bool, wrong: Wrong) {
     explore(3, move || {
         let pages = Arc::new(PagesModel::new(1, 1, 2).wrong(wrong));
@@ -232,8 +233,8 @@ fn two_threads_that_look_for_pages_never_have_one_together() {
     });
 }
 
-/// A page with a hint is claimed and used up, while a free that has seen it open lists it again and a third
-/// thread follows that hint.
+/// A page with a hint is claimed and used up, while a free that has seen it open lists it again and
+/// a third thread follows that hint.
 fn a_page_is_used_up_while_it_is_listed(wrong: Wrong) {
     explore(3, move || {
         let (pages, mut taken) =

@@ -1,8 +1,10 @@
-//! Models of how long a slab lives (`src/slab/references.rs`), explored by loom; `.ci/loom` runs them.
+//! Models of how long a slab lives (`src/slab/references.rs`), explored by loom; `.ci/loom` runs
+//! them.
 //!
-//! The references and the stack of vacant numbers are those that ship. The table of entries (`registry.rs`) lies in
-//! static memory, which loom's atomics can't; the models have one entry. A slab is a cell that loom watches: it is
-//! read by a thread with a reference, and written by the thread that makes or destroys it.
+//! The references and the stack of vacant numbers are those that ship. The table of entries
+//! (`registry.rs`) lies in static memory, which loom's atomics can't; the models have one entry. A
+//! slab is a cell that loom watches: it is read by a thread with a reference, and written by the
+//! thread that makes or destroys it.
 #![cfg(loom)]
 
 use std::ptr::NonNull;
@@ -29,7 +31,8 @@ enum Wrong {
     RegistersRelaxed,
     /// The number is returned before its slab is forgotten.
     ReturnsNumberFirst,
-    /// A thread that frees by address has no reference but the page's, which is released with the page.
+    /// A thread that frees by address has no reference but the page's, which is released with the
+    /// page.
     FreesWithoutReference,
 }
 
@@ -65,7 +68,8 @@ impl Links for Registry {
 }
 
 fn change(slab: &ModelSlab, from: Life, to: Life) {
-    // SAFETY: the caller makes or destroys the slab; loom fails the model if another thread touches it.
+    // SAFETY: the caller makes or destroys the slab; loom fails the model if another thread touches
+    // it.
     let before = slab.with_mut(|life| unsafe { core::mem::replace(&mut *life, to) });
     assert_eq!(before, from, "a slab is made once and destroyed once");
 }
@@ -118,8 +122,8 @@ impl Registry {
         slab.map(|slab| unsafe { slab.as_ref() })
     }
 
-    /// Releases a reference, as `release_reference` in shared.rs does: the last one destroys the slab and returns
-    /// its number.
+    /// Releases a reference, as `release_reference` in shared.rs does: the last one destroys the
+    /// slab and returns its number.
     fn release(&self) {
         self.gate.pass();
         let last = match self.wrong {
@@ -196,7 +200,8 @@ fn a_reference_released_without_order_destroys_a_slab_in_use() {
     a_slab_is_dropped_while_others_visit_it(Wrong::ReleasesRelaxed);
 }
 
-/// A slab is dropped, its number is taken for the next one, and a third thread visits whatever there is.
+/// A slab is dropped, its number is taken for the next one, and a third thread visits whatever
+/// there is.
 fn a_number_is_reused_while_another_visits(wrong: Wrong) {
     explore(3, move || {
         let registry = Registry::new(wrong);
@@ -240,8 +245,8 @@ fn a_number_returned_before_its_slab_is_forgotten_forgets_the_next_one() {
     a_number_is_reused_while_another_visits(Wrong::ReturnsNumberFirst);
 }
 
-/// The slab is dropped while another thread frees its last object by address: the page's reference is released in
-/// that call.
+/// The slab is dropped while another thread frees its last object by address: the page's reference
+/// is released in that call.
 fn the_last_object_is_freed_while_its_slab_is_dropped(wrong: Wrong) {
     explore(3, move || {
         let registry = Registry::new(wrong);

@@ -1,9 +1,10 @@
-//! Models of a slab's pages between threads (`src/slab/page.rs`, `page_hints.rs`, `page_group.rs` and
-//! `page_steps.rs`): pages are released, kept, stolen from and taken again. Explored by loom;
+//! Models of a slab's pages between threads (`src/slab/page.rs`, `page_hints.rs`, `page_group.rs`
+//! and `page_steps.rs`): pages are released, kept, stolen from and taken again. Explored by loom;
 //! `.ci/loom` runs them.
 //!
-//! The memory of a page is cells that loom watches. A page's release makes them unusable, and a new page makes them
-//! usable again, as decommit and commit do. A waiting thread takes slots by `steal`.
+//! The memory of a page is cells that loom watches. A page's release makes them unusable, and a new
+//! page makes them usable again, as decommit and commit do. A waiting thread takes slots by
+//! `steal`.
 #![cfg(loom)]
 
 use allotment::for_loom::page_steps::PageSteps;
@@ -42,7 +43,8 @@ fn find_and_take(pages: &PagesModel, most: usize, mark: u32) -> Option<Slots> {
 
 // ---- claimed past its hint ----
 
-/// A thread claims its former page while another follows the page's hint, and a slot of it is freed.
+/// A thread claims its former page while another follows the page's hint, and a slot of it is
+/// freed.
 fn a_page_is_claimed_past_its_hint(pages: fn() -> PagesModel) {
     explore(3, move || {
         let pages = Arc::new(pages());
@@ -111,7 +113,8 @@ fn a_descriptor_that_serves_again_before_loses_its_next_page() {
     a_page_goes_while_one_is_taken(1, Wrong::FreesDescriptorFirst);
 }
 
-/// A page is released and its descriptor assigned to another page, while a thread follows the old hint.
+/// A page is released and its descriptor assigned to another page, while a thread follows the old
+/// hint.
 fn a_page_is_followed_by_another_while_a_thread_looks_for_one(wrong: Wrong) {
     explore(3, move || {
         let pages = Arc::new(PagesModel::new(1, 1, 2).wrong(wrong));
@@ -161,8 +164,8 @@ fn a_slot_stolen_late_is_one_of_the_next_page_of_its_descriptor() {
 
 // ---- stealing ----
 
-/// What the owner of a claimed page does before it puts the page back, while a thread that would have to wait steals
-/// from it.
+/// What the owner of a claimed page does before it puts the page back, while a thread that would
+/// have to wait steals from it.
 #[derive(Clone, Copy)]
 enum Owner {
     TakesOne,
@@ -261,7 +264,8 @@ fn a_page_that_is_kept_without_its_slots_gives_a_stolen_one_again() {
     a_page_is_kept_and_used_again_while_a_slot_is_stolen(Wrong::EmptiesWithoutTaking);
 }
 
-/// A page of two words is put back unused, so that all of it is taken, while two threads steal from it.
+/// A page of two words is put back unused, so that all of it is taken, while two threads steal from
+/// it.
 fn a_page_is_taken_whole_while_slots_are_stolen(wrong: Wrong) {
     explore(3, move || {
         let pages = Arc::new(PagesModel::new(1, 1, 65).stealing_by_exchange().wrong(wrong));

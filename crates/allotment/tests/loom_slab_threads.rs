@@ -121,7 +121,7 @@ impl CacheBackend for ModelCache {
         self.contents(|contents| contents.cached.pop())
     }
 
-    fn room(&self) -> usize {
+    fn free_entries(&self) -> usize {
         64
     }
 
@@ -218,8 +218,8 @@ fn with_pages(pages: PagesModel, takes: &[&[(usize, usize)]]) -> (Arc<PagesModel
 
 // ---- exit against free ----
 
-/// A thread ends: its slots and its page go back, while another thread frees a slot of the page and a third
-/// attaches to the cache.
+/// A thread ends: its slots and its page go back, while another thread frees a slot of the page and
+/// a third attaches to the cache.
 fn a_thread_ends_while_its_page_is_freed_to(wrong: Wrong) {
     explore(3, move || {
         // One slot is another thread's, one is in the cache, one is free in the claimed page.
@@ -277,7 +277,8 @@ fn a_thread_that_ends_with_its_page_claimed_loses_it() {
     a_thread_ends_while_its_page_is_freed_to(Wrong::ForgetsItsPage);
 }
 
-/// A thread that was never seen before frees the last slot of a page whose owner ends at the same time.
+/// A thread that was never seen before frees the last slot of a page whose owner ends at the same
+/// time.
 #[test]
 fn the_last_slot_freed_at_its_pages_owners_end_releases_the_page() {
     explore(3, || {

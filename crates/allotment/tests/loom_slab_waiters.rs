@@ -69,8 +69,8 @@ fn a_thread_that_notes_the_event_after_its_look_sleeps_beside_a_free_slot() {
     a_slot_is_freed_while_a_thread_begins_to_wait(Wrong::NotesTheEventLate);
 }
 
-/// A slot of a claimed page is freed while a thread begins to wait; the claim's owner does nothing more until that
-/// thread has its slot.
+/// A slot of a claimed page is freed while a thread begins to wait; the claim's owner does nothing
+/// more until that thread has its slot.
 fn a_slot_of_a_claimed_page_is_freed_while_a_thread_begins_to_wait(wrong: Wrong) {
     explore(3, move || {
         let (slab, page, [first, second, third]) = with_claimed_page(wrong);
@@ -99,8 +99,8 @@ fn a_free_that_does_not_order_its_bit_and_its_look_for_waiters_wakes_no_thread()
     a_slot_of_a_claimed_page_is_freed_while_a_thread_begins_to_wait(Wrong::WakesUnordered);
 }
 
-/// A page that was kept empty is claimed by a thread that takes one slot of it and then does nothing more, while
-/// another begins to wait.
+/// A page that was kept empty is claimed by a thread that takes one slot of it and then does
+/// nothing more, while another begins to wait.
 fn a_kept_page_is_used_while_a_thread_begins_to_wait(wrong: Wrong) {
     explore(3, move || {
         let slab = Arc::new(slab(PagesModel::new(1, 1, 2).keeping(), wrong));
@@ -159,7 +159,8 @@ fn two_threads_that_wait_both_get_a_slot_of_two() {
 
 // ---- the source turn ----
 
-/// The source turn ends, without a page or with one that its thread has claimed and does nothing more with.
+/// The source turn ends, without a page or with one that its thread has claimed and does nothing
+/// more with.
 fn the_turn_ends_while_a_thread_begins_to_wait(refused: bool, wrong: Wrong) {
     explore(3, move || {
         let slab = Arc::new(slab(PagesModel::new(2, 2, 2), wrong));
@@ -192,7 +193,8 @@ fn a_turn_that_ends_without_order_leaves_a_waiter_asleep() {
 
 // ---- nothing is cached while a thread waits ----
 
-/// A thread begins to wait while another clears a page's mark or makes a page; at the end both pages are marked.
+/// A thread begins to wait while another clears a page's mark or makes a page; at the end both
+/// pages are marked.
 fn a_page_is_marked_while_a_thread_begins_to_wait(wrong: Wrong, change: fn(&PagesModel, usize)) {
     explore(3, move || {
         let slab = Arc::new(slab(PagesModel::new(2, 2, 2), wrong));

@@ -1,5 +1,5 @@
-//! Short programs over every allocator, as a user writes them. They run everywhere; `.ci/miri` runs them in Miri, so they are
-//! small and use no file, no fork and no protected page.
+//! Short programs over every allocator, as a user writes them. They run everywhere; `.ci/miri` runs
+//! them in Miri, so they are small and use no file, no fork and no protected page.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -89,7 +89,8 @@ fn a_slab_outlives_its_name_and_its_thread() {
     let kept = slab.alloc("kept".to_owned());
     std::thread::spawn(move || drop(slab)).join().expect("no panic");
     assert_eq!(*kept, "kept");
-    // The slab's last object. This thread still has a cache of it, which the next slab's sweep gives up.
+    // The slab's last object. This thread still has a cache of it, which the next slab's sweep
+    // gives up.
     drop(kept);
     drop(Slab::<u64>::new().alloc(1));
 }

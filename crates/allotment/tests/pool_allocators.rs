@@ -1,4 +1,5 @@
-//! Collections of `allocator-api2` and of hashbrown in a reap and in pools, one version of the trait after the other.
+//! Collections of `allocator-api2` and of hashbrown in a reap and in pools, one version of the
+//! trait after the other.
 //!
 //! Needs the three features: `cargo test -p allotment --all-targets --features
 //! allocator-api2-02,allocator-api2-03,allocator-api2-04`.
@@ -7,8 +8,9 @@ use std::thread;
 
 use allotment::{LocalPool, OnRefusal, PoolRef, PoolString};
 
-/// Two pools with budgets. Such a pool takes over no memory of an ended pool that still has live blocks, so its statistics count
-/// its own blocks only. A size that overflows is the trait's error; `allocator_api2.rs` has the panics.
+/// Two pools with budgets. Such a pool takes over no memory of an ended pool that still has live
+/// blocks, so its statistics count its own blocks only. A size that overflows is the trait's error;
+/// `allocator_api2.rs` has the panics.
 fn pools() -> [LocalPool; 2] {
     [false, true].map(|hardened| {
         let builder = LocalPool::builder().maximum(1 << 30).hardened(hardened);

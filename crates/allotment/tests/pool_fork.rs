@@ -1,7 +1,8 @@
-//! Pools in a forked child, while the parent's other threads were inside their pools; and pools in a process with a small
-//! limit on addresses.
+//! Pools in a forked child, while the parent's other threads were inside their pools; and pools in
+//! a process with a small limit on addresses.
 //!
-//! A hardened pool has a lock, which a thread of the parent may hold at the fork. These tests claim nothing about that case.
+//! A hardened pool has a lock, which a thread of the parent may hold at the fork. These tests claim
+//! nothing about that case.
 
 #[path = "support/mod.rs"]
 mod support;

@@ -1,4 +1,5 @@
-//! `PoolGlobalAlloc` as the program's global allocator: ordinary code in pools, on any thread, through panics and futures.
+//! `PoolGlobalAlloc` as the program's global allocator: ordinary code in pools, on any thread,
+//! through panics and futures.
 
 #[path = "support/mod.rs"]
 mod support;

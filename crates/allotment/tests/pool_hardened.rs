@@ -1,5 +1,5 @@
-//! What is particular to hardened pools: blocks that outlive their pool, and threads that free them.
-//! The misuses that every hardened allocator detects are in `claims_misuse.rs`.
+//! What is particular to hardened pools: blocks that outlive their pool, and threads that free
+//! them. The misuses that every hardened allocator detects are in `claims_misuse.rs`.
 
 #[path = "support/mod.rs"]
 mod support;

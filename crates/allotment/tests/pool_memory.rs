@@ -1,5 +1,5 @@
-//! What memory a pool holds, releases, and leaves to the next pool. Each claim is checked in a process of its own, in which no
-//! other test has pools.
+//! What memory a pool holds, releases, and leaves to the next pool. Each claim is checked in a
+//! process of its own, in which no other test has pools.
 
 #[path = "support/mod.rs"]
 mod support;

@@ -1,5 +1,5 @@
-//! Pools and threads: blocks move between threads, pools end before their blocks, threads end before their pools, and all
-//! memory is released in the end.
+//! Pools and threads: blocks move between threads, pools end before their blocks, threads end
+//! before their pools, and all memory is released in the end.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -204,7 +204,8 @@ thread_local! {
     static POOL: LocalPool = LocalPool::builder().name("of a thread").release(Release::AtOnce).build();
     /// Made after `POOL`, and so dropped before it.
     static DROPPED_FIRST: RefCell<Vec<Block>> = const { RefCell::new(Vec::new()) };
-    /// Dropped between the two others and the pool, and after the pool: each enters a pool of its own.
+    /// Dropped between the two others and the pool, and after the pool: each enters a pool of its
+    /// own.
     static POOL_INSIDE: Cell<Option<EntersAtTheEnd>> = const { Cell::new(None) };
 }
 

@@ -1,5 +1,5 @@
-//! Boxes and vectors in a pool whose values panic in constructors, clones and destructors: each value
-//! is dropped once, and the memory is freed.
+//! Boxes and vectors in a pool whose values panic in constructors, clones and destructors: each
+//! value is dropped once, and the memory is freed.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -9,8 +9,8 @@ use std::cell::Cell;
 use allotment::{LocalPool, PoolBox, PoolVec};
 use support::program::{caught, throw};
 
-/// A pool with a budget. It takes over no memory of an ended pool that still has live blocks, so its
-/// statistics count its own blocks only.
+/// A pool with a budget. It takes over no memory of an ended pool that still has live blocks, so
+/// its statistics count its own blocks only.
 fn counted(hardened: bool) -> LocalPool {
     LocalPool::builder().maximum(1 << 30).hardened(hardened).build()
 }

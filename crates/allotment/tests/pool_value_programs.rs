@@ -1,5 +1,5 @@
-//! Random operation programs on vectors and strings in a pool, against those of the standard library:
-//! budgets are used up, pools end, and other threads grow and drop the collections.
+//! Random operation programs on vectors and strings in a pool, against those of the standard
+//! library: budgets are used up, pools end, and other threads grow and drop the collections.
 //!
 //! `PROPTEST_CASES` in the environment sets the number of programs of each test.
 

@@ -21,8 +21,8 @@ use allotment::pool::current;
 use allotment::{Budget, ErrorKind, LocalPool, PoolBox, PoolRef, PoolString, PoolVec};
 use support::traits::has;
 
-/// A pool with a budget. It takes over no memory of an ended pool that still has live blocks, so its
-/// statistics count its own blocks only.
+/// A pool with a budget. It takes over no memory of an ended pool that still has live blocks, so
+/// its statistics count its own blocks only.
 fn counted(hardened: bool) -> LocalPool {
     LocalPool::builder().maximum(1 << 30).hardened(hardened).build()
 }

@@ -325,8 +325,8 @@ fn a_thread_reads_in_the_destructors_of_its_values() {
         let threads: Vec<_> = (0..4)
             .map(|thread| {
                 std::thread::spawn(move || {
-                    // One value of the thread is made before it first reads, and one after: one of them ends after what
-                    // the library has of the thread.
+                    // One value of the thread is made before it first reads, and one after: one of
+                    // them ends after what the library has of the thread.
                     FIRST.with(|value| *value.borrow_mut() = Some(ReadsAtTheEnd(None)));
                     let reading = published.read();
                     let held = (thread % 2 == 0).then(|| published.read());

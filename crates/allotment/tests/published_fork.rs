@@ -1,8 +1,8 @@
 //! `Published` in a child made by fork, while other threads of the parent read and publish.
 //!
-//! Generations that those threads read at the fork stay in the child until the `Published` is dropped.
-//! Generations that one of them had taken off the list leak in the child: a few, once. The child's own
-//! readings and publications work as in the parent.
+//! Generations that those threads read at the fork stay in the child until the `Published` is
+//! dropped. Generations that one of them had taken off the list leak in the child: a few, once. The
+//! child's own readings and publications work as in the parent.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -92,8 +92,8 @@ fn a_forked_child_reads_and_publishes_while_the_parents_threads_were_inside() {
         let stops = Stops(&stop);
         for _ in 0..20 {
             let held = published.read();
-            // Per thread that the child lacks: a reader announces one generation. A writer announces one,
-            // may have taken one off the list, and may have made one.
+            // Per thread that the child lacks: a reader announces one generation. A writer
+            // announces one, may have taken one off the list, and may have made one.
             let most = READERS + 3 * WRITERS + 1;
             let work = || {
                 reads_and_publishes(&published, &living, most);

@@ -1,5 +1,5 @@
-//! `Published` and sealed values in the destructors of thread-locals, in each other's destructors, and
-//! with hazard records that are given up early.
+//! `Published` and sealed values in the destructors of thread-locals, in each other's destructors,
+//! and with hazard records that are given up early.
 
 mod support;
 

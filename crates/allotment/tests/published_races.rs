@@ -1,8 +1,8 @@
-//! One thread reads a `Published` in a loop while another publishes: the models' claims about fences, on
-//! a real processor. `ALLOTMENT_SOAK_SECONDS` sets the duration (1 by default).
+//! One thread reads a `Published` in a loop while another publishes: the models' claims about
+//! fences, on a real processor. `ALLOTMENT_SOAK_SECONDS` sets the duration (1 by default).
 //!
-//! On two processors and without the kernel's fence, half of the runs fail, and with optimisation nearly
-//! all.
+//! On two processors and without the kernel's fence, half of the runs fail, and with optimisation
+//! nearly all.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -53,8 +53,8 @@ fn what_is_read_in_a_loop_while_another_thread_publishes_in_a_loop_never_ends_ea
             let mut far = vec![0u8; 64 << 20];
             let mut random = 1usize;
             while !stop.load(Ordering::Relaxed) {
-                // Stores that wait for memory. The announcement waits behind them in the store buffer;
-                // the loads after it don't.
+                // Stores that wait for memory. The announcement waits behind them in the store
+                // buffer; the loads after it don't.
                 for _ in 0..8 {
                     random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e);
                     let index = (random >> 33) % far.len();

@@ -1,5 +1,5 @@
-//! Random operation programs on reaps: blocks neither overlap nor change, statistics are exact after every call, and a
-//! refused call changes nothing.
+//! Random operation programs on reaps: blocks neither overlap nor change, statistics are exact
+//! after every call, and a refused call changes nothing.
 //!
 //! `PROPTEST_CASES` in the environment sets the number of programs of each test.
 
@@ -7,34 +7,34 @@
 mod support;
 
 use support::child::{self, Child};
-use support::pool_program::{On, programs, run};
+use support::pool_program::{ProgramTarget, programs, run};
 
 #[test]
 fn programs_keep_the_model_on_mappings() {
-    programs(300, |bytes| run(On::ReapOnMmap, false, bytes));
+    programs(300, |bytes| run(ProgramTarget::ReapOnMmap, false, bytes));
 }
 
 #[test]
 fn programs_keep_the_model_on_malloc() {
-    programs(200, |bytes| run(On::ReapOnMalloc, false, bytes));
+    programs(200, |bytes| run(ProgramTarget::ReapOnMalloc, false, bytes));
 }
 
 #[test]
 fn programs_keep_the_model_on_a_source_that_refuses() {
-    programs(300, |bytes| run(On::ReapRefused, false, bytes));
+    programs(300, |bytes| run(ProgramTarget::ReapRefused, false, bytes));
 }
 
 #[test]
 fn programs_keep_the_model_hardened() {
-    programs(100, |bytes| run(On::ReapOnMmap, true, bytes));
-    programs(100, |bytes| run(On::ReapRefused, true, bytes));
+    programs(100, |bytes| run(ProgramTarget::ReapOnMmap, true, bytes));
+    programs(100, |bytes| run(ProgramTarget::ReapRefused, true, bytes));
 }
 
 #[test]
 fn programs_keep_the_model_passed_through_to_malloc() {
     let test = "programs_keep_the_model_passed_through_to_malloc";
     if child::is(test) {
-        return programs(100, |bytes| run(On::ReapOnMmap, false, bytes));
+        return programs(100, |bytes| run(ProgramTarget::ReapOnMmap, false, bytes));
     }
     Child::new(test, test).env("ALLOTMENT_PASSTHROUGH", "1").succeeds();
 }

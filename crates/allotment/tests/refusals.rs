@@ -1,5 +1,5 @@
-//! Budgets that refuse in the middle of infallible calls, which then panic: collections and boxes stay
-//! valid, no value is lost or dropped twice, no block stays behind, and the allocator goes on.
+//! Budgets that refuse in the middle of infallible calls, which then panic: collections and boxes
+//! stay valid, no value is lost or dropped twice, no block stays behind, and the allocator goes on.
 //!
 //! `PROPTEST_CASES` in the environment sets the number of programs of each test.
 

@@ -1,7 +1,8 @@
-//! Freed memory of arenas and free lists is poisoned: AddressSanitizer and Valgrind catch the access.
-//! What holds for every allocator is in `claims_sanitizers.rs`.
+//! Freed memory of arenas and free lists is poisoned: AddressSanitizer and Valgrind catch the
+//! access. What holds for every allocator is in `claims_sanitizers.rs`.
 //!
-//! Each test runs one misuse in a child process under the tool that is there (see `support/tool.rs`).
+//! Each test runs one misuse in a child process under the tool that is there (see
+//! `support/tool.rs`).
 
 #[path = "support/mod.rs"]
 mod support;

@@ -1,7 +1,8 @@
-//! Freed memory of reaps and pools is poisoned: AddressSanitizer and Valgrind catch the access. What
-//! holds for every allocator is in `claims_sanitizers.rs`.
+//! Freed memory of reaps and pools is poisoned: AddressSanitizer and Valgrind catch the access.
+//! What holds for every allocator is in `claims_sanitizers.rs`.
 //!
-//! Each test runs one misuse in a child process under the tool that is there (see `support/tool.rs`).
+//! Each test runs one misuse in a child process under the tool that is there (see
+//! `support/tool.rs`).
 
 #[path = "support/mod.rs"]
 mod support;
@@ -18,7 +19,8 @@ static GLOBAL: PoolGlobalAlloc<System> = PoolGlobalAlloc::new(System);
 
 const WORDS: Layout = Layout::new::<[u64; 3]>();
 
-/// The misuses, and beside them uses that are right and must pass. The chunk is still mapped in every case.
+/// The misuses, and beside them uses that are right and must pass. The chunk is still mapped in
+/// every case.
 fn run_case(case: &str) {
     let pool = LocalPool::new();
     match case {

@@ -1,14 +1,14 @@
-//! Sixteen threads at the recycler, the budgets and the registry at once, then at a slab, then with pools, sealed values and a `Published`, for
-//! ThreadSanitizer.
+//! Sixteen threads at the recycler, the budgets and the registry at once, then at a slab, then with
+//! pools, sealed values and a `Published`, for ThreadSanitizer.
 //!
-//! The program has its own `main`: the standard library is not instrumented, and the test harness's threads
-//! would drown the report in its own. `.ci/sanitizers` builds it with ThreadSanitizer; without one it is
-//! a plain stress test. With `ALLOTMENT_SEED_RACE=1` it makes one race in the library's own code, which
-//! the tool must find: the control that it sees anything at all.
+//! The program has its own `main`: the standard library is not instrumented, and the test harness's
+//! threads would drown the report in its own. `.ci/sanitizers` builds it with ThreadSanitizer;
+//! without one it is a plain stress test. With `ALLOTMENT_SEED_RACE=1` it makes one race in the
+//! library's own code, which the tool must find: the control that it sees anything at all.
 //!
-//! Memory is unmapped only between the phases, while one thread is left. The library's system calls don't go
-//! through libc, so the tool does not see that a page which was unmapped and mapped again is another one,
-//! and would call the new owner's first write a race with the old owner's last.
+//! Memory is unmapped only between the phases, while one thread is left. The library's system calls
+//! don't go through libc, so the tool does not see that a page which was unmapped and mapped again
+//! is another one, and would call the new owner's first write a race with the old owner's last.
 
 use std::alloc::Layout;
 use std::ptr::{self, NonNull};
@@ -29,7 +29,8 @@ fn main() {
         println!("the seeded race went through");
         return;
     }
-    // Whatever a caller of `cargo test` passed for the harness (a filter, --list) does not apply here.
+    // Whatever a caller of `cargo test` passed for the harness (a filter, --list) does not apply
+    // here.
     let keep = 1 << 30;
     for phase in 0..3 {
         recycler().set_policy(Release::Keep(keep));
@@ -40,7 +41,8 @@ fn main() {
     // Pages that go at once and come back: from malloc, whose calls the tool sees. Mappings stay.
     slab_stress(&RawSlab::builder(OBJECT).source(Malloc).release(Release::AtOnce).build());
     slab_stress(&RawSlab::builder(OBJECT).release(Release::Keep(1 << 30)).build());
-    // Threads that reserve the pools' range together each map one, and all but one of them unmap it again.
+    // Threads that reserve the pools' range together each map one, and all but one of them unmap it
+    // again.
     LocalPool::new().enter(|| drop(allotment::PoolBox::new(7)));
     pool_stress(None);
     pool_stress(Some(&Budget::new(usize::MAX)));
@@ -52,8 +54,8 @@ fn main() {
     );
 }
 
-/// Threads that read, hold what they read and come and go, while others publish. The values are plain memory: a generation
-/// that ends beside its reader is a race.
+/// Threads that read, hold what they read and come and go, while others publish. The values are
+/// plain memory: a generation that ends beside its reader is a race.
 fn published_stress() {
     let published = Published::new(vec![0usize; 32]);
     let writing = AtomicUsize::new(THREADS / 4);
@@ -94,7 +96,8 @@ fn published_stress() {
     assert_eq!(published.generation(), (THREADS / 4 * ROUNDS) as u64 + 1);
 }
 
-/// Values that are built on one thread, and read and dropped on another, whose chunks serve a third.
+/// Values that are built on one thread, and read and dropped on another, whose chunks serve a
+/// third.
 fn sealed_stress() {
     type Value = Sealed<&'static [usize]>;
     let letters: Vec<AtomicPtr<Value>> = (0..64).map(|_| AtomicPtr::default()).collect();
@@ -130,8 +133,8 @@ fn sealed_stress() {
     letters.into_iter().for_each(|letter| read_and_drop(letter.into_inner()));
 }
 
-/// Pools that end while their blocks are with other threads, which free them in pools of their own or in none; the memory of
-/// ended pools goes from thread to thread.
+/// Pools that end while their blocks are with other threads, which free them in pools of their own
+/// or in none; the memory of ended pools goes from thread to thread.
 fn pool_stress(budget: Option<&Budget>) {
     const WORDS: usize = 8;
     let letters: Vec<AtomicPtr<usize>> =
@@ -187,8 +190,8 @@ fn pool_stress(budget: Option<&Budget>) {
 
 const OBJECT: Layout = Layout::new::<[usize; 8]>();
 
-/// The array allocator's stress shape: all, then parts and strides, freed and allocated again; and every seventh
-/// object is freed by whichever thread finds it.
+/// The array allocator's stress shape: all, then parts and strides, freed and allocated again; and
+/// every seventh object is freed by whichever thread finds it.
 fn slab_stress(slab: &RawSlab) {
     let letters: Vec<AtomicPtr<usize>> = (0..64).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
     std::thread::scope(|scope| {
@@ -295,7 +298,8 @@ fn stress(phase: usize) {
                 recycler().set_limit(1 << 30);
             }
         }));
-        // By hand: the end of a scope waits on atomics of the standard library, which the tool can't see.
+        // By hand: the end of a scope waits on atomics of the standard library, which the tool
+        // can't see.
         for thread in threads {
             thread.join().unwrap();
         }
@@ -339,9 +343,9 @@ fn seed_a_race() {
         for _ in 0..2 {
             let shared = &shared;
             scope.spawn(move || {
-                // Larger than a window: each moves the arena's base, a plain write. Nothing orders the two
-                // threads, so the tool sees the race even where one runs after the other; small objects move
-                // the record's word alone, which is atomic.
+                // Larger than a window: each moves the arena's base, a plain write. Nothing orders
+                // the two threads, so the tool sees the race even where one runs after the other;
+                // small objects move the record's word alone, which is atomic.
                 for _ in 0..8 {
                     shared.0.alloc_uninit::<[u8; 3 << 19]>();
                 }

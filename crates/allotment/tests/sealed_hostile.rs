@@ -1,5 +1,5 @@
-//! Sealed memory with hostile initialisers: wrong length hints, panics, nested builds, sealers used on
-//! other threads and after the end.
+//! Sealed memory with hostile initialisers: wrong length hints, panics, nested builds, sealers used
+//! on other threads and after the end.
 
 mod support;
 
@@ -138,8 +138,8 @@ fn destructors_that_panic_in_a_vector_lose_nothing_and_the_build_goes_on() {
     assert_eq!((*sealed.get(), dropped.into_inner()), ("after that", 100));
 }
 
-/// Builds a value inside the initialiser of another, `depth` levels deep. The innermost one panics; the
-/// outer sealers stay usable.
+/// Builds a value inside the initialiser of another, `depth` levels deep. The innermost one panics;
+/// the outer sealers stay usable.
 fn nested(depth: u32, budget: &Budget) -> Sealed<&'static [u32]> {
     Sealed::<&'static [u32]>::builder().budget(budget).build(|sealer| {
         let mut numbers = sealer.vec();

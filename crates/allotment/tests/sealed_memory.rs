@@ -1,7 +1,8 @@
-//! Sealed memory: what is held, charged and reported, and that a build that ends early leaks nothing.
+//! Sealed memory: what is held, charged and reported, and that a build that ends early leaks
+//! nothing.
 //!
-//! The tests run one at a time: they read the process-wide recycler, and statistics records that the
-//! next allocator takes.
+//! The tests run one at a time: they read the process-wide recycler, and statistics records that
+//! the next allocator takes.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Random programs on sealed memory through the `Allocator` traits: blocks don't overlap and keep their
-//! contents, also when they are sealed; statistics are exact; a refused call changes nothing.
+//! Random programs on sealed memory through the `Allocator` traits: blocks don't overlap and keep
+//! their contents, also when they are sealed; statistics are exact; a refused call changes nothing.
 //!
 //! `PROPTEST_CASES` in the environment sets the number of programs of each test.
 

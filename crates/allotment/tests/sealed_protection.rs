@@ -1,5 +1,5 @@
-//! Sealed pages: a write faults, children of a fork share them, and the system may refuse to protect
-//! them.
+//! Sealed pages: a write faults, children of a fork share them, and the system may refuse to
+//! protect them.
 
 mod support;
 
@@ -141,8 +141,8 @@ fn smaps(address: usize, field: &str) -> usize {
 
 /// Forks; the child ends with 0 if `body` is true.
 fn fork(body: impl FnOnce() -> bool) -> libc::pid_t {
-    // SAFETY: the child reads and uses glibc's malloc, which handles fork; then it exits without running
-    // any destructor of the parent.
+    // SAFETY: the child reads and uses glibc's malloc, which handles fork; then it exits without
+    // running any destructor of the parent.
     unsafe {
         let child = libc::fork();
         assert!(child >= 0);
@@ -197,8 +197,8 @@ fn a_child_drops_its_copy_and_builds_another_while_the_parent_keeps_its_own() {
     assert_eq!(sealed.as_ref().unwrap().get()[99], 7);
 }
 
-/// From here on, `mprotect` with this protection fails in the calling thread with `ENOMEM`, as if the
-/// process had too many mappings.
+/// From here on, `mprotect` with this protection fails in the calling thread with `ENOMEM`, as if
+/// the process had too many mappings.
 fn refuse_protection(protection: u32) {
     let load = |offset| libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: offset };
     let if_equal =

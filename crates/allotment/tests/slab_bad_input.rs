@@ -1,5 +1,5 @@
-//! Bad input to slabs: absurd sizes, counts and page sizes are errors or have a defined result. What
-//! every allocator refuses is in `claims_limits.rs`.
+//! Bad input to slabs: absurd sizes, counts and page sizes are errors or have a defined result.
+//! What every allocator refuses is in `claims_limits.rs`.
 
 #[path = "support/mod.rs"]
 mod support;

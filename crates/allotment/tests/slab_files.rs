@@ -1,5 +1,5 @@
-//! Slabs in files and in mappings, as the kernel sees them: one sparse file, holes where pages were released, a full disk that
-//! is an error, and few mappings.
+//! Slabs in files and in mappings, as the kernel sees them: one sparse file, holes where pages were
+//! released, a full disk that is an error, and few mappings.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -88,8 +88,8 @@ fn slabs_that_share_a_file_share_its_holes() {
     assert_eq!((blocks(&path), file.used_bytes()), (0, 0));
 }
 
-/// Fills a slab in a file until it is refused with one of these errors, three times. What was granted can be written
-/// and read.
+/// Fills a slab in a file until it is refused with one of these errors, three times. What was
+/// granted can be written and read.
 fn fills_up_and_continues(source: File, refusals: &[i32]) {
     let source = Arc::new(source);
     for size in [64, 1000, 20_000, 400_000] {

@@ -1,7 +1,8 @@
 //! Slabs in a child made by fork, while the parent's other threads were inside them.
 //!
-//! The slots that the parent's other threads cached, and the pages that they had claimed, are lost to the child. A
-//! hardened slab has a lock, which a thread of the parent may have held at the fork, so it is not tested here.
+//! The slots that the parent's other threads cached, and the pages that they had claimed, are lost
+//! to the child. A hardened slab has a lock, which a thread of the parent may have held at the
+//! fork, so it is not tested here.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -72,7 +73,8 @@ fn a_forked_child_uses_slabs_while_the_parents_threads_were_inside() {
                     slab::assert_sums(&slab.statistics());
                     churn(&slab, 100 + round, || left.replace(left.get() - 1) > 0);
                     free_all(&slab, objects);
-                    // The child's own threads, which attach to caches that other threads may have left.
+                    // The child's own threads, which attach to caches that other threads may have
+                    // left.
                     std::thread::scope(|scope| {
                         let more = |seed: usize| {
                             let slab = &slab;
@@ -110,7 +112,8 @@ fn a_child_of_a_quiet_parent_drops_the_slab_and_has_everything_back() {
     let boxes: Vec<_> = (0..3000).map(|number| slab.alloc(number.to_string())).collect();
     drop(slab.alloc("cached".to_owned()));
     let work = || {
-        // SAFETY: the child's copies of what the parent keeps; each is dropped once in this process.
+        // SAFETY: the child's copies of what the parent keeps; each is dropped once in this
+        // process.
         let (slab, boxes) = unsafe { (core::ptr::read(&slab), core::ptr::read(&boxes)) };
         assert!(boxes.iter().enumerate().all(|(number, boxed)| **boxed == number.to_string()));
         slab.alloc("the child's".to_owned());
@@ -180,7 +183,8 @@ fn a_child_frees_what_is_in_its_parents_file_without_effect_there() {
     let objects = stamped(&slab, 3000);
     let work = || {
         for object in &objects {
-            // SAFETY: the child's copy of the object, freed once in this process. Its bytes are not there.
+            // SAFETY: the child's copy of the object, freed once in this process. Its bytes are not
+            // there.
             unsafe { slab.free(object.start) };
         }
         slab.trim();

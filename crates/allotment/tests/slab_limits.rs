@@ -1,6 +1,6 @@
 //! A slab's limits: budgets, a source that refuses any one call. What every allocator refuses is in
-//! `claims_limits.rs` and `claims_failing_source.rs`, bad input in `slab_bad_input.rs`, the limits of
-//! files in `slab_files.rs`, and what a thread that sleeps can keep in `slab_sleepers.rs`.
+//! `claims_limits.rs` and `claims_failing_source.rs`, bad input in `slab_bad_input.rs`, the limits
+//! of files in `slab_files.rs`, and what a thread that sleeps can keep in `slab_sleepers.rs`.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -15,7 +15,8 @@ use support::slab_program::assert_refusal;
 use support::slab_sources::PagedRecorder;
 use support::sources::{Recorder, Refuse};
 
-/// Allocates until an allocation is refused. Returns the objects and the error. The refusal changes nothing.
+/// Allocates until an allocation is refused. Returns the objects and the error. The refusal changes
+/// nothing.
 fn fill(slab: &RawSlab, budget: Option<&Budget>) -> (Vec<Object>, AllocError) {
     let mut objects = Vec::new();
     let others = slab.statistics().live_objects as usize;

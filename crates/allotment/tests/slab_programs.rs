@@ -1,5 +1,5 @@
-//! Random operation programs on slabs: objects neither overlap nor change, and the statistics are exact while no
-//! thread is inside a call.
+//! Random operation programs on slabs: objects neither overlap nor change, and the statistics are
+//! exact while no thread is inside a call.
 //!
 //! `PROPTEST_CASES` in the environment sets the number of programs of each test.
 
@@ -77,8 +77,8 @@ fn programs_keep_the_model_passed_through_to_malloc() {
     Child::new(test, test).env("ALLOTMENT_PASSTHROUGH", "1").succeeds();
 }
 
-/// The program of one of several threads: its own calls, objects that it receives from one neighbour, and objects
-/// that it sends to the other.
+/// The program of one of several threads: its own calls, objects that it receives from one
+/// neighbour, and objects that it sends to the other.
 fn work(run: &mut Run<'_, '_>, to: &mpsc::Sender<Object>, from: &mpsc::Receiver<Object>) {
     while !run.input.is_empty() {
         match run.input.byte() % 4 {
@@ -175,7 +175,8 @@ fn threads_that_pass_objects_on_keep_the_model_hardened() {
     several(Pages::RefusingSegments, true, 20);
 }
 
-/// Boxes of one type, some of which outlive their slab: statistics, drops and bytes are right to the end.
+/// Boxes of one type, some of which outlive their slab: statistics, drops and bytes are right to
+/// the end.
 fn boxes<T>(bytes: &[u8], make: impl Fn(u64) -> T, value: impl Fn(&T) -> u64) {
     let mut input = Input::new(bytes);
     let budget = Budget::new(usize::MAX);

@@ -1,4 +1,5 @@
-//! Races of a slab, each too rare for a test to hit in every run. `ALLOTMENT_SOAK_SECONDS` makes them longer.
+//! Races of a slab, each too rare for a test to hit in every run. `ALLOTMENT_SOAK_SECONDS` makes
+//! them longer.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -14,7 +15,8 @@ fn time() -> Duration {
 
 #[test]
 fn a_free_while_waiters_come_and_go_is_no_double_free() {
-    // Each page is a call to malloc, for which threads wait in turn; frees of sparse pages wait to go back meanwhile.
+    // Each page is a call to malloc, for which threads wait in turn; frees of sparse pages wait to
+    // go back meanwhile.
     let slab = Slab::<[u64; 8]>::builder().source(Malloc).release(Release::AtOnce).build();
     let stop = AtomicBool::new(false);
     let pool = Mutex::new(Vec::new());
@@ -57,9 +59,9 @@ fn a_slab_dropped_while_its_last_object_goes_leaves_nothing_charged() {
             drop(slab);
         });
         // A thread's end is over for a scope before its thread-local destructors have run.
-        let patience = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(20);
         while budget.used() > 0 {
-            assert!(Instant::now() < patience, "{} bytes after round {rounds}", budget.used());
+            assert!(Instant::now() < deadline, "{} bytes after round {rounds}", budget.used());
             std::thread::yield_now();
         }
     }

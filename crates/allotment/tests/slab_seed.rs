@@ -1,5 +1,5 @@
-//! The features of netdata's array allocator, one by one, and those close to them. Its pages are in `slab_pages.rs`, and
-//! `slab_waiting.rs` shows that no thread waits while a slot is freed.
+//! The features of netdata's array allocator, one by one, and those close to them. Its pages are in
+//! `slab_pages.rs`, and `slab_waiting.rs` shows that no thread waits while a slot is freed.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -56,7 +56,7 @@ fn nothing_is_added_to_an_object() {
 
 /// An object of the kept file as the second process sees it: its name, and room for an answer.
 #[repr(C)]
-struct Kept {
+struct FileObject {
     question: [u64; 4],
     answer: [u64; 4],
 }
@@ -71,11 +71,11 @@ fn a_second_process_maps_a_kept_file_reads_the_objects_and_answers() {
     let directory = Directory::new(test);
     let path = directory.0.join("objects");
     let file = Arc::new(named_file(&path).unwrap());
-    let slab = Slab::<Kept>::builder().source(file.clone()).build();
+    let slab = Slab::<FileObject>::builder().source(file.clone()).build();
     let mut objects = Vec::new();
     let mut offsets = Vec::new();
     for number in 0..OBJECTS as u64 {
-        let boxed = slab.alloc(Kept { question: [number; 4], answer: [0; 4] });
+        let boxed = slab.alloc(FileObject { question: [number; 4], answer: [0; 4] });
         let offset = file.offset_of(&*boxed).expect("in the file");
         offsets.extend(offset.to_ne_bytes());
         objects.push(boxed);
@@ -88,7 +88,8 @@ fn a_second_process_maps_a_kept_file_reads_the_objects_and_answers() {
         .succeeds();
     for (number, boxed) in objects.iter().enumerate() {
         let expected = (number as u64).wrapping_mul(3) + 1;
-        // SAFETY: the process that wrote it has ended. The read is volatile, so that it is not the earlier zeros.
+        // SAFETY: the process that wrote it has ended. The read is volatile, so that it is not the
+        // earlier zeros.
         let answer = unsafe { core::ptr::from_ref(&boxed.answer).read_volatile() };
         assert_eq!(answer, [expected; 4]);
     }
@@ -120,9 +121,9 @@ fn answer_in_file(count: usize) {
         offsets.chunks_exact(8).map(|bytes| u64::from_ne_bytes(bytes.try_into().unwrap()));
     let mut seen = 0;
     for (number, offset) in offsets.enumerate() {
-        assert!(offset as usize + size_of::<Kept>() <= len);
+        assert!(offset as usize + size_of::<FileObject>() <= len);
         // SAFETY: inside the mapping; the parent waits meanwhile.
-        let object = unsafe { &mut *start.add(offset as usize).cast::<Kept>() };
+        let object = unsafe { &mut *start.add(offset as usize).cast::<FileObject>() };
         assert_eq!(object.question, [number as u64; 4]);
         object.answer = [(number as u64).wrapping_mul(3) + 1; 4];
         seen += 1;

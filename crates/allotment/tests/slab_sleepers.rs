@@ -14,9 +14,10 @@ fn cached(cached_bytes: usize, size: usize) -> usize {
     (cached_bytes / size).clamp(8, 4096)
 }
 
-/// A thread takes and frees so much that its cache grows to its maximum. Then it frees one object of each of
-/// many full pages and one of a nearly empty page, allocates a long-lived object, and sleeps while all else is freed.
-/// Returns the pages that stay: at most one for each entry of the cache, and eighteen more.
+/// A thread takes and frees so much that its cache grows to its maximum. Then it frees one object
+/// of each of many full pages and one of a nearly empty page, allocates a long-lived object, and
+/// sleeps while all else is freed. Returns the pages that stay: at most one for each entry of the
+/// cache, and eighteen more.
 fn pages_kept_by_a_sleeper(
     builder: SlabBuilder<RawSlab>,
     size: usize,

@@ -1,4 +1,5 @@
-//! Slots without a value (`SlabSlot`), and `alloc_with`: what is filled is a box, what is not filled is free again.
+//! Slots without a value (`SlabSlot`), and `alloc_with`: what is filled is a box, what is not
+//! filled is free again.
 
 use std::alloc::Layout;
 use std::cell::Cell;

@@ -1,7 +1,9 @@
-//! A soak: threads start and end, pass objects to each other, switch packing, reach budgets and meet failing sources at
-//! random. No two live objects overlap, and every byte is accounted for at the end.
+//! A soak: threads start and end, pass objects to each other, switch packing, reach budgets and
+//! meet failing sources at random. No two live objects overlap, and every byte is accounted for at
+//! the end.
 //!
-//! `ALLOTMENT_SOAK_SECONDS` in the environment sets its length; 3 if it is not set. `--nocapture` shows what was done.
+//! `ALLOTMENT_SOAK_SECONDS` in the environment sets its length; 3 if it is not set. `--nocapture`
+//! shows what was done.
 
 #[path = "support/mod.rs"]
 mod support;

@@ -1,5 +1,5 @@
-//! Slabs and the lives of threads: objects freed where they were not made, after their makers' ends, after their
-//! slab's end, and from destructors of thread-local variables.
+//! Slabs and the lives of threads: objects freed where they were not made, after their makers'
+//! ends, after their slab's end, and from destructors of thread-local variables.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -21,7 +21,8 @@ fn on_a_thread<R: Send>(body: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|scope| scope.spawn(body).join().unwrap())
 }
 
-/// Makes the calling thread detach from slabs that were dropped, as it does when it first uses another slab.
+/// Makes the calling thread detach from slabs that were dropped, as it does when it first uses
+/// another slab.
 fn detach_from_dropped_slabs() {
     drop(Slab::<u8>::new().alloc(1));
 }
@@ -99,8 +100,9 @@ thread_local! {
     static AT_END: RefCell<Option<AtEnd>> = const { RefCell::new(None) };
 }
 
-/// Runs `work` in a destructor of a thread-local variable that was first used before the thread's first call of
-/// `begin`, or after it. The order decides whether the slab's own destructor runs first.
+/// Runs `work` in a destructor of a thread-local variable that was first used before the thread's
+/// first call of `begin`, or after it. The order decides whether the slab's own destructor runs
+/// first.
 fn at_a_threads_end(
     first: bool,
     begin: impl FnOnce() + Send,

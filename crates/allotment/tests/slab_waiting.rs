@@ -1,5 +1,5 @@
-//! No thread waits while a slot is freed: with the source blocked inside a page's allocation, a free by another
-//! thread serves a waiting thread before the source returns.
+//! No thread waits while a slot is freed: with the source blocked inside a page's allocation, a
+//! free by another thread serves a waiting thread before the source returns.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -78,7 +78,8 @@ fn begin<'s, 'e>(
     Caller { got, number: number.recv().unwrap(), thread }
 }
 
-/// Frees a slot by `free` while one thread is in the source and another one waits, which must get that slot.
+/// Frees a slot by `free` while one thread is in the source and another one waits, which must get
+/// that slot.
 fn is_served(free: impl FnOnce(&RawSlab, Object) + Send) {
     let gate = Gate::new();
     let (slab, mut objects) = full_page(&gate);

@@ -414,9 +414,9 @@ fn typed_arena_says_which_sizes_it_serves() {
 
 #[test]
 fn an_arena_says_that_it_frees_together() {
-    struct FreedTogether;
+    struct IsFreedTogether;
 
-    impl TaskVisitor for FreedTogether {
+    impl TaskVisitor for IsFreedTogether {
         type Output = bool;
 
         fn visit<A: Allocator>(self, _: &'static About) -> bool {
@@ -425,7 +425,7 @@ fn an_arena_says_that_it_frees_together() {
     }
 
     for about in known().iter().filter(|about| about.tasks) {
-        let together = FreedTogether.with(about.name).unwrap();
-        assert_eq!(together, about.kind == bench::peers::AllocatorKind::Arena, "{}", about.name);
+        let together = IsFreedTogether.with(about.name).unwrap();
+        assert_eq!(together, about.kind == bench::peers::PeerKind::Arena, "{}", about.name);
     }
 }

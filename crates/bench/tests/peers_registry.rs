@@ -3,8 +3,8 @@
 use std::error::Error;
 
 use bench::peers::{
-    About, Allocator, AllocatorKind, AnySize, AnySizeVisitor, Collections, CollectionsVisitor,
-    FixedSize, FixedSizeVisitor, FreedBy, Global, GlobalVisitor, Placement, PlacementVisitor,
+    About, Allocator, AnySize, AnySizeVisitor, Collections, CollectionsVisitor, FixedSize,
+    FixedSizeVisitor, FreedBy, Global, GlobalVisitor, PeerKind, Placement, PlacementVisitor,
     Scopes, ScopesVisitor, Service, TaskVisitor, UnknownAllocator, about, global_calls, known,
     missing,
 };
@@ -116,7 +116,7 @@ fn each_name_leads_to_its_own_allocator() {
         assert_eq!(name_of(entry.name, Service::Scopes).ok(), scopes);
         let calls = global_calls(entry.name.as_bytes()).map(|(name, _)| name);
         assert_eq!(calls, entry.global.then_some(entry.name));
-        let placement = (entry.kind == AllocatorKind::Placement).then_some(entry.name);
+        let placement = (entry.kind == PeerKind::Placement).then_some(entry.name);
         assert_eq!(name_of(entry.name, Service::Placement).ok(), placement);
     }
 }
@@ -131,10 +131,10 @@ fn mallocs_serve_all_work_arenas_tasks_alone_and_the_others_objects_of_one_size(
         }
         let serves = (about.tasks, about.fixed_size.is_some());
         let expected = match about.kind {
-            AllocatorKind::Malloc => (true, true),
-            AllocatorKind::Arena | AllocatorKind::Pool => (true, false),
-            AllocatorKind::FixedSize => (false, true),
-            AllocatorKind::Placement => (false, false),
+            PeerKind::Malloc => (true, true),
+            PeerKind::Arena | PeerKind::Pool => (true, false),
+            PeerKind::FixedSize => (false, true),
+            PeerKind::Placement => (false, false),
         };
         assert_eq!(serves, expected, "{}", about.name);
     }
@@ -143,7 +143,7 @@ fn mallocs_serve_all_work_arenas_tasks_alone_and_the_others_objects_of_one_size(
 #[test]
 fn mallocs_free_anywhere_and_can_be_a_programs_global_allocator_and_nobody_else_of_the_peers_can() {
     for about in known().iter().filter(|about| !about.ours) {
-        let malloc = about.kind == AllocatorKind::Malloc;
+        let malloc = about.kind == PeerKind::Malloc;
         assert_eq!(about.global, malloc, "{}", about.name);
         assert_eq!(about.lasting == Some(FreedBy::AnyThread), malloc, "{}", about.name);
         let within = malloc || ["mimalloc-heap", "pmr-pool"].contains(&about.name);
@@ -157,14 +157,14 @@ fn mallocs_and_arenas_with_collections_have_vectors_and_those_with_scopes_have_s
         let rows = known().iter().filter(|about| has(about) && about.kind == kind);
         rows.map(|about| about.name).collect()
     };
-    let mallocs = known().iter().filter(|about| about.kind == AllocatorKind::Malloc);
+    let mallocs = known().iter().filter(|about| about.kind == PeerKind::Malloc);
     assert!(mallocs.into_iter().all(|about| about.collections && !about.scopes));
     let mut arenas = vec!["allotment-arena", "bumpalo", "bumpalo-reset", "bump-scope"];
     if cfg!(feature = "catalogue") {
         arenas.extend(ARENAS_OF_THE_CATALOGUE);
     }
-    assert_eq!(with(|about| about.collections, AllocatorKind::Arena), arenas);
-    let scopes = with(|about| about.scopes, AllocatorKind::Arena);
+    assert_eq!(with(|about| about.collections, PeerKind::Arena), arenas);
+    let scopes = with(|about| about.scopes, PeerKind::Arena);
     assert_eq!(scopes, ["allotment-arena", "bump-scope"]);
 }
 

@@ -378,8 +378,8 @@ fn postgres_has_pools_of_its_own_and_little_to_gain() {
     // Another user has to come to it, and a socket's path would be too long below the target
     // folder.
     let home = tempfile::tempdir().unwrap();
-    let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-    std::fs::set_permissions(home.path(), everybody).unwrap();
+    let all_users = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(home.path(), all_users).unwrap();
     let allot = home.path().join("allot");
     std::fs::copy(env!("CARGO_BIN_EXE_allot"), &allot).unwrap();
     let database = home.path().join("database");

@@ -1,4 +1,4 @@
-//! The replay of programs that everybody has does what they did: the same live bytes after every
+//! The replay of widely installed programs does what they did: the same live bytes after every
 //! step, no two live blocks in one place, under glibc and under every plan.
 //!
 //! A program that isn't installed is named, and left out; `.ci/run` installs them.

@@ -61,10 +61,10 @@ fn error(arguments: &[&str]) -> String {
 #[test]
 fn a_page_loads_nothing_from_anywhere() {
     let html = std::fs::read_to_string(page("nothing-loaded", &empty().to_string())).unwrap();
-    for way in
+    for loader in
         ["src=", "url(", "@import", "fetch(", "XMLHttpRequest", "href=\"http", "<link", "import("]
     {
-        assert!(!html.contains(way), "{way}");
+        assert!(!html.contains(loader), "{loader}");
     }
     // The one address is the name of a vocabulary.
     let addresses: Vec<_> = html.match_indices("http").map(|(at, _)| &html[at..at + 26]).collect();

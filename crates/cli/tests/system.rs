@@ -226,7 +226,7 @@ fn a_mutex_whose_owner_died_is_given_to_the_next_one() {
     recorded(&program, &["dead"], &program.with_extension("allot"));
 }
 
-/// Runs something as nobody, without a capability.
+/// Runs a program as the user `nobody`, without a capability.
 fn as_nobody(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]);
@@ -234,8 +234,8 @@ fn as_nobody(program: &Path) -> Command {
     command
 }
 
-/// A folder of nobody's with an `allot` and a program that nobody may run. `None`, and a word about
-/// it, where that can't be had.
+/// A folder of the user `nobody` with an `allot` and a program that this user may run. `None`, and
+/// a message, where that is not possible.
 fn place_of_nobody(program: &Path) -> Option<tempfile::TempDir> {
     if !nix::unistd::Uid::effective().is_root() {
         eprintln!("SKIPPED: only root can record as another user");
@@ -247,8 +247,8 @@ fn place_of_nobody(program: &Path) -> Option<tempfile::TempDir> {
         eprintln!("SKIPPED: there is no other user to record as: {error}");
         return None;
     }
-    // By a process of its own: nobody may run what this one, or what another test has it start
-    // meanwhile, still holds open.
+    // By another process: a file that this process, or a child that another test starts meanwhile,
+    // has open for writing can't be run.
     let mut copy = Command::new("install");
     copy.arg("-m755").arg(env!("CARGO_BIN_EXE_allot")).arg(program).arg(place.path());
     assert!(copy.status().unwrap().success());

@@ -25,7 +25,7 @@ mod terminal_text;
 #[cfg(test)]
 mod tests;
 
-use crate::analyse::findings::{Findings, Note, ObjectCategory};
+use crate::analyse::findings::{Findings, ObjectCategory, ReportNote};
 use crate::analyse::{self, Analysis};
 use crate::record::{self, Obstacle};
 use crate::replay;
@@ -179,7 +179,7 @@ fn analyse_and_replay(
     others.went_on = recording.went_on;
     let warnings = recording.warnings.iter().cloned();
     let warnings = warnings.chain(others.warning()).chain(unrecorded_part(&analysis, recording));
-    let warnings = warnings.map(|text| Note { warning: true, text });
+    let warnings = warnings.map(|text| ReportNote { warning: true, text });
     analysis.findings.notes.splice(0..0, warnings);
     if analysis.findings.program.allocations > 0 {
         let rounds = arguments.rounds.map(|rounds| rounds as usize);
@@ -222,7 +222,7 @@ fn is_advised(findings: &Findings) -> bool {
 /// Adds a warning: the replay failed, so all gains stay estimates.
 fn not_replayed(findings: &mut Findings, why: &str) {
     let text = format!("the replay failed, so all gains are estimates: {why}");
-    findings.notes.insert(0, Note { warning: true, text });
+    findings.notes.insert(0, ReportNote { warning: true, text });
 }
 
 /// Makes an interrupt end this process. While the replay runs, the first interrupt ends only the

@@ -3,9 +3,9 @@
 use super::other_processes::{OtherProcess, OtherProcesses};
 use super::summary::{LINES, SummaryFacts, summary};
 use crate::analyse::findings::{
-    AdvisedAllocator, Behaviour, BetterMalloc, CodeChange, CombinedPlan, Findings, FlameNode, Gain,
-    LockSite, Note, ObjectCategory, RecordedProgram, ReplayFindings, ReplayOutcome, ReplayRow,
-    Site, SiteGroup, StackFrame, SystemCallAdvice, SystemFindings, VERSION, Verdict,
+    AdvisedAllocator, BlockFigures, CodeChange, CombinedPlan, Findings, FlameNode, Gain, LockSite,
+    MallocAdvice, ObjectCategory, RecordedProgram, ReplayFindings, ReplayOutcome, ReplayRow,
+    ReportNote, Site, SiteGroup, StackFrame, SystemCallAdvice, SystemFindings, VERSION, Verdict,
 };
 
 fn plain(findings: &Findings, facts: &SummaryFacts) -> String {
@@ -42,7 +42,7 @@ fn findings(groups: Vec<SiteGroup>) -> Findings {
             frames: vec![frame("parse", "parse.c")],
             stacks: 1,
             group: 0,
-            behaviour: Behaviour::default(),
+            behaviour: BlockFigures::default(),
         }],
         groups,
         flame: FlameNode::default(),
@@ -92,7 +92,7 @@ fn group(
         id,
         title: title.to_owned(),
         sites: vec![0],
-        behaviour: Behaviour { count: 1_000_000, ..Behaviour::default() },
+        behaviour: BlockFigures { count: 1_000_000, ..BlockFigures::default() },
         verdict: Verdict {
             category,
             allocator,
@@ -198,7 +198,7 @@ fn a_malloc_that_gives_as_much_comes_before_a_change_of_the_code() {
     let mut pool = arena(0, "rows", 0.1);
     pool.verdict.category = ObjectCategory::BetterMalloc;
     let mut findings = findings(vec![pool]);
-    findings.replay.as_mut().unwrap().better_malloc = Some(BetterMalloc {
+    findings.replay.as_mut().unwrap().better_malloc = Some(MallocAdvice {
         name: "mimalloc".to_owned(),
         gain: Some(0.11),
         time_ratio: Some(0.42),
@@ -281,11 +281,11 @@ fn everything_at_once_fits_on_one_screen_and_what_matters_is_there() {
     replay.together = Some(together);
     replay.rows =
         vec![row("null", vec![], 0), row("glibc", vec![], 1), row("arena", vec![0], 123_456)];
-    replay.better_malloc = Some(BetterMalloc {
+    replay.better_malloc = Some(MallocAdvice {
         name: "mimalloc".to_owned(),
         gain: Some(0.2),
         time_ratio: Some(0.5),
-        ..BetterMalloc::default()
+        ..MallocAdvice::default()
     });
     let advice = |title: &str| SystemCallAdvice {
         kind: "reads".to_owned(),
@@ -310,8 +310,10 @@ fn everything_at_once_fits_on_one_screen_and_what_matters_is_there() {
             "threads wait 20 % of their time for the mutex that cache_get locks".to_owned(),
         ),
     }];
-    let note =
-        |warning| Note { warning, text: "debug symbols of a library are not installed ".repeat(5) };
+    let note = |warning| ReportNote {
+        warning,
+        text: "debug symbols of a library are not installed ".repeat(5),
+    };
     findings.notes = vec![note(true), note(true), note(true), note(false)];
     let other = |number| OtherProcess { number, command: "helper".to_owned(), percent: 5 };
     let facts = SummaryFacts {

@@ -4,7 +4,7 @@ use super::block_statistics::share;
 use super::cost_model::{self, MeanCallTimes, RunContext};
 use super::event_pass::{self, STEPS, pass};
 use super::findings::{
-    Findings, Note, ObjectCategory, RecordedProgram, Site, SiteGroup, StackFrame, VERSION,
+    Findings, ObjectCategory, RecordedProgram, ReportNote, Site, SiteGroup, StackFrame, VERSION,
 };
 use super::group_pass::{GroupPass, GroupPassInput, StackClass};
 use super::groups::{self, FinishedGroup, FinishedSite, GroupName, GroupingInput, MeasuredBlocks};
@@ -430,9 +430,9 @@ fn notes(
     stacks: &Stacks,
     all: &[StackStatistics],
     symbols: &Symbols<'_>,
-) -> Vec<Note> {
+) -> Vec<ReportNote> {
     let mut notes = Vec::new();
-    let mut note = |warning: bool, text: String| notes.push(Note { warning, text });
+    let mut note = |warning: bool, text: String| notes.push(ReportNote { warning, text });
     let process = &reader.processes()[number];
     if let Some(at) = reader.cut_off_at() {
         note(true, format!("the recording was cut off at byte {at}: later events are missing"));

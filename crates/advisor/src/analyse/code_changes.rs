@@ -1,9 +1,9 @@
 //! The lines of code that a verdict shows.
 
-use super::findings::{AdvisedAllocator, Behaviour, CodeChange};
+use super::findings::{AdvisedAllocator, BlockFigures, CodeChange};
 
 /// The lines for an allocator, in the function that the group is named after.
-pub fn change(allocator: AdvisedAllocator, function: &str, b: &Behaviour) -> CodeChange {
+pub fn change(allocator: AdvisedAllocator, function: &str, b: &BlockFigures) -> CodeChange {
     let size = b.dominant_size;
     let (rust, c) = match allocator {
         AdvisedAllocator::Arena if b.returns_to_zero == 0 => (

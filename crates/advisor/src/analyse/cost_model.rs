@@ -6,7 +6,7 @@
 //! slow for all allocators. In recordings without measured costs, the constants stand for all of
 //! it. The replay replaces both by its own figures.
 
-use super::findings::{AdvisedAllocator, Behaviour, Gain};
+use super::findings::{AdvisedAllocator, BlockFigures, Gain};
 use super::stack_pass::ProcessTotals;
 use trace_format::container::{AllocatorCosts, SampledCost};
 
@@ -114,7 +114,7 @@ impl MeanCallTimes {
 
 /// The constants' estimate of what a group's blocks take with the C library's malloc, in
 /// nanoseconds.
-pub fn glibc(b: &Behaviour) -> f64 {
+pub fn glibc(b: &BlockFigures) -> f64 {
     let size = b.bytes / b.count.max(1);
     let own = match size {
         MAPPED_SIZE.. => GLIBC_MAPPED,
@@ -127,11 +127,11 @@ pub fn glibc(b: &Behaviour) -> f64 {
 }
 
 /// Allocations with their frees; one that is never freed costs its allocation only.
-fn pairs(b: &Behaviour) -> f64 {
+fn pairs(b: &BlockFigures) -> f64 {
     b.count as f64 - b.never_freed as f64 * (1.0 - ALLOCATING)
 }
 
-fn own_allocator(b: &Behaviour, allocator: AdvisedAllocator) -> f64 {
+fn own_allocator(b: &BlockFigures, allocator: AdvisedAllocator) -> f64 {
     match allocator {
         AdvisedAllocator::Arena | AdvisedAllocator::Sealed => b.count as f64 * ARENA,
         AdvisedAllocator::FreeList => pairs(b) * FREE_LIST,
@@ -145,7 +145,11 @@ fn own_allocator(b: &Behaviour, allocator: AdvisedAllocator) -> f64 {
 }
 
 /// What an allocator may save.
-pub fn gain(b: &Behaviour, allocator: AdvisedAllocator, run_context: &RunContext) -> Option<Gain> {
+pub fn gain(
+    b: &BlockFigures,
+    allocator: AdvisedAllocator,
+    run_context: &RunContext,
+) -> Option<Gain> {
     let cpu = run_context.cpu_ns.filter(|&cpu| cpu > 0.0)?;
     let before = glibc(b);
     // Estimates may sum to more than there is.
@@ -212,7 +216,8 @@ mod tests {
 
     #[test]
     fn a_slow_malloc_leaves_more_to_gain_and_a_quick_one_less() {
-        let blocks = Behaviour { count: 1_000_000, same_thread_share: 1.0, ..Behaviour::default() };
+        let blocks =
+            BlockFigures { count: 1_000_000, same_thread_share: 1.0, ..BlockFigures::default() };
         let share = |pace| {
             let run_context = RunContext {
                 cpu_ns: Some(1e9),

@@ -1,7 +1,7 @@
 //! Figures in sentences.
 
 use super::block_statistics::SIZES;
-use super::findings::Behaviour;
+use super::findings::BlockFigures;
 
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
@@ -67,7 +67,7 @@ pub fn time(ns: u64) -> String {
 }
 
 /// The number of a group's sizes, in words.
-pub fn sizes(b: &Behaviour) -> String {
+pub fn sizes(b: &BlockFigures) -> String {
     match b.sizes {
         1 => "one size".to_owned(),
         some if (some as usize) < SIZES => format!("{some} sizes"),
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(counts, ["0 blocks", "1 block", "2,000 blocks"]);
         assert_eq!([1, 2, 3000].map(super::times), ["once", "2 times", "3,000 times"]);
         let sizes =
-            [1, 2, 16].map(|sizes| super::sizes(&Behaviour { sizes, ..Default::default() }));
+            [1, 2, 16].map(|sizes| super::sizes(&BlockFigures { sizes, ..Default::default() }));
         assert_eq!(sizes, ["one size", "2 sizes", "16 or more sizes"]);
         assert_eq!([1.5, 12345.6].map(number), ["1.5", "12,346"]);
     }

@@ -2,7 +2,7 @@
 
 use super::block_statistics::{BlockStatistics, share};
 use super::cost_model::{self, RunContext};
-use super::findings::{AdvisedAllocator, Behaviour, ObjectCategory, Verdict};
+use super::findings::{AdvisedAllocator, BlockFigures, ObjectCategory, Verdict};
 use super::group_pass::GroupFigures;
 use super::possible_groups::{GroupMembers, PossibleGroup};
 use super::sites::SiteDraft;
@@ -35,11 +35,11 @@ impl MeasuredBlocks {
     }
 
     /// The figures in the form of the findings.
-    pub fn behaviour(&self) -> Behaviour {
+    pub fn behaviour(&self) -> BlockFigures {
         let (statistics, figures) = (&self.statistics, &self.figures);
         let lifetimes = &figures.lifetimes;
         let freed = statistics.freed;
-        Behaviour {
+        BlockFigures {
             count: statistics.count,
             reallocated: statistics.reallocated,
             bytes: statistics.bytes,
@@ -93,7 +93,7 @@ pub struct FinishedSite {
 #[derive(Debug)]
 pub struct FinishedGroup {
     pub name: GroupName,
-    pub measured: Behaviour,
+    pub measured: BlockFigures,
     pub verdict: Verdict,
 }
 
@@ -214,7 +214,7 @@ impl GroupingInput<'_> {
 
     /// Groups of blocks that are built once and stay.
     fn seal(&mut self, taken: &mut [Option<usize>], groups: &mut Vec<FinishedGroup>) {
-        let mut found: Vec<(usize, Behaviour, u32)> = (0..self.possible_groups.len())
+        let mut found: Vec<(usize, BlockFigures, u32)> = (0..self.possible_groups.len())
             .filter(|&possible| self.possible_groups[possible].members == GroupMembers::Lasting)
             .filter_map(|possible| {
                 let behaviour = self.of_possible(possible).behaviour();
@@ -242,10 +242,10 @@ impl GroupingInput<'_> {
     /// Inserts before each possible group the smallest inner one that has most of its value.
     fn innermost<T: Copy>(
         &self,
-        found: &[(usize, Behaviour, T)],
+        found: &[(usize, BlockFigures, T)],
         most: f64,
-        value: impl Fn(&Behaviour) -> f64,
-    ) -> Vec<(usize, Behaviour, T)> {
+        value: impl Fn(&BlockFigures) -> f64,
+    ) -> Vec<(usize, BlockFigures, T)> {
         let sets: Vec<HashSet<u32>> = found
             .iter()
             .map(|(possible, ..)| self.possible_groups[*possible].stacks.iter().copied().collect())
@@ -276,7 +276,7 @@ impl GroupingInput<'_> {
         {
             return;
         }
-        let mut found: Vec<(usize, Behaviour, ())> = (0..self.possible_groups.len())
+        let mut found: Vec<(usize, BlockFigures, ())> = (0..self.possible_groups.len())
             .map(|possible| (possible, self.of_possible(possible).behaviour(), ()))
             .filter(|(possible, behaviour, ())| {
                 let moments = self.possible_groups[*possible].moments;
@@ -289,7 +289,7 @@ impl GroupingInput<'_> {
                     ))
             })
             .collect();
-        let value = |behaviour: &Behaviour| {
+        let value = |behaviour: &BlockFigures| {
             cost_model::gain(behaviour, AdvisedAllocator::Arena, self.run_context)
                 .map_or(0.0, |gain| gain.share)
         };
@@ -355,7 +355,7 @@ impl GroupingInput<'_> {
     }
 
     /// The largest piece of work that most of a site's stacks are in, without its lasting blocks.
-    fn surrounding_work(&self, stacks: &[u32]) -> Option<Behaviour> {
+    fn surrounding_work(&self, stacks: &[u32]) -> Option<BlockFigures> {
         let own: HashSet<u32> = stacks.iter().copied().collect();
         let total = self.count(stacks);
         let covers = |possible: &PossibleGroup| {
@@ -424,7 +424,7 @@ impl GroupingInput<'_> {
         self.judge_rest(sites, left, groups);
     }
 
-    fn summed(&self, sites: &[FinishedSite], indexes: &[usize]) -> Behaviour {
+    fn summed(&self, sites: &[FinishedSite], indexes: &[usize]) -> BlockFigures {
         let mut measured = MeasuredBlocks::default();
         indexes.iter().for_each(|&index| measured.merge(&sites[index].measured));
         measured.behaviour()

@@ -7,9 +7,9 @@
 //! | file | does |
 //! |---|---|
 //! | [`findings`] | the results: plain data that analysis, replay and report share |
-//! | [`formatting`] | figures as text |
 //! | `memory_hints` | prefetching and huge pages |
 //! | `histogram`, `block_statistics` | statistics of blocks that can be summed |
+//! | [`formatting`] | figures as text |
 //! | `lifetimes` | how the blocks of a group live and die together |
 //! | `live_blocks`, `resolver` | the live blocks by address; events resolved to blocks |
 //! | `event_pass` | a pass over the events, on three threads |

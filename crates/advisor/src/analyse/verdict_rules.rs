@@ -1,12 +1,12 @@
 //! The rules that turn the behaviour of a group's blocks into a verdict.
 //!
-//! Each rule looks at a [`Behaviour`] and gives its reason in figures. Verdicts are hypotheses
+//! Each rule looks at a [`BlockFigures`] and gives its reason in figures. Verdicts are hypotheses
 //! until the replay confirms them. `docs/src/advisor.md` explains the thresholds.
 
 use super::block_statistics::LARGEST;
 use super::cost_model::{self, RunContext};
 use super::findings::{
-    AdvisedAllocator, Behaviour, Gain, ObjectCategory, RefusedAllocator, Verdict,
+    AdvisedAllocator, BlockFigures, Gain, ObjectCategory, RefusedAllocator, Verdict,
 };
 use super::{code_changes, formatting};
 
@@ -47,7 +47,7 @@ const SEALED_REALLOCATED: f64 = 0.5;
 const POOL_CHUNK: u64 = 4 << 10;
 
 /// Whether an arena fits. `Ok(true)`: one that is never reset. `Err`: why not.
-pub fn arena(b: &Behaviour) -> Result<bool, String> {
+pub fn arena(b: &BlockFigures) -> Result<bool, String> {
     if b.same_thread_share < OWN_THREAD {
         return Err(format!(
             "another thread does {} of the frees",
@@ -76,7 +76,7 @@ pub fn arena(b: &Behaviour) -> Result<bool, String> {
 }
 
 /// Whether a reap fits.
-fn reap(b: &Behaviour) -> bool {
+fn reap(b: &BlockFigures) -> bool {
     b.same_thread_share >= OWN_THREAD
         && b.returns_to_zero > 1
         && b.phase_objects >= REAP_OBJECTS
@@ -86,28 +86,28 @@ fn reap(b: &Behaviour) -> bool {
 }
 
 /// Whether a free list fits.
-fn free_list(b: &Behaviour) -> bool {
+fn free_list(b: &BlockFigures) -> bool {
     b.same_thread_share >= OWN_THREAD && b.dominant_share >= ONE_SIZE && mean_size(b) <= LARGEST
 }
 
 /// Whether a slab fits.
-fn slab(b: &Behaviour) -> bool {
+fn slab(b: &BlockFigures) -> bool {
     b.same_thread_share < OWN_THREAD && b.dominant_share >= ONE_SIZE && mean_size(b) <= LARGEST
 }
 
 /// Whether a pool fits.
-fn pool(b: &Behaviour) -> bool {
+fn pool(b: &BlockFigures) -> bool {
     b.same_thread_share >= POOL_THREAD && !is_mostly_large(b)
 }
 
 /// Whether most of its bytes are in large blocks. A pool gives each large block a chunk of its own,
 /// often with fresh pages; malloc keeps such blocks, and grows the last one in place.
-pub fn is_mostly_large(b: &Behaviour) -> bool {
+pub fn is_mostly_large(b: &BlockFigures) -> bool {
     b.large_bytes as f64 > MOSTLY * b.bytes as f64
 }
 
 /// The reason why large blocks stay with malloc.
-fn large(b: &Behaviour) -> String {
+fn large(b: &BlockFigures) -> String {
     format!(
         "{} of the bytes are in blocks of more than {} KiB, up to {}; a pool gives each of them a chunk of its own, often mapped anew, where malloc grows and reuses its blocks",
         formatting::percent(b.large_bytes as f64 / b.bytes.max(1) as f64),
@@ -118,7 +118,7 @@ fn large(b: &Behaviour) -> String {
 
 /// Whether it may be read-only once it is built. `Some`: the number of other threads that work
 /// afterwards.
-pub fn sealed(b: &Behaviour, run_context: &RunContext) -> Option<u32> {
+pub fn sealed(b: &BlockFigures, run_context: &RunContext) -> Option<u32> {
     let lasting = (b.never_freed + b.freed_at_exit) as f64 >= LASTING * b.count as f64;
     let built = (b.last_ns as f64) < BUILT * run_context.wall_ns as f64;
     let enough = b.count >= SEALED_OBJECTS && b.bytes >= SEALED_BYTES;
@@ -127,12 +127,12 @@ pub fn sealed(b: &Behaviour, run_context: &RunContext) -> Option<u32> {
     (lasting && built && enough && still && b.threads == 1 && others >= 2).then_some(others)
 }
 
-fn mean_size(b: &Behaviour) -> u64 {
+fn mean_size(b: &BlockFigures) -> u64 {
     b.bytes / b.count.max(1)
 }
 
 /// The allocator that fits a group's blocks, whatever it gains.
-fn fitting(b: &Behaviour, known: LifetimesKnown) -> (ObjectCategory, AdvisedAllocator, bool) {
+fn fitting(b: &BlockFigures, known: LifetimesKnown) -> (ObjectCategory, AdvisedAllocator, bool) {
     match arena(b) {
         Ok(without_reset) if known == LifetimesKnown::Measured => {
             (ObjectCategory::Transient, AdvisedAllocator::Arena, without_reset)
@@ -156,7 +156,7 @@ pub enum LifetimesKnown {
 }
 
 /// The allocator that fits a group's blocks, whatever it gains.
-pub fn allocator(b: &Behaviour, known: LifetimesKnown) -> AdvisedAllocator {
+pub fn allocator(b: &BlockFigures, known: LifetimesKnown) -> AdvisedAllocator {
     fitting(b, known).1
 }
 
@@ -168,10 +168,10 @@ pub fn worth(gain: Option<Gain>) -> bool {
 /// The verdict on a group. `wider` is the largest piece of work around it; if an arena fits
 /// neither, the reason given is why it doesn't fit `wider`.
 pub fn judge(
-    b: &Behaviour,
+    b: &BlockFigures,
     title: &str,
     known: LifetimesKnown,
-    wider: Option<&Behaviour>,
+    wider: Option<&BlockFigures>,
     run_context: &RunContext,
 ) -> Verdict {
     let (category, allocator, without_reset) = fitting(b, known);
@@ -227,7 +227,7 @@ pub fn judge(
 }
 
 /// The verdict on a group that is built once and then stays: a candidate for sealing.
-pub fn seal(b: &Behaviour, title: &str, others: u32, run_context: &RunContext) -> Verdict {
+pub fn seal(b: &BlockFigures, title: &str, others: u32, run_context: &RunContext) -> Verdict {
     let allocator = AdvisedAllocator::Sealed;
     let gone = match b.count.saturating_sub(b.never_freed + b.freed_at_exit) {
         0 => "all of them".to_owned(),
@@ -268,7 +268,7 @@ fn leave(reason: String, gain: Option<Gain>, refused: Vec<RefusedAllocator>) -> 
 }
 
 /// The verdict on sites that have nothing in common.
-pub fn scattered(b: &Behaviour, sites: usize, run_context: &RunContext) -> Verdict {
+pub fn scattered(b: &BlockFigures, sites: usize, run_context: &RunContext) -> Verdict {
     let reason = format!(
         "{} from {} that have nothing in common; none is worth a change",
         formatting::counted(b.count, "block"),
@@ -284,7 +284,7 @@ fn little_in_all(run_context: &RunContext) -> String {
     )
 }
 
-fn too_little(b: &Behaviour, gain: Option<Gain>) -> String {
+fn too_little(b: &BlockFigures, gain: Option<Gain>) -> String {
     let most = gain.map_or_else(
         || "their cost is unknown".to_owned(),
         |gain| format!("they cost {} of the CPU time", formatting::at_most(gain.ceiling)),
@@ -304,7 +304,7 @@ fn too_little(b: &Behaviour, gain: Option<Gain>) -> String {
     }
 }
 
-fn by_whom(b: &Behaviour) -> String {
+fn by_whom(b: &BlockFigures) -> String {
     if b.same_thread_share >= OWN_THREAD {
         "freed by the allocating thread".to_owned()
     } else {
@@ -312,7 +312,7 @@ fn by_whom(b: &Behaviour) -> String {
     }
 }
 
-fn reason(b: &Behaviour, allocator: AdvisedAllocator, without_reset: bool) -> String {
+fn reason(b: &BlockFigures, allocator: AdvisedAllocator, without_reset: bool) -> String {
     let whom = by_whom(b);
     let lifetime = b.lifetime_allocations.map_or_else(String::new, |ages| {
         format!(", nine in ten freed within {}", formatting::counted(ages.p90, "allocation"))

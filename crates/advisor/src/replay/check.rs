@@ -2,10 +2,11 @@
 //! and free, as many bytes are live as in the program, and no blocks overlap.
 
 use super::live_bytes::LiveBytesCurve;
-use super::round_job::{AbortIfPanicking, PreparedReplay};
+use super::round_job::PreparedReplay;
 use super::sequence::{Step, StepBuffer, StepKind};
 use super::step_loop::{SharedState, perform_step};
 use super::thread_memory::{MemoryFactory, RoutedShape, ThreadMemory};
+use bench::workloads::AbortIfPanicking;
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;

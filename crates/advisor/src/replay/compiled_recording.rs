@@ -9,7 +9,7 @@ use super::round_job::{self, REST, Round, RoundJob, RowAllocator};
 use super::rounds::{self, RowSpec};
 use super::sequence::{NO_GROUP, StepSequence};
 use super::thread_scan;
-use crate::analyse::findings::Note;
+use crate::analyse::findings::ReportNote;
 use crate::analyse::{Analysis, NO_SITE};
 use bench::console::failure::Failure;
 use bench::console::progress::Progress;
@@ -162,11 +162,14 @@ impl CompiledRecording {
     }
 
     /// Notes on the replay.
-    pub fn notes(&self) -> Vec<Note> {
-        let mut notes: Vec<Note> =
-            self.doubts.iter().map(|text| Note { warning: true, text: text.clone() }).collect();
+    pub fn notes(&self) -> Vec<ReportNote> {
+        let mut notes: Vec<ReportNote> = self
+            .doubts
+            .iter()
+            .map(|text| ReportNote { warning: true, text: text.clone() })
+            .collect();
         let skipped = self.sequence.skipped;
-        let mut note = |text: String| notes.push(Note { warning: false, text });
+        let mut note = |text: String| notes.push(ReportNote { warning: false, text });
         if skipped.unknown_frees > 0 {
             note(format!(
                 "The replay leaves out {} frees of blocks that were allocated before the recording.",

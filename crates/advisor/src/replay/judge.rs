@@ -2,7 +2,7 @@
 
 use super::rounds::Comparison;
 use crate::analyse::findings::{
-    BetterMalloc, CombinedPlan, ObjectCategory, RecordedProgram, ReplayOutcome, SiteGroup,
+    CombinedPlan, MallocAdvice, ObjectCategory, RecordedProgram, ReplayOutcome, SiteGroup,
 };
 use crate::analyse::formatting;
 
@@ -239,14 +239,14 @@ pub fn better_malloc(
     best: &ComparedMalloc,
     gives_as_much: bool,
     program: &RecordedProgram,
-) -> BetterMalloc {
+) -> MallocAdvice {
     let ComparedMalloc { name, comparison } = best;
     let gain = gain(comparison, program);
     let mut reason = format!("{name} takes {} in the replay", figures(comparison));
     if let Some(gain) = gain {
         reason += &format!(", which saves {} of the program's CPU time", percent(gain));
     }
-    BetterMalloc {
+    MallocAdvice {
         name: name.clone(),
         gain,
         time_ratio: Some(comparison.time),
@@ -257,7 +257,7 @@ pub fn better_malloc(
 }
 
 /// Marks a group of the confirmed plans as not needing a change, because a malloc saves as much.
-pub fn mark_as_unnecessary(group: &mut SiteGroup, better: &BetterMalloc) {
+pub fn mark_as_unnecessary(group: &mut SiteGroup, better: &MallocAdvice) {
     group.verdict.category = ObjectCategory::BetterMalloc;
     let Some(outcome) = &mut group.verdict.replayed else { return };
     outcome.reason += &format!(
@@ -268,7 +268,7 @@ pub fn mark_as_unnecessary(group: &mut SiteGroup, better: &BetterMalloc) {
 
 /// Judges the advice to use a better malloc. `ceilings` is the sum of the groups' ceilings; the
 /// group gets its part of what the malloc saves.
-pub fn malloc(group: &mut SiteGroup, better: Option<&BetterMalloc>, ceilings: f64) {
+pub fn malloc(group: &mut SiteGroup, better: Option<&MallocAdvice>, ceilings: f64) {
     let saved = better.map_or(Some(0.0), |better| better.gain);
     if let (Some(saved), Some(gain)) = (saved, &mut group.verdict.gain) {
         gain.share = (saved * gain.ceiling / ceilings.max(f64::MIN_POSITIVE)).min(gain.ceiling);

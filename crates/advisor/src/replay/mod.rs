@@ -54,7 +54,9 @@ mod try_options;
 mod without_groups;
 mod worker;
 
-use crate::analyse::findings::{Note, ObjectCategory, RecordedProgram, ReplayFindings, Verdict};
+use crate::analyse::findings::{
+    ObjectCategory, RecordedProgram, ReplayFindings, ReportNote, Verdict,
+};
 use crate::analyse::{self, Analysis};
 use allocator_plan::Route;
 use bench::console::failure::Failure;
@@ -316,7 +318,7 @@ fn rounds_of(
 }
 
 /// Warnings about the figures.
-fn doubts(program: &RecordedProgram, replay: &ReplayFindings) -> Vec<Note> {
+fn doubts(program: &RecordedProgram, replay: &ReplayFindings) -> Vec<ReportNote> {
     let mut notes = Vec::new();
     if cfg!(debug_assertions) {
         notes.push(
@@ -339,7 +341,7 @@ fn doubts(program: &RecordedProgram, replay: &ReplayFindings) -> Vec<Note> {
                 .to_owned(),
         );
     }
-    notes.into_iter().map(|text| Note { warning: true, text }).collect()
+    notes.into_iter().map(|text| ReportNote { warning: true, text }).collect()
 }
 
 /// Whether the verdict advises an allocator that the replay has to try.

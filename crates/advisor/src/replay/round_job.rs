@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::thread;
 
 /// Up to this many recorded threads get a thread each. With more, the threads of a chain share one.
 pub const MOST_THREADS: usize = 4096;
@@ -147,17 +146,5 @@ impl PreparedReplay {
                 threads.iter().enumerate().map(replay_thread)
             })
             .collect()
-    }
-}
-
-/// Ends the process if a thread panics; otherwise the other threads would wait for it and never
-/// return.
-pub struct AbortIfPanicking;
-
-impl Drop for AbortIfPanicking {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            std::process::abort();
-        }
     }
 }

@@ -8,7 +8,7 @@ use super::judge::{self, ComparedMalloc};
 use super::round_job::{NULL, REST, Round, RowAllocator};
 use super::rounds::{self, Comparison, RowRounds, RowSpec};
 use crate::analyse::findings::{
-    BetterMalloc, CombinedPlan, Findings, ObjectCategory, RecordedProgram, ReplayFailure,
+    CombinedPlan, Findings, MallocAdvice, ObjectCategory, RecordedProgram, ReplayFailure,
     ReplayFindings, ReplayRow,
 };
 use bench::console::failure::Failure;
@@ -156,7 +156,7 @@ impl FinishedRows {
         &self,
         together: Option<&CombinedPlan>,
         findings: &mut Findings,
-    ) -> Option<BetterMalloc> {
+    ) -> Option<MallocAdvice> {
         let best = judge::best(self.mallocs(), &findings.program);
         let better = best.as_ref().map(|best| {
             let as_much =

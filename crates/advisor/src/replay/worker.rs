@@ -2,9 +2,7 @@
 
 use super::allocator_plan::{PlanFactory, Route};
 use super::check;
-use super::round_job::{
-    AbortIfPanicking, PreparedReplay, REST, ReplayThread, Round, RoundJob, RowAllocator,
-};
+use super::round_job::{PreparedReplay, REST, ReplayThread, Round, RoundJob, RowAllocator};
 use super::sequence::StepBuffer;
 use super::step_loop::{SharedState, perform, thread_time};
 use super::thread_memory::{MallocFactory, MemoryFactory, NullFactory};
@@ -14,6 +12,7 @@ use bench::console::print;
 use bench::peers::{About, Global, GlobalVisitor};
 use bench::runner::child_process;
 use bench::runner::resources;
+use bench::workloads::AbortIfPanicking;
 use std::io::{self, Read};
 use std::sync::Barrier;
 use std::thread;

@@ -141,7 +141,7 @@ fn name_of(kind: &ChartKind, device: &DeviceName) -> String {
 mod tests {
     use super::super::chart_kind;
     use super::*;
-    use crate::memory::SlabMemory;
+    use crate::memory::SlabStoreMemory;
     use crate::store::{Retention, RunPoints, Store, Tier};
     use std::time::Duration;
 
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_device_appears_with_its_first_sample_and_is_forgotten_long_after_its_last() {
-        let memory = Arc::new(SlabMemory::new(None).unwrap());
+        let memory = Arc::new(SlabStoreMemory::new(None).unwrap());
         let (store, mut writer) = Store::new(memory, Retention::DEFAULT);
         let (mut machine, log) = (MachineCharts::default(), Log::stderr());
         let began = Instant::now();
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn devices_without_end_do_not_fill_the_memory() {
-        let memory = Arc::new(SlabMemory::new(None).unwrap());
+        let memory = Arc::new(SlabStoreMemory::new(None).unwrap());
         let (store, mut writer) = Store::new(memory, Retention::DEFAULT);
         let (mut machine, log) = (MachineCharts::default(), Log::stderr());
         machine.limit_reported = true;

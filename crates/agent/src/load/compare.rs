@@ -1,7 +1,7 @@
 //! The same load on two agents in turn: one on the library's allocators, one on plain malloc.
 
 use super::{LoadError, LoadOptions, LoadReport, run};
-use bench::console::statistics::{FEWEST_ROUNDS, Ratio, Verdict, median};
+use bench::console::statistics::{FEWEST_ROUNDS, Ratio, RatioVerdict, median};
 use std::fmt;
 use std::future::Future;
 use std::io::{self, BufRead, BufReader};
@@ -194,7 +194,7 @@ impl CompareReport {
     }
 
     /// Returns the verdict on the library: it is ahead if it answers more.
-    fn verdict(&self) -> Option<Verdict> {
+    fn verdict(&self) -> Option<RatioVerdict> {
         self.ratio()?.inverse().verdict()
     }
 
@@ -230,7 +230,7 @@ impl CompareReport {
             "ratio": self.ratio_spread(),
             "ratio_low": interval.map(|interval| interval.low),
             "ratio_high": interval.map(|interval| interval.high),
-            "ratio_verdict": self.verdict().map(Verdict::word),
+            "ratio_verdict": self.verdict().map(RatioVerdict::word),
         });
         text + &line.to_string()
     }

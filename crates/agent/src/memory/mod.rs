@@ -22,7 +22,7 @@ use std::ptr::NonNull;
 mod slab_memory;
 
 pub use crate::buffer_node::FullBufferNode;
-pub use slab_memory::SlabMemory;
+pub use slab_memory::SlabStoreMemory;
 
 /// The statistics of the store's buffers of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]

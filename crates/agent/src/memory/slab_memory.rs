@@ -17,7 +17,7 @@ const FINE: usize = 256;
 
 /// The library's allocators.
 #[derive(Debug)]
-pub struct SlabMemory {
+pub struct SlabStoreMemory {
     /// Slabs of full-size buffers, by tier.
     full: [RawSlab; 3],
     /// Slabs of first buffers, by size class.
@@ -51,7 +51,7 @@ fn class_bytes(class: usize) -> usize {
     }
 }
 
-impl SlabMemory {
+impl SlabStoreMemory {
     fn of(&self, tier: Tier, points: u16) -> &RawSlab {
         if points == tier.capacity() {
             &self.full[tier as usize]
@@ -72,7 +72,7 @@ fn slab(layout: Layout, limit: Option<&Budget>, name: Option<&str>) -> Result<Ra
     builder.try_build()
 }
 
-impl Memory for SlabMemory {
+impl Memory for SlabStoreMemory {
     const NAME: &'static str = "allotment";
 
     type Request = ArenaRequest;

@@ -247,7 +247,7 @@ fn one_series<A: Allocator + Copy, B: Allocator>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{MallocMemory, SlabMemory};
+    use crate::memory::{MallocMemory, SlabStoreMemory};
     use crate::store::{Dimensions, NewChart, Retention, Store, StoreWriter};
     use std::sync::Arc;
 
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn seconds_are_answered_as_they_were_collected() {
-        let (store, _writer) = store::<SlabMemory>(2000, Retention::DEFAULT);
+        let (store, _writer) = store::<SlabStoreMemory>(2000, Retention::DEFAULT);
         for (group, by_hand) in [
             (
                 "average",
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_long_range_is_answered_from_coarse_points_and_ends_with_fine_ones() {
-        let (store, _writer) = store::<SlabMemory>(3 * 3600, Retention::DEFAULT);
+        let (store, _writer) = store::<SlabStoreMemory>(3 * 3600, Retention::DEFAULT);
         let reply = ask(&store, "context=net&after=-7200&points=60&group=sum&by=dimension");
         assert_eq!(reply["resolution"], 60);
         let asked = values(&reply);
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn an_agent_that_began_lately_answers_long_ranges_from_what_it_has() {
-        let (store, _writer) = store::<SlabMemory>(30, Retention::DEFAULT);
+        let (store, _writer) = store::<SlabStoreMemory>(30, Retention::DEFAULT);
         let reply = ask(&store, "context=net&after=-86400&points=24&by=dimension");
         assert_eq!(reply["resolution"], 1);
         assert!(values(&reply)[23] > 0.0 && values(&reply)[22].is_nan());
@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn a_range_without_points_is_answered_with_gaps() {
-        let (store, _writer) = store::<SlabMemory>(90, Retention::DEFAULT);
+        let (store, _writer) = store::<SlabStoreMemory>(90, Retention::DEFAULT);
         for query in
             ["after=-1000&before=-900", "after=4102444800&before=4102444900", "after=1&before=2"]
         {
@@ -419,7 +419,7 @@ mod tests {
 
     #[test]
     fn a_request_whose_memory_is_used_up_says_so() {
-        let (store, _writer) = store::<SlabMemory>(3000, Retention::DEFAULT);
+        let (store, _writer) = store::<SlabStoreMemory>(3000, Retention::DEFAULT);
         let structure = store.structure();
         let query =
             Query::parse("context=net&after=-2000&points=1000", i64::from(store.newest()), 10_000)

@@ -12,7 +12,7 @@ use crate::collect::synthetic::SyntheticShape;
 use crate::collect::{self, CollectorHandle, CollectorSources};
 use crate::configuration::{SealedConfiguration, seal};
 use crate::log::Log;
-use crate::memory::{MallocMemory, Memory, SlabMemory};
+use crate::memory::{MallocMemory, Memory, SlabStoreMemory};
 use crate::store::{Retention, Store, StoreWriter};
 use allotment::{Arena, Budget, LocalPool, OnRefusal, Release};
 use allotment_server::{Initialiser, Running, Shared, WhenFull};
@@ -34,7 +34,7 @@ pub enum AgentError {
     /// It can't listen on the address.
     Listen(SocketAddr, io::Error),
     /// Requests were still running when the time to drain was over.
-    Stuck(String),
+    UnansweredRequests(String),
     /// Another part of the start failed: what, and why.
     Setup(&'static str, Box<dyn Error + Send + Sync>),
 }
@@ -46,7 +46,9 @@ impl fmt::Display for AgentError {
                 f,
                 "can't listen on {address}: {error}; give --listen an address of this machine and a free port"
             ),
-            Self::Stuck(workers) => write!(f, "ended with unanswered requests: {workers}"),
+            Self::UnansweredRequests(workers) => {
+                write!(f, "ended with unanswered requests: {workers}")
+            }
             Self::Setup(what, error) => write!(f, "{what}: {error}"),
         }
     }
@@ -71,7 +73,7 @@ pub fn serve(arguments: &ServeArguments, line: &[OsString]) -> Result<(), AgentE
             .map_err(setup_error("can't register for the parent's end"))?;
     }
     match arguments.allocator {
-        AllocatorChoice::Allotment => serve_with::<SlabMemory>(arguments, line),
+        AllocatorChoice::Allotment => serve_with::<SlabStoreMemory>(arguments, line),
         AllocatorChoice::Malloc => serve_with::<MallocMemory>(arguments, line),
     }
 }
@@ -136,7 +138,9 @@ fn serve_with<M: Memory>(arguments: &ServeArguments, line: &[OsString]) -> Resul
     log.info(format_args!("ended after {} requests", drained.statistics.answered));
     match unanswered {
         0 => Ok(()),
-        connections => Err(AgentError::Stuck(format!("{connections} connections were still open"))),
+        connections => Err(AgentError::UnansweredRequests(format!(
+            "{connections} connections were still open"
+        ))),
     }
 }
 
@@ -226,7 +230,8 @@ fn workers<M: Memory>(
                 Some(all) => all.child(most),
             };
             let arena = Arena::builder().name(worker).budget(&request);
-            // The query's collections return the error, and the request gets an answer that says so.
+            // The query's collections return the error, and the request gets an answer that says
+            // so.
             let arena = arena.on_refusal(OnRefusal::ReturnError);
             if plain { arena } else { arena.hint(RESERVED) }
         })
@@ -330,7 +335,7 @@ fn end<M: Memory>(
             let message = stuck.to_string();
             log.error(format_args!("{message}"));
             drop(stuck.abandon());
-            Err(AgentError::Stuck(message))
+            Err(AgentError::UnansweredRequests(message))
         }
     }
 }

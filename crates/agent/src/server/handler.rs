@@ -3,9 +3,9 @@
 use super::agent_objects::AgentObjects;
 use super::allocator_table;
 use super::http_server::HttpRequest;
-use super::problem::Problem;
 use super::prometheus;
 use super::reply::{JSON, Reply};
+use super::request_error::RequestError;
 use crate::configuration::{AgentConfiguration, SealedConfiguration};
 use crate::memory::{Memory, RequestMemory};
 use crate::page;
@@ -49,7 +49,7 @@ pub fn handle<M: Memory>(worker: &mut WorkerContext<'_, M>, request: HttpRequest
         }
         Err(problem) => {
             match problem {
-                Problem::Memory { .. } => counters.out_of_memory.add(),
+                RequestError::Memory { .. } => counters.out_of_memory.add(),
                 _ => counters.refused.add(),
             }
             Reply::problem(&problem)
@@ -60,7 +60,7 @@ pub fn handle<M: Memory>(worker: &mut WorkerContext<'_, M>, request: HttpRequest
 fn route<M: Memory>(
     worker: &mut WorkerContext<'_, M>,
     request: &HttpRequest,
-) -> Result<Reply, Problem> {
+) -> Result<Reply, RequestError> {
     let path = request.uri.path();
     let query = request.uri.query().unwrap_or_default();
     let read = || method(request, &[Method::GET, Method::HEAD], READ);
@@ -89,7 +89,7 @@ fn route<M: Memory>(
             std::thread::sleep(Duration::from_millis(milliseconds));
             Ok(Reply::new(JSON, Bytes::from_static(b"{}\n")))
         }
-        _ => Err(Problem::UnknownPath(path.to_owned())),
+        _ => Err(RequestError::UnknownPath(path.to_owned())),
     }
 }
 
@@ -97,14 +97,18 @@ fn configuration<'w, M: Memory>(worker: &WorkerContext<'w, M>) -> &'w AgentConfi
     worker.read_only().get()
 }
 
-fn method(request: &HttpRequest, allowed: &[Method], named: &'static str) -> Result<(), Problem> {
+fn method(
+    request: &HttpRequest,
+    allowed: &[Method],
+    named: &'static str,
+) -> Result<(), RequestError> {
     if allowed.contains(&request.method) {
         return Ok(());
     }
-    Err(Problem::Method { used: request.method.to_string(), allowed: named })
+    Err(RequestError::Method { used: request.method.to_string(), allowed: named })
 }
 
-fn without_parameters(query: &str) -> Result<(), Problem> {
+fn without_parameters(query: &str) -> Result<(), RequestError> {
     match pairs(query)?.next() {
         None => Ok(()),
         Some((name, _)) => Err(ParameterError::Unknown(name.into_owned(), "none").into()),
@@ -124,7 +128,7 @@ fn rendered<M: Memory>(
         VecIn<u8, <M::Request as RequestMemory>::Handle<'r>>,
         OutOfMemory,
     >,
-) -> Result<Reply, Problem> {
+) -> Result<Reply, RequestError> {
     let configuration = configuration(worker);
     let most = usize::try_from(configuration.request_memory).unwrap_or(usize::MAX);
     let limit = &worker.shared().limit;
@@ -136,7 +140,7 @@ fn rendered<M: Memory>(
         // Without memory for the hint the arena is empty, and the first allocation gets the error.
         arena.clone().hint(REPLY_BYTES).try_build().unwrap_or_else(|_| arena.build())
     });
-    let reply = memory.render(render).map_err(|OutOfMemory| Problem::Memory {
+    let reply = memory.render(render).map_err(|OutOfMemory| RequestError::Memory {
         request: configuration.request_memory,
         all: configuration.memory_limit,
     })?;
@@ -158,7 +162,7 @@ fn points<M: Memory>(
     worker: &mut WorkerContext<'_, M>,
     request: &HttpRequest,
     query: &str,
-) -> Result<Reply, Problem> {
+) -> Result<Reply, RequestError> {
     let query = Query::parse(query, now(worker), configuration(worker).max_points)?;
     record_visit(worker, request);
     let store = &worker.shared().store;
@@ -166,7 +170,7 @@ fn points<M: Memory>(
     let structure = store.structure();
     let context = structure
         .context(&query.context)
-        .ok_or_else(|| Problem::UnknownContext(query.context.clone().into_owned()))?;
+        .ok_or_else(|| RequestError::UnknownContext(query.context.clone().into_owned()))?;
     let work = M::request(|| worker.take_arena());
     rendered(worker, JSON, |reply| {
         let (work, reply) = (work.handle(), reply.handle());
@@ -182,7 +186,7 @@ fn points<M: Memory>(
 fn contexts<M: Memory>(
     worker: &mut WorkerContext<'_, M>,
     request: &HttpRequest,
-) -> Result<Reply, Problem> {
+) -> Result<Reply, RequestError> {
     record_visit(worker, request);
     let shared = worker.shared();
     let generation = shared.store.generation();
@@ -228,7 +232,7 @@ fn contexts<M: Memory>(
     Ok(reply)
 }
 
-fn info<M: Memory>(worker: &mut WorkerContext<'_, M>) -> Result<Reply, Problem> {
+fn info<M: Memory>(worker: &mut WorkerContext<'_, M>) -> Result<Reply, RequestError> {
     let (shared, configuration) = (worker.shared(), configuration(worker));
     let structure = shared.store.structure();
     let (mut charts, mut metrics) = (0u64, 0u64);
@@ -293,7 +297,7 @@ enum JsonMember<'t> {
 fn object<M: Memory>(
     worker: &mut WorkerContext<'_, M>,
     members: &[(&str, JsonMember<'_>)],
-) -> Result<Reply, Problem> {
+) -> Result<Reply, RequestError> {
     rendered(worker, JSON, |memory| {
         let mut json = JsonWriter::new(memory.handle(), INITIAL_BYTES)?;
         for (index, (name, member)) in members.iter().enumerate() {
@@ -309,14 +313,14 @@ fn object<M: Memory>(
     })
 }
 
-fn metrics<M: Memory>(worker: &mut WorkerContext<'_, M>) -> Result<Reply, Problem> {
+fn metrics<M: Memory>(worker: &mut WorkerContext<'_, M>) -> Result<Reply, RequestError> {
     let shared = worker.shared();
     rendered(worker, prometheus::CONTENT_TYPE, |memory| {
         in_memory(prometheus::render, shared, memory.handle())
     })
 }
 
-fn allocators_page<M: Memory>(worker: &mut WorkerContext<'_, M>) -> Result<Reply, Problem> {
+fn allocators_page<M: Memory>(worker: &mut WorkerContext<'_, M>) -> Result<Reply, RequestError> {
     let shared = worker.shared();
     rendered(worker, JSON, |memory| in_memory(allocator_table::render, shared, memory.handle()))
 }
@@ -334,7 +338,7 @@ fn in_memory<M: Memory, A: Allocator + Copy>(
 fn page<M: Memory>(
     worker: &mut WorkerContext<'_, M>,
     request: &HttpRequest,
-) -> Result<Reply, Problem> {
+) -> Result<Reply, RequestError> {
     let visit = find_or_begin_session(worker, request);
     let mut reply = Reply::new(page::CONTENT_TYPE, Bytes::from_static(page::PAGE.as_bytes()));
     reply.fields.extend(page::FIELDS.map(|(name, value)| (name, HeaderValue::from_static(value))));
@@ -389,7 +393,7 @@ fn session<M: Memory>(
     worker: &mut WorkerContext<'_, M>,
     request: &HttpRequest,
     query: &str,
-) -> Result<Reply, Problem> {
+) -> Result<Reply, RequestError> {
     let mut theme = None;
     for (name, value) in pairs(query)? {
         if request.method != Method::POST || name != "theme" {

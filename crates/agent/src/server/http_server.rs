@@ -6,7 +6,7 @@
 use super::connections::{Connection, ConnectionGuard, ConnectionTable};
 use super::reply::{COMMON_FIELDS, Reply};
 use super::stream::ConnectionStream;
-use crate::server::problem::Problem;
+use crate::server::request_error::RequestError;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{self, HeaderValue};
@@ -259,7 +259,7 @@ async fn answer<A: Application>(
     let has_body = !request.body().is_end_stream();
     let (head, _) = request.into_parts();
     let reply = if has_body {
-        Reply::problem(&Problem::Body)
+        Reply::problem(&RequestError::Body)
     } else {
         let cookies = head.headers.get(header::COOKIE).cloned();
         // Dropped with this future, which is dropped with its connection.

@@ -2,7 +2,7 @@
 //!
 //! | file, lowest first | contents |
 //! |---|---|
-//! | `problem`, `reply` | why a request is refused; a reply before it is HTTP |
+//! | `request_error`, `reply` | why a request is refused; a reply before it is HTTP |
 //! | `open_files` | the limit on open files |
 //! | `connections` | the open connections, and which is closed for a new one |
 //! | `stream` | a connection's socket |
@@ -20,8 +20,8 @@ pub mod connections;
 pub mod handler;
 pub mod http_server;
 pub mod open_files;
-pub mod problem;
 pub mod prometheus;
 pub mod reply;
+pub mod request_error;
 pub mod stream;
 pub mod worker_application;

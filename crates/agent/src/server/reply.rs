@@ -1,6 +1,6 @@
 //! A reply, before it is written as HTTP.
 
-use super::problem::{Problem, RETRY_AFTER_SECONDS};
+use super::request_error::{RETRY_AFTER_SECONDS, RequestError};
 use crate::query::json::JsonWriter;
 use allocator_api2::alloc::Global;
 use bytes::Bytes;
@@ -33,16 +33,16 @@ impl Reply {
     }
 
     /// Creates a refusal: `{"error": cause, "remedy": what helps}`.
-    pub fn problem(problem: &Problem) -> Self {
+    pub fn problem(problem: &RequestError) -> Self {
         let body = problem_text(problem);
         let mut fields = Vec::new();
         if problem.is_passing() {
             fields.push((header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER_SECONDS)));
         }
-        if let Problem::Method { allowed, .. } = problem {
+        if let RequestError::Method { allowed, .. } = problem {
             fields.push((header::ALLOW, HeaderValue::from_static(allowed)));
         }
-        if matches!(problem, Problem::Body | Problem::Stopping) {
+        if matches!(problem, RequestError::Body | RequestError::Stopping) {
             fields.push((header::CONNECTION, HeaderValue::from_static("close")));
         }
         Self { status: problem.status(), content_type: JSON, body, fields }
@@ -69,7 +69,7 @@ impl Reply {
     }
 }
 
-fn problem_text(problem: &Problem) -> Bytes {
+fn problem_text(problem: &RequestError) -> Bytes {
     let write = || {
         let mut writer = JsonWriter::new(Global, 256)?;
         writer.raw("{\"error\":")?;
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_json_with_cause_and_remedy() {
-        let reply = Reply::problem(&Problem::UnknownContext("a\"b".to_owned()));
+        let reply = Reply::problem(&RequestError::UnknownContext("a\"b".to_owned()));
         let json: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
         assert_eq!(reply.status, 404);
         assert!(json["error"].as_str().unwrap().contains("a\"b"));
@@ -97,9 +97,10 @@ mod tests {
 
     #[test]
     fn a_passing_refusal_says_when_to_come_back() {
-        let reply = Reply::problem(&Problem::Busy { queue: 3 });
+        let reply = Reply::problem(&RequestError::Busy { queue: 3 });
         assert!(reply.fields.iter().any(|(name, _)| name == header::RETRY_AFTER));
-        let reply = Reply::problem(&Problem::Method { used: "PUT".into(), allowed: "GET, HEAD" });
+        let reply =
+            Reply::problem(&RequestError::Method { used: "PUT".into(), allowed: "GET, HEAD" });
         assert!(
             reply.fields.iter().any(|(name, value)| name == header::ALLOW && value == "GET, HEAD")
         );

@@ -2,8 +2,8 @@
 //! replies that the HTTP parser writes by itself.
 
 use super::connections::Connection;
-use super::problem::Problem;
 use super::reply::Reply;
+use super::request_error::RequestError;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use std::future::Future;
@@ -107,7 +107,7 @@ impl Write for ConnectionStream {
         if self.replacement.is_none()
             && let Some(status) = parser_error_status(bytes)
         {
-            let text = Reply::problem(&Problem::Malformed(status)).closing_text();
+            let text = Reply::problem(&RequestError::Malformed(status)).closing_text();
             self.replacement = Some((text, 0));
         }
         if self.replacement.is_some() {

@@ -2,8 +2,8 @@
 
 use super::agent_objects::AgentObjects;
 use super::http_server::{Application, HttpRequest, HttpStatistics};
-use super::problem::Problem;
 use super::reply::Reply;
+use super::request_error::RequestError;
 use crate::configuration::SealedConfiguration;
 use crate::memory::Memory;
 use allotment_server::{Outcome, RefusalReason, ServerHandle};
@@ -46,15 +46,15 @@ impl<M: Memory> Application for WorkerApplication<M> {
                 Ok(Outcome::Panicked(request)) => {
                     objects.counters.panicked.add();
                     objects.log.error(format_args!("{request}"));
-                    Problem::Panicked
+                    RequestError::Panicked
                 }
-                Ok(Outcome::Dropped) | Err(_) => Problem::Stopping,
+                Ok(Outcome::Dropped) | Err(_) => RequestError::Stopping,
             },
             Err(refused) => match refused.reason {
-                RefusalReason::Stopping => Problem::Stopping,
+                RefusalReason::Stopping => RequestError::Stopping,
                 _ => {
                     objects.counters.busy.add();
-                    Problem::Busy { queue: self.queue }
+                    RequestError::Busy { queue: self.queue }
                 }
             },
         };

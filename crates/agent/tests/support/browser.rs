@@ -24,7 +24,7 @@ pub fn installed() -> Option<PathBuf> {
         .flat_map(|directory| NAMES.map(|name| directory.join(name)))
         .find(|path| path.is_file());
     if found.is_none() {
-        eprintln!("SKIPPED: no headless Chromium is installed, so nobody looked at the page");
+        eprintln!("SKIPPED: no headless Chromium is installed, so the page was not tested");
     }
     found
 }

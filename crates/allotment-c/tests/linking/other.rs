@@ -1,5 +1,5 @@
-//! Another static library in Rust. It contains its own copy of the standard library, allocates, panics and uses
-//! thread-locals.
+//! Another static library in Rust. It contains its own copy of the standard library, allocates,
+//! panics and uses thread-locals.
 
 use std::cell::Cell;
 
@@ -7,7 +7,8 @@ thread_local! {
     static CALLS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The sum of the first `n` numbers, by way of a thread, a heap block, a panic that is caught and a thread-local.
+/// The sum of the first `n` numbers, by way of a thread, a heap block, a panic that is caught and a
+/// thread-local.
 #[unsafe(no_mangle)]
 pub extern "C" fn other_sum(n: u64) -> u64 {
     CALLS.set(CALLS.get() + 1);

@@ -1,4 +1,5 @@
-//! One installation for each test program, the compilers that are installed, and running their programs.
+//! One installation for each test program, the compilers that are installed, and running their
+//! programs.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::collections::BTreeSet;

@@ -77,9 +77,9 @@ impl RawArena {
         }
     }
 
-    /// Memory for an object that grew and will probably grow again. If it needs a new chunk, and the
-    /// recycler has one with room to grow, it takes that one: chunks double up to [`MAX_GROWTH`]
-    /// only, so that a larger object would move each time that it doubles.
+    /// Memory for an object that grew and will probably grow again. If it needs a new chunk, and
+    /// the recycler has one with room to grow, it takes that one: chunks double up to
+    /// [`MAX_GROWTH`] only, so that a larger object would move each time that it doubles.
     #[inline]
     pub(super) fn alloc_grown<F: OnFailure, const MIN_ALIGN: usize>(
         &self,

@@ -39,22 +39,22 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
         source,
         huge_pages,
         ///
-        /// With [`Release::AtOnce`](crate::Release::AtOnce), chunks go straight to the system, and the arena takes none from the
-        /// recycler. With every other value, chunks go to the recycler, whose own policy decides how long
-        /// they are kept.
+        /// With [`Release::AtOnce`](crate::Release::AtOnce), chunks go straight to the system, and
+        /// the arena takes none from the recycler. With every other value, chunks go to the
+        /// recycler, whose own policy decides how long they are kept.
         release,
         budget,
         maximum,
         on_refusal,
         ///
-        /// Hardened mode finds double frees, foreign pointers, wrong sizes, overruns, and writes after a
-        /// free or a reset. A double free, a foreign pointer or a wrong size is found in the call of
-        /// [`free`](Arena::free). The other errors are found when the object's memory is freed, rewound,
-        /// reset, used again or dropped.
+        /// Hardened mode finds double frees, foreign pointers, wrong sizes, overruns, and writes
+        /// after a free or a reset. A double free, a foreign pointer or a wrong size is found in
+        /// the call of [`free`](Arena::free). The other errors are found when the object's memory
+        /// is freed, rewound, reset, used again or dropped.
         ///
-        /// An object takes 16 to 31 bytes more. On [`Mmap`](crate::Mmap), chunks are at least 64 KiB. No memory is
-        /// used again before a reset or a rewind. Chunks bypass the recycler, so an access to a chunk
-        /// that was given back faults.
+        /// An object takes 16 to 31 bytes more. On [`Mmap`](crate::Mmap), chunks are at least 64
+        /// KiB. No memory is used again before a reset or a rewind. Chunks bypass the recycler, so
+        /// an access to a chunk that was given back faults.
         ///
         /// Each chunk is mapped by itself. If a process has tens of thousands of hardened arenas and
         /// drops some of them, it can reach the limit on mappings (`vm.max_map_count`). Then chunks

@@ -9,8 +9,8 @@
 //! 1. `order` lists the objects in the order of their allocation, by address and number. Tool mode
 //!    records no objects: an arena would keep each entry until it is reset, and the tool has its
 //!    own record of what is free.
-//! 2. In hardened mode, every byte in `[pos, end(current))` and of every spare chunk is free, and at
-//!    least [`GUARD`] bytes behind each object are its red zone.
+//! 2. In hardened mode, every byte in `[pos, end(current))` and of every spare chunk is free, and
+//!    at least [`GUARD`] bytes behind each object are its red zone.
 //! 3. One thread at a time has access, as to the arena itself.
 
 use core::alloc::Layout;

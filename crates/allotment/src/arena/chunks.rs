@@ -127,15 +127,15 @@ impl RawArena {
         }
     }
 
-    /// Whether this is a child made by fork that does not have the arena's chunks: then an access to
-    /// them, and to their headers, faults.
+    /// Whether this is a child made by fork that does not have the arena's chunks: then an access
+    /// to them, and to their headers, faults.
     pub(super) fn is_orphaned(&self) -> bool {
         self.source().is_orphaned() && !self.checks().is_some_and(ArenaChecks::has_no_chunks)
     }
 
-    /// In a child made by fork that does not have the arena's chunks, forgets them and the objects in
-    /// them, so that no header is read. The arena stays without a chunk from then on. Returns whether
-    /// this is such a child.
+    /// In a child made by fork that does not have the arena's chunks, forgets them and the objects
+    /// in them, so that no header is read. The arena stays without a chunk from then on. Returns
+    /// whether this is such a child.
     pub(super) fn forget_orphaned_chunks(&self) -> bool {
         if !self.is_orphaned() {
             return false;

@@ -24,9 +24,9 @@
 //! | `checked` | the slow paths of hardened mode, memory tools and pass-through mode |
 //! | `boxed` | a box for a value |
 //! | `typed`, `builder` | `Arena` and its typed calls; options, and how an arena is made of them |
+//! | `scope` | scopes and marks |
 //! | `vec`, `string` | a vector and a string in an arena |
 //! | `bytes` | `Arena`'s calls for raw layouts |
-//! | `scope` | scopes and marks |
 //! | `c_layout` | the memory layout that C code relies on |
 
 #![allow(clippy::mut_from_ref, reason = "each call of an arena lends other memory")]

@@ -1,11 +1,12 @@
 //! What the arena remembers of a place to which it can be rewound.
 
+use core::fmt;
 use core::ptr;
 
 use super::chunk_header::ArenaChunkHeader;
 
-/// Where the open scope began, for checked arenas. `newest` and `start` are null if the arena had no
-/// chunk then.
+/// Where the open scope began, for checked arenas. `newest` and `start` are null if the arena had
+/// no chunk then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenScope {
     /// Whether a scope is open.
@@ -29,7 +30,7 @@ impl OpenScope {
 }
 
 /// A position in an arena to which [`Arena::rewind`](crate::Arena::rewind) can go back.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct ArenaPosition {
     /// The window's base, and the record's word.
     pub(super) window: (*mut u8, u64),
@@ -45,4 +46,11 @@ pub struct ArenaPosition {
     pub(super) wasted_bytes: u64,
     /// In a checked arena, the number of the next object.
     pub(super) next_object: u64,
+}
+
+/// A position has no figure of its own to show.
+impl fmt::Debug for ArenaPosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArenaPosition").finish_non_exhaustive()
+    }
 }

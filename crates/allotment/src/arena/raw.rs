@@ -36,11 +36,11 @@
 //!    belong to no object. Every object lies in `[first, pos)` of `current` or in another chunk of
 //!    the `newest` list, and no two objects overlap.
 //! 5. While a scope is open, the window begins at or after the scope's start, or lies in a chunk
-//!    that was taken after that; and `before_window` is not older than the scope. So the last object
-//!    (numbers 7 and 8) is the scope's. An older object keeps its bytes: a call that frees or
-//!    shrinks it changes the counters only, which the rewind sets back. `scope` records where the
-//!    scope began. Its objects lie in `[scope.start, scope.end)`, which is the rest of the chunk
-//!    that was current, or in chunks newer than `scope.newest`.
+//!    that was taken after that; and `before_window` is not older than the scope. So the last
+//!    object (numbers 7 and 8) is the scope's. An older object keeps its bytes: a call that frees
+//!    or shrinks it changes the counters only, which the rewind sets back. `scope` records where
+//!    the scope began. Its objects lie in `[scope.start, scope.end)`, which is the rest of the
+//!    chunk that was current, or in chunks newer than `scope.newest`.
 //! 6. One thread at a time has access: the arena is `Send` and not `Sync`, so `Cell` is enough.
 //!    Other threads may read the record (see statistics/records.rs).
 //! 7. An object in `[base, pos)` was counted in the word, and any other object in the counters,
@@ -99,8 +99,8 @@ pub(crate) struct RawArena {
 // and the pointers in the cells and in the checks point into the arena's own chunks.
 unsafe impl Send for RawArena {}
 
-/// What a checked arena does in each slow path, in addition to what an ordinary arena does there, or
-/// instead of it. It records every object.
+/// What a checked arena does in each slow path, in addition to what an ordinary arena does there,
+/// or instead of it. It records every object.
 pub(super) trait ArenaChecks: Debug {
     /// Whether each object is a malloc block.
     fn has_no_chunks(&self) -> bool;
@@ -108,8 +108,8 @@ pub(super) trait ArenaChecks: Debug {
     /// The unit of chunks that are registered as segments, or 1.
     fn segment_unit(&self, source: &SharedSource) -> usize;
 
-    /// The number of the next object. All objects that are allocated later have a number that is not
-    /// below it.
+    /// The number of the next object. All objects that are allocated later have a number that is
+    /// not below it.
     fn next_number(&self) -> u64;
 
     /// A chunk was taken. It holds only its header. On an error nothing has changed.

@@ -61,7 +61,6 @@ use crate::error::AllocError;
 ///     scope.spawn(move || drop(mark));
 /// });
 /// ```
-#[derive(Debug)]
 pub struct Mark<'a, const MIN_ALIGN: usize = 8> {
     arena: &'a Arena<MIN_ALIGN>,
     position: ArenaPosition,
@@ -102,6 +101,12 @@ impl<const MIN_ALIGN: usize> Deref for Mark<'_, MIN_ALIGN> {
     #[inline]
     fn deref(&self) -> &Self::Target {
         self.arena
+    }
+}
+
+impl<const MIN_ALIGN: usize> fmt::Debug for Mark<'_, MIN_ALIGN> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mark").field("arena", self.arena).finish()
     }
 }
 

@@ -494,8 +494,8 @@ impl Ledger {
     ///
     /// # Safety
     /// It came from [`take_malloc_block`](Self::take_malloc_block) with this layout, or was resized
-    /// to it. It is freed once, and nothing refers to it. The caller keeps the allocator alive until
-    /// this returns, also if this was its last block.
+    /// to it. It is freed once, and nothing refers to it. The caller keeps the allocator alive
+    /// until this returns, also if this was its last block.
     pub(crate) unsafe fn free_malloc_block(
         &self,
         allocator: &impl CheckedAllocator,

@@ -60,8 +60,8 @@ pub(crate) fn abort_on_misuse(
     };
     let message =
         format!("allotment: {kind} '{name}': {misuse}: {size} bytes at {address:#x}{owner}\n");
-    // A thread that prints a checked allocator with `eprintln!` holds the lock of standard error, and
-    // waits for the ledger, which the caller may have locked.
+    // A thread that prints a checked allocator with `eprintln!` holds the lock of standard error,
+    // and waits for the ledger, which the caller may have locked.
     os::write_to_standard_error(message.as_bytes());
     std::process::abort()
 }

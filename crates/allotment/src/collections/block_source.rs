@@ -12,8 +12,8 @@ use crate::error::{AllocError, OnFailure, OnRefusal, ReturnError};
 ///
 /// # Safety
 /// A block is valid for `layout.size()` bytes at `layout.align()`, and overlaps no other memory in
-/// use. It stays so until it is freed, or until what the source borrows ends. A call that unwinds has
-/// changed nothing that its caller holds. `free` does not unwind.
+/// use. It stays so until it is freed, or until what the source borrows ends. A call that unwinds
+/// has changed nothing that its caller holds. `free` does not unwind.
 pub unsafe trait BlockSource: Copy {
     /// An uninitialised block of this layout. A block of size zero may be dangling.
     #[doc(hidden)]

@@ -8,13 +8,17 @@
 use core::alloc::Layout;
 use core::borrow::{Borrow, BorrowMut};
 use core::cmp::Ordering;
+use core::error::Error;
 use core::fmt;
+use core::future::Future;
 use core::hash::{Hash, Hasher};
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
+use core::pin::Pin;
 use core::ptr::NonNull;
+use core::task::{Context, Poll};
 
 /// The memory that a [`BoxIn`] or a [`SlotIn`](super::SlotIn) lies in: [`ArenaMemory`],
 /// [`PoolMemory`], [`SlabMemory`], [`&Reap`](crate::Reap) or
@@ -34,7 +38,8 @@ pub unsafe trait BoxMemory: Copy {
 /// Memory whose blocks stay valid for `'a` unless they are freed.
 ///
 /// # Safety
-/// Nothing but [`BoxMemory::free`] and unsafe calls ends a block before `'a` does.
+/// Nothing but [`BoxMemory::free`] and unsafe calls ends a block before `'a` does. So memory that
+/// lends for `'static` can hold pinned values.
 pub unsafe trait LendingMemory<'a>: BoxMemory {}
 
 /// Memory that a box need not name: a block is freed by its address, or not at all. A box of this
@@ -146,6 +151,37 @@ impl<T: ?Sized, M: BoxMemory> BoxIn<T, M> {
         // SAFETY: the box owned the value, and is never used or dropped again, so this borrow is
         // the only one. The block is not freed, so it stays for `'a`.
         unsafe { Self::into_raw(boxed).as_mut() }
+    }
+
+    /// Pins the value. Its memory must be there until the program ends, as that of the pools and
+    /// slabs is, and that of an allocator borrowed for `'static`: a pinned box may be forgotten,
+    /// and its memory may not be used again before the value was dropped.
+    ///
+    /// An arena that can be reset or dropped pins no value:
+    ///
+    /// ```compile_fail,E0597
+    /// use allotment::ArenaBox;
+    ///
+    /// let arena = allotment::Arena::new();
+    /// let pinned = ArenaBox::into_pin(arena.alloc_boxed(std::marker::PhantomPinned));
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn into_pin(boxed: Self) -> Pin<Self>
+    where
+        M: LendingMemory<'static>,
+    {
+        // SAFETY: the value does not move with the box, and the pin doesn't give it out. Its block
+        // is freed only after the value was dropped, or never (`LendingMemory`).
+        unsafe { Pin::new_unchecked(boxed) }
+    }
+}
+
+impl<T: ?Sized, M: LendingMemory<'static>> From<BoxIn<T, M>> for Pin<BoxIn<T, M>> {
+    /// As [`BoxIn::into_pin`].
+    #[inline]
+    fn from(boxed: BoxIn<T, M>) -> Self {
+        BoxIn::into_pin(boxed)
     }
 }
 
@@ -272,6 +308,28 @@ impl<T: ?Sized + fmt::Debug, M: BoxMemory> fmt::Debug for BoxIn<T, M> {
 impl<T: ?Sized + fmt::Display, M: BoxMemory> fmt::Display for BoxIn<T, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&**self, f)
+    }
+}
+
+impl<T: ?Sized, M: BoxMemory> fmt::Pointer for BoxIn<T, M> {
+    /// Prints the value's address.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Pointer::fmt(&self.value, f)
+    }
+}
+
+impl<T: ?Sized + Error, M: BoxMemory> Error for BoxIn<T, M> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        (**self).source()
+    }
+}
+
+/// A pinned box of any future is a future too, as [`Pin`] is.
+impl<F: ?Sized + Future + Unpin, M: BoxMemory> Future for BoxIn<F, M> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        Pin::new(&mut **self).poll(context)
     }
 }
 

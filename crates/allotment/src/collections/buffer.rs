@@ -6,7 +6,7 @@
 //! 2. The first `len <= capacity` values are initialised, and the buffer owns them.
 
 use core::mem::{ManuallyDrop, needs_drop};
-use core::ops::{Deref, DerefMut};
+use core::ops::{Bound, Deref, DerefMut, Range, RangeBounds};
 use core::ptr::{self, NonNull};
 
 use super::block_source::BlockSource;
@@ -91,9 +91,13 @@ impl<T, S: BlockSource> Buffer<T, S> {
         if needed <= self.memory.capacity { Ok(()) } else { self.memory.resize::<F>(needed) }
     }
 
-    /// Gives back the memory that holds no value.
-    pub(super) fn shrink<F: OnFailure>(&mut self) -> Result<(), F::Error> {
-        if size_of::<T>() == 0 { Ok(()) } else { self.memory.resize::<F>(self.len) }
+    /// Gives back the memory that holds no value, but keeps a capacity of `least` if there is one.
+    pub(super) fn shrink<F: OnFailure>(&mut self, least: usize) -> Result<(), F::Error> {
+        let needed = self.len.max(least);
+        if size_of::<T>() == 0 || needed >= self.memory.capacity {
+            return Ok(());
+        }
+        self.memory.resize::<F>(needed)
     }
 
     // ---- single values ----
@@ -180,36 +184,20 @@ impl<T, S: BlockSource> Buffer<T, S> {
     /// Keeps the values for which `keeps` returns `true`. If it unwinds, the values that it has not
     /// seen stay.
     pub(super) fn retain(&mut self, mut keeps: impl FnMut(&mut T) -> bool) {
-        /// `keeps` has seen the first `seen` of `len` values. The first `kept` stay; the gap lies
-        /// between.
-        struct CloseGap<'b, T, S: BlockSource> {
-            buffer: &'b mut Buffer<T, S>,
-            kept: usize,
-            seen: usize,
-            len: usize,
-        }
-        impl<T, S: BlockSource> Drop for CloseGap<'_, T, S> {
-            fn drop(&mut self) {
-                let left = self.len - self.seen;
-                let first = self.buffer.first();
-                // SAFETY: `left` initialised values lie behind the gap, and close it.
-                unsafe { first.add(self.kept).copy_from(first.add(self.seen), left) };
-                self.buffer.len = self.kept + left;
-            }
-        }
-        let len = core::mem::take(&mut self.len);
-        let mut gap = CloseGap { buffer: self, kept: 0, seen: 0, len };
-        while gap.seen < len {
+        let end = core::mem::take(&mut self.len);
+        // SAFETY: the gap is empty at first, and the values behind it are all values.
+        let mut gap = unsafe { CloseGap::new(self, 0, end) };
+        while gap.tail < end {
             let first = gap.buffer.first();
-            // SAFETY: initialised, and counted only by the guard. A value counts as seen before it
-            // is dropped.
+            // SAFETY: the value at `tail` is initialised. It leaves the tail before it joins the
+            // buffer's values or is dropped.
             unsafe {
-                let mut value = first.add(gap.seen);
+                let mut value = first.add(gap.tail);
                 let keep = keeps(value.as_mut());
-                gap.seen += 1;
+                gap.tail += 1;
                 if keep {
-                    first.add(gap.kept).copy_from(value, 1);
-                    gap.kept += 1;
+                    first.add(gap.buffer.len).copy_from(value, 1);
+                    gap.buffer.len += 1;
                 } else {
                     value.drop_in_place();
                 }
@@ -259,6 +247,23 @@ impl<T, S: BlockSource> Buffer<T, S> {
             added.1 += 1;
         }
         Ok(())
+    }
+
+    /// Appends clones of the buffer's own values in `range`, as
+    /// [`extend_cloned`](Self::extend_cloned).
+    pub(super) fn extend_from_within<F: OnFailure>(
+        &mut self,
+        range: Range<usize>,
+    ) -> Result<(), F::Error>
+    where
+        T: Clone,
+    {
+        let (start, len) = (range.start, self[range].len());
+        self.reserve::<F>(len)?;
+        // SAFETY: initialised values (invariant 2). `extend_cloned` finds enough capacity, so they
+        // don't move; it writes behind them only.
+        let values = unsafe { core::slice::from_raw_parts(self.first().add(start).as_ptr(), len) };
+        self.extend_cloned::<F>(values)
     }
 
     /// Inserts copies before the value at `index`, which is at most the length.
@@ -372,5 +377,54 @@ impl<T, S: BlockSource> DerefMut for Buffer<T, S> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: `len` initialised values (invariant 2).
         unsafe { core::slice::from_raw_parts_mut(self.first().as_ptr(), self.len) }
+    }
+}
+
+/// The indices of a range of `len` values. Panics as the standard library does.
+pub(super) fn indices(range: impl RangeBounds<usize>, len: usize) -> Range<usize> {
+    let start = match range.start_bound() {
+        Bound::Included(&start) => Some(start),
+        Bound::Excluded(&start) => start.checked_add(1),
+        Bound::Unbounded => Some(0),
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&end) => end.checked_add(1),
+        Bound::Excluded(&end) => Some(end),
+        Bound::Unbounded => Some(len),
+    };
+    let (Some(start), Some(end)) = (start, end) else { panic!("a range beyond all indices") };
+    assert!(start <= end, "the range begins at {start} and ends at {end}");
+    assert!(end <= len, "the range ends at {end}, beyond the length {len}");
+    start..end
+}
+
+/// Moves the values behind a gap down to the buffer's values on drop, even if a closure or a
+/// value's destructor unwinds.
+///
+/// The buffer counts only the values before the gap. The values `tail..end` behind the gap are
+/// initialised, and this guard owns them; `len <= tail <= end <= capacity`.
+pub(super) struct CloseGap<'b, T, S: BlockSource> {
+    pub(super) buffer: &'b mut Buffer<T, S>,
+    tail: usize,
+    end: usize,
+}
+
+impl<'b, T, S: BlockSource> CloseGap<'b, T, S> {
+    /// # Safety
+    /// The values `tail..end` are initialised, and the caller gives them away;
+    /// `len <= tail <= end <= capacity`.
+    pub(super) unsafe fn new(buffer: &'b mut Buffer<T, S>, tail: usize, end: usize) -> Self {
+        Self { buffer, tail, end }
+    }
+}
+
+impl<T, S: BlockSource> Drop for CloseGap<'_, T, S> {
+    fn drop(&mut self) {
+        let (left, len) = (self.end - self.tail, self.buffer.len);
+        let first = self.buffer.first();
+        // SAFETY: `left` initialised values lie behind the gap. They move down to the buffer's
+        // values, and belong to the buffer.
+        unsafe { first.add(len).copy_from(first.add(self.tail), left) };
+        self.buffer.len = len + left;
     }
 }

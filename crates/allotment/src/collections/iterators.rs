@@ -11,11 +11,11 @@
 
 use core::fmt;
 use core::iter::FusedIterator;
-use core::ops::{Bound, RangeBounds};
+use core::ops::{Range, RangeBounds};
 use core::ptr;
 
 use super::block_source::BlockSource;
-use super::buffer::Buffer;
+use super::buffer::{Buffer, CloseGap, indices};
 use super::raw_vec::RawVec;
 
 /// An iterator over the values of a [`VecIn`](super::VecIn). Values that are not taken are dropped
@@ -67,19 +67,7 @@ pub struct Drain<'v, T, S: BlockSource> {
 impl<'v, T, S: BlockSource> Drain<'v, T, S> {
     pub(super) fn new(buffer: &'v mut Buffer<T, S>, range: impl RangeBounds<usize>) -> Self {
         let len = buffer.len();
-        let start = match range.start_bound() {
-            Bound::Included(&start) => Some(start),
-            Bound::Excluded(&start) => start.checked_add(1),
-            Bound::Unbounded => Some(0),
-        };
-        let end = match range.end_bound() {
-            Bound::Included(&end) => end.checked_add(1),
-            Bound::Excluded(&end) => Some(end),
-            Bound::Unbounded => Some(len),
-        };
-        let (Some(start), Some(end)) = (start, end) else { panic!("a range beyond all indices") };
-        assert!(start <= end, "the range begins at {start} and ends at {end}");
-        assert!(end <= len, "the range ends at {end}, beyond the length {len}");
+        let Range { start, end } = indices(range, len);
         // SAFETY: fewer values than before. The drain owns the others (invariant 2); if it is
         // forgotten, they leak.
         unsafe { buffer.set_len(start) };
@@ -99,25 +87,8 @@ impl<'v, T, S: BlockSource> Drain<'v, T, S> {
 
 impl<T, S: BlockSource> Drop for Drain<'_, T, S> {
     fn drop(&mut self) {
-        /// Closes the gap, even if a value's destructor unwinds.
-        struct CloseGap<'b, T, S: BlockSource> {
-            buffer: &'b mut Buffer<T, S>,
-            tail: usize,
-            tail_len: usize,
-        }
-        impl<T, S: BlockSource> Drop for CloseGap<'_, T, S> {
-            fn drop(&mut self) {
-                let len = self.buffer.len();
-                // SAFETY: the tail moves down to the end of the buffer's values, and belongs to the
-                // buffer again (invariant 2).
-                unsafe {
-                    let first = self.buffer.first();
-                    first.add(len).copy_from(first.add(self.tail), self.tail_len);
-                    self.buffer.set_len(len + self.tail_len);
-                }
-            }
-        }
-        let gap = CloseGap { buffer: self.buffer, tail: self.tail, tail_len: self.tail_len };
+        // SAFETY: the values of the tail are initialised and the drain's (invariants 2 and 3).
+        let gap = unsafe { CloseGap::new(self.buffer, self.tail, self.tail + self.tail_len) };
         // SAFETY: initialised, not given away (invariant 2), and dropped only here.
         unsafe {
             let first = gap.buffer.first().add(self.next);

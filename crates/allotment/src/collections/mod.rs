@@ -29,6 +29,7 @@
 // | `buffer` | contiguous values in it: the unsafe core of the vector |
 // | `iterators` | `IntoIter` and `Drain`, which take values out of a buffer |
 // | `vec`, `vec_traits` | `VecIn`, without unsafe code |
+// | `string_drain` | `StringDrain`, which takes characters out of a string |
 // | `string`, `string_traits` | `StringIn`: a `VecIn` of bytes that are UTF-8 |
 // | `boxed` | `BoxIn`: one value with an owner; `unsize_box!` |
 // | `slot` | `SlotIn`: memory for one value, without a value; the calls that lists and slabs have |
@@ -42,6 +43,7 @@ mod iterators;
 mod raw_vec;
 mod slot;
 mod string;
+mod string_drain;
 mod string_traits;
 mod typed_calls;
 mod values;
@@ -56,6 +58,7 @@ pub use iterators::{Drain, IntoIter};
 pub use slot::SlotIn;
 pub(crate) use slot::slot_calls;
 pub use string::StringIn;
+pub use string_drain::StringDrain;
 pub(crate) use typed_calls::typed_calls;
 pub(crate) use values::{LendingSource, NoDrop};
 pub use vec::VecIn;

@@ -81,7 +81,8 @@ impl<T, S: BlockSource> RawVec<T, S> {
     fn free(&mut self) {
         let layout = self.layout();
         if layout.size() > 0 {
-            // SAFETY: memory of `source` with this layout (the invariant); nothing else accesses it.
+            // SAFETY: memory of `source` with this layout (the invariant); nothing else accesses
+            // it.
             unsafe { self.source.free(self.first.cast(), layout) };
         }
     }

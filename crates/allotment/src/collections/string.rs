@@ -7,10 +7,12 @@
 
 use core::fmt;
 use core::mem;
-use core::ops::{Deref, DerefMut};
+use core::ops::{Deref, DerefMut, RangeBounds};
 use core::str::Utf8Error;
 
 use super::block_source::BlockSource;
+use super::buffer::indices;
+use super::string_drain::StringDrain;
 use super::vec::VecIn;
 use crate::error::{AllocError, OnFailure, PanicOrAbort, ReturnError, always};
 
@@ -187,6 +189,22 @@ impl<S: BlockSource> StringIn<S> {
         self.bytes.try_shrink_to_fit()
     }
 
+    /// Gives back unused capacity, but keeps a capacity of at least `least` bytes if there is one.
+    ///
+    /// # Panics
+    /// As for [`VecIn::shrink_to_fit`].
+    pub fn shrink_to(&mut self, least: usize) {
+        self.bytes.shrink_to(least);
+    }
+
+    /// Fallible version of [`shrink_to`](Self::shrink_to).
+    ///
+    /// # Errors
+    /// As for [`VecIn::try_shrink_to_fit`].
+    pub fn try_shrink_to(&mut self, least: usize) -> Result<(), AllocError> {
+        self.bytes.try_shrink_to(least)
+    }
+
     // ---- adding ----
 
     #[inline(always)]
@@ -317,6 +335,24 @@ impl<S: BlockSource> StringIn<S> {
         }
         bytes.truncate(kept);
         self.bytes = bytes;
+    }
+
+    /// Removes the characters of a range of bytes and returns an iterator over them. Characters
+    /// that are not taken are removed too. If the iterator is forgotten, the string ends where the
+    /// range began.
+    ///
+    /// # Panics
+    /// If an end of the range is inside a character or beyond the length, or if the range ends
+    /// before it begins.
+    pub fn drain(&mut self, range: impl RangeBounds<usize>) -> StringDrain<'_, S> {
+        let range = indices(range, self.len());
+        for end in [range.start, range.end] {
+            assert!(self.is_char_boundary(end), "byte {end} is inside a character");
+        }
+        // SAFETY: both cuts are between characters, so the removed bytes are UTF-8. So are those
+        // before them, which are all that the string has while the iterator exists or if it is
+        // forgotten, and those with the bytes behind the range (the invariant).
+        unsafe { StringDrain::new(self.bytes.drain(range)) }
     }
 
     /// Shortens the string to `len` bytes. Does nothing if it is not longer than that.

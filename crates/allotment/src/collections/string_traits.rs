@@ -8,6 +8,7 @@ use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::ops::AddAssign;
 use core::str::FromStr;
+use std::borrow::Cow;
 
 use super::block_source::BlockSource;
 use super::string::StringIn;
@@ -51,10 +52,10 @@ impl<S: BlockSource + Default> FromStr for StringIn<S> {
 // ---- appending ----
 
 macro_rules! extends {
-    ($([$($lifetime:lifetime)?] $item:ty, $push:ident;)*) => {$(
+    ($([$($lifetime:lifetime)?] $item:ty, $push:ident(|$name:ident| $item_of:expr);)*) => {$(
         impl<$($lifetime,)? S: BlockSource> Extend<$item> for StringIn<S> {
             fn extend<I: IntoIterator<Item = $item>>(&mut self, items: I) {
-                items.into_iter().for_each(|item| self.$push(item));
+                items.into_iter().for_each(|$name| self.$push($item_of));
             }
         }
 
@@ -69,8 +70,12 @@ macro_rules! extends {
     )*};
 }
 extends! {
-    [] char, push;
-    ['a] &'a str, push_str;
+    [] char, push(|character| character);
+    ['a] &'a char, push(|character| *character);
+    ['a] &'a str, push_str(|text| text);
+    [] String, push_str(|text| &text);
+    [] Box<str>, push_str(|text| &text);
+    ['a] Cow<'a, str>, push_str(|text| &text);
 }
 
 impl<S: BlockSource> AddAssign<&str> for StringIn<S> {

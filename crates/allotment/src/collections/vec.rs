@@ -1,12 +1,12 @@
 //! `VecIn`: a growing vector over any [`BlockSource`].
 #![forbid(unsafe_code)]
 
-use core::iter::repeat_n;
+use core::iter::{repeat_n, repeat_with};
 use core::ops::RangeBounds;
 use core::ptr::NonNull;
 
 use super::block_source::BlockSource;
-use super::buffer::Buffer;
+use super::buffer::{Buffer, indices};
 use super::iterators::Drain;
 use crate::error::{AllocError, OnFailure, PanicOrAbort, ReturnError, always};
 
@@ -153,7 +153,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// Panics or ends the process if [`try_shrink_to_fit`](Self::try_shrink_to_fit) returns an
     /// error: see [`AllocError`](crate::AllocError).
     pub fn shrink_to_fit(&mut self) {
-        always(self.buffer.shrink::<PanicOrAbort>());
+        always(self.buffer.shrink::<PanicOrAbort>(0));
     }
 
     /// Fallible version of [`shrink_to_fit`](Self::shrink_to_fit).
@@ -162,11 +162,27 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// When the values have to move and there is no memory for that, as for
     /// [`try_reserve`](Self::try_reserve). The vector is then unchanged.
     pub fn try_shrink_to_fit(&mut self) -> Result<(), AllocError> {
-        self.buffer.shrink::<ReturnError>()
+        self.buffer.shrink::<ReturnError>(0)
+    }
+
+    /// Gives back unused capacity, but keeps a capacity of at least `least` values if there is one.
+    ///
+    /// # Panics
+    /// As for [`shrink_to_fit`](Self::shrink_to_fit).
+    pub fn shrink_to(&mut self, least: usize) {
+        always(self.buffer.shrink::<PanicOrAbort>(least));
+    }
+
+    /// Fallible version of [`shrink_to`](Self::shrink_to).
+    ///
+    /// # Errors
+    /// As for [`try_shrink_to_fit`](Self::try_shrink_to_fit).
+    pub fn try_shrink_to(&mut self, least: usize) -> Result<(), AllocError> {
+        self.buffer.shrink::<ReturnError>(least)
     }
 
     pub(super) fn shrink_or<F: OnFailure>(&mut self) -> Result<(), F::Error> {
-        self.buffer.shrink::<F>()
+        self.buffer.shrink::<F>(0)
     }
 
     // ---- single values ----
@@ -385,6 +401,78 @@ impl<T, S: BlockSource> VecIn<T, S> {
         T: Clone,
     {
         self.resize_or::<ReturnError>(len, value)
+    }
+
+    fn resize_with_or<F: OnFailure>(
+        &mut self,
+        len: usize,
+        make: impl FnMut() -> T,
+    ) -> Result<(), F::Error> {
+        let more = len.saturating_sub(self.len());
+        self.truncate(len);
+        self.buffer.reserve::<F>(more)?;
+        self.buffer.extend::<F>(repeat_with(make).take(more))
+    }
+
+    /// Gives the vector this length: drops the values beyond it, or appends values that `make`
+    /// returns.
+    ///
+    /// # Panics
+    /// As for [`reserve`](Self::reserve), and if `make` panics.
+    pub fn resize_with(&mut self, len: usize, make: impl FnMut() -> T) {
+        always(self.resize_with_or::<PanicOrAbort>(len, make));
+    }
+
+    /// Fallible version of [`resize_with`](Self::resize_with).
+    ///
+    /// # Errors
+    /// As for [`try_reserve`](Self::try_reserve). The vector is then unchanged.
+    pub fn try_resize_with(
+        &mut self,
+        len: usize,
+        make: impl FnMut() -> T,
+    ) -> Result<(), AllocError> {
+        self.resize_with_or::<ReturnError>(len, make)
+    }
+
+    fn extend_from_within_or<F: OnFailure>(
+        &mut self,
+        range: impl RangeBounds<usize>,
+    ) -> Result<(), F::Error>
+    where
+        T: Clone,
+    {
+        let range = indices(range, self.len());
+        self.buffer.extend_from_within::<F>(range)
+    }
+
+    /// Appends clones of the vector's own values in this range.
+    ///
+    /// # Panics
+    /// If the range ends before it begins, or beyond the length, and if a clone panics; otherwise
+    /// as for [`reserve`](Self::reserve).
+    pub fn extend_from_within(&mut self, range: impl RangeBounds<usize>)
+    where
+        T: Clone,
+    {
+        always(self.extend_from_within_or::<PanicOrAbort>(range));
+    }
+
+    /// Fallible version of [`extend_from_within`](Self::extend_from_within).
+    ///
+    /// # Errors
+    /// As for [`try_reserve`](Self::try_reserve). The vector is then unchanged.
+    ///
+    /// # Panics
+    /// If the range ends before it begins, or beyond the length, and if a clone panics.
+    pub fn try_extend_from_within(
+        &mut self,
+        range: impl RangeBounds<usize>,
+    ) -> Result<(), AllocError>
+    where
+        T: Clone,
+    {
+        self.extend_from_within_or::<ReturnError>(range)
     }
 
     /// Moves all values of another vector, of any memory, to the end of this one.

@@ -55,41 +55,41 @@ impl<L> FreeListBuilder<L> {
         source,
         huge_pages,
         ///
-        /// The list sweeps for empty chunks when the number of live objects has fallen to half of what
-        /// it was, and again further down. It also finds them when the last object is freed; one chunk
-        /// then stays.
+        /// The list sweeps for empty chunks when the number of live objects has fallen to half of
+        /// what it was, and again further down. It also finds them when the last object is freed;
+        /// one chunk then stays.
         ///
-        /// - [`Release::AtOnce`](crate::Release::AtOnce): empty chunks go to the system, past the recycler. The list takes no
-        ///   chunks from the recycler either.
-        /// - [`Release::Keep`](crate::Release::Keep): the list keeps empty chunks of up to this number of bytes. The others go
-        ///   to the recycler.
-        /// - Other policies: empty chunks go to the recycler, whose own policy decides how long it keeps
-        ///   them.
+        /// - [`Release::AtOnce`](crate::Release::AtOnce): empty chunks go to the system, past the
+        ///   recycler. The list takes no chunks from the recycler either.
+        /// - [`Release::Keep`](crate::Release::Keep): the list keeps empty chunks of up to this
+        ///   number of bytes. The others go to the recycler.
+        /// - Other policies: empty chunks go to the recycler, whose own policy decides how long it
+        ///   keeps them.
         release,
         budget,
         maximum,
         ///
         /// Hardened mode finds:
         ///
-        /// - When an object is freed: double frees, stale frees (while the object is in quarantine),
-        ///   foreign pointers, objects of another list, and overruns.
-        /// - When a free object would be used again, or the list is trimmed or dropped: writes after
-        ///   free.
+        /// - When an object is freed: double frees, stale frees (while the object is in
+        ///   quarantine), foreign pointers, objects of another list, and overruns.
+        /// - When a free object would be used again, or the list is trimmed or dropped: writes
+        ///   after free.
         ///
         /// An object takes 16 to 31 bytes more. A freed object stays in quarantine until 1024 more
-        /// objects are freed. Chunks are released only by a call of [`trim`](RawFreeList::trim) when
-        /// nothing is live.
+        /// objects are freed. Chunks are released only by a call of [`trim`](RawFreeList::trim)
+        /// when nothing is live.
         hardened,
         ///
         /// The default is yes in hardened mode and no otherwise. Their memory is freed either way.
         report_live,
     }
 
-    /// Makes all chunks with room for this number of objects, rounded up to whole hardware pages and
-    /// to a size that the recycler keeps.
+    /// Makes all chunks with room for this number of objects, rounded up to whole hardware pages
+    /// and to a size that the recycler keeps.
     ///
-    /// By default, or with 0, the first chunk is one hardware page. Chunks then double in size up to
-    /// 1 MiB, and are 2 MiB from there on, if the source may use huge pages.
+    /// By default, or with 0, the first chunk is one hardware page. Chunks then double in size up
+    /// to 1 MiB, and are 2 MiB from there on, if the source may use huge pages.
     pub fn objects_per_chunk(mut self, objects: usize) -> Self {
         self.settings.objects_per_chunk = (objects > 0).then_some(objects);
         self

@@ -222,9 +222,9 @@ impl RawFreeList {
         self.settings.release != Release::AtOnce && !self.settings.hardened
     }
 
-    /// In a child made by fork that does not have the list's chunks, forgets them and the objects in
-    /// them, so that neither headers nor links are read. The list stays without a chunk from then on.
-    /// Returns whether this is such a child.
+    /// In a child made by fork that does not have the list's chunks, forgets them and the objects
+    /// in them, so that neither headers nor links are read. The list stays without a chunk from
+    /// then on. Returns whether this is such a child.
     pub(super) fn forget_orphaned_chunks(&self) -> bool {
         if !self.settings.source.is_orphaned() || !self.has_chunks() {
             return false;

@@ -57,8 +57,8 @@ impl<T> FreeList<T> {
     ///
     /// `copy` recurses once per object on the way. Copy a structure that is as deep as it is large,
     /// such as a linked list, through [`run`](Self::run) instead, as `examples/copy_in_order.rs`
-    /// shows. On Rust 1.85, pass a function instead of a closure if the source is dropped before the
-    /// copy: the borrow checker of that version keeps the source of a closure borrowed.
+    /// shows. On Rust 1.85, pass a function instead of a closure if the source is dropped before
+    /// the copy: the borrow checker of that version keeps the source of a closure borrowed.
     ///
     /// The source may lie anywhere, including in this list. After a source in this list is dropped,
     /// [`trim`](Self::trim) releases its empty chunks.

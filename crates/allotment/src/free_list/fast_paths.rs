@@ -16,8 +16,8 @@ const MAX_LINKED_BYTES: usize = 4 << 10;
 impl RawFreeList {
     /// Allocates an uninitialised object, aligned to the list's layout.
     ///
-    /// It returns the object freed last or, if none is free, the next object of the newest chunk. It
-    /// takes six instructions on x86-64 if an object is free.
+    /// It returns the object freed last or, if none is free, the next object of the newest chunk.
+    /// It takes six instructions on x86-64 if an object is free.
     ///
     /// # Panics
     /// Panics or ends the process if [`try_alloc`](Self::try_alloc) returns an error: see
@@ -136,8 +136,9 @@ impl RawFreeList {
     /// Allocates `objects` uninitialised objects next to each other, [`stride`](Self::stride) bytes
     /// apart.
     ///
-    /// Their memory has held no object after its chunk was taken, or after the list was last without
-    /// live objects. Each object is freed separately. For 0 objects the address is dangling.
+    /// Their memory has held no object after its chunk was taken, or after the list was last
+    /// without live objects. Each object is freed separately. For 0 objects the address is
+    /// dangling.
     ///
     /// # Panics
     /// Panics or ends the process if [`try_alloc_run`](Self::try_alloc_run) returns an error: see

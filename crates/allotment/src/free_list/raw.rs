@@ -17,12 +17,12 @@
 //!    No other code uses a free object.
 //! 3. `[fresh, fresh_end)` is a whole number of objects of the chunk that was taken last. They have
 //!    neither been handed out nor linked since then. Every other object of every chunk in `chunks`
-//!    is live or on exactly one chain. The chunks in `spare_chunks` hold no live object, and none of
-//!    their objects is on a chain or fresh.
+//!    is live or on exactly one chain. The chunks in `spare_chunks` hold no live object, and none
+//!    of their objects is on a chain or fresh.
 //! 4. `live = count + watermark`. Outside of a call, `count >= 0` unless nothing is live. So the
 //!    first free that brings `live` below the watermark takes the slow path. If `live` is then
-//!    below `sweep_below`, which is at most the watermark, the slow path sweeps for empty chunks. If
-//!    not, it starts another chain.
+//!    below `sweep_below`, which is at most the watermark, the slow path sweeps for empty chunks.
+//!    If not, it starts another chain.
 //! 5. A checked list has `head = null`, no fresh objects and `count = 0`. So every call takes the
 //!    slow path, and `checks` records what is free and what is live.
 //! 6. One thread at a time has access: a list is `Send` and not `Sync`, so `Cell` is enough. Other
@@ -30,7 +30,7 @@
 
 use core::alloc::Layout;
 use core::cell::Cell;
-use core::fmt::Debug;
+use core::fmt;
 use core::ptr::{self, NonNull};
 
 use super::chains::{ListLink, WaitingChains};
@@ -44,10 +44,10 @@ use crate::statistics::Record;
 /// Objects of one layout for one thread, handed out last freed first. On x86-64, allocating takes
 /// six instructions and freeing takes five.
 ///
-/// Objects lie in *chunks* that double in size up to 1 MiB; from there on, chunks are 2 MiB, possibly
-/// huge pages. The objects of a chunk lie next to each other, in the order in which they are first
-/// allocated. Chunks without live objects are released (see [`trim`](Self::trim)): they go to the
-/// recycler, where the next arena or list finds them warm.
+/// Objects lie in *chunks* that double in size up to 1 MiB; from there on, chunks are 2 MiB,
+/// possibly huge pages. The objects of a chunk lie next to each other, in the order in which they
+/// are first allocated. Chunks without live objects are released (see [`trim`](Self::trim)): they
+/// go to the recycler, where the next arena or list finds them warm.
 ///
 /// A list may move between threads, but only one thread at a time uses it. Dropping the list frees
 /// all of its memory, including live objects. [`FreeList`](crate::FreeList) is the same for values,
@@ -66,7 +66,6 @@ use crate::statistics::Record;
 /// unsafe { list.free(first) };
 /// assert_eq!(list.alloc(), first, "last freed, first used");
 /// ```
-#[derive(Debug)]
 #[repr(C)]
 pub struct RawFreeList {
     // The fast paths use the first two fields, here and in C (`c_layout.rs`).
@@ -74,7 +73,8 @@ pub struct RawFreeList {
     /// Live objects above the watermark.
     pub(super) count: Cell<isize>,
     pub(super) watermark: Cell<usize>,
-    /// The list sweeps for empty chunks when fewer objects than this are live. With 0 it never does.
+    /// The list sweeps for empty chunks when fewer objects than this are live. With 0 it never
+    /// does.
     pub(super) sweep_below: Cell<usize>,
     pub(super) waiting_chains: WaitingChains,
     pub(super) fresh: Cell<*mut u8>,
@@ -101,7 +101,7 @@ unsafe impl Send for RawFreeList {}
 
 /// What a checked list does in each slow path, instead of what an ordinary list does there. It
 /// records every object.
-pub(super) trait ListChecks: Debug {
+pub(super) trait ListChecks {
     /// Whether each object is a malloc block.
     fn has_no_chunks(&self) -> bool;
 
@@ -114,8 +114,8 @@ pub(super) trait ListChecks: Debug {
     /// The number of live objects.
     fn live(&self) -> usize;
 
-    /// Prepares a chunk that was just taken. It holds nothing but its header. On an error nothing has
-    /// changed.
+    /// Prepares a chunk that was just taken. It holds nothing but its header. On an error nothing
+    /// has changed.
     fn chunk_taken(
         &self,
         list: &RawFreeList,
@@ -244,5 +244,15 @@ impl RawFreeList {
     pub(super) fn clear_chains(&self) {
         self.head.set(ptr::null_mut());
         self.waiting_chains.clear();
+    }
+}
+
+impl fmt::Debug for RawFreeList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawFreeList")
+            .field("name", &self.name())
+            .field("layout", &self.layout())
+            .field("statistics", &self.statistics())
+            .finish()
     }
 }

@@ -1,17 +1,17 @@
 //! The sweep for empty chunks.
 //!
 //! A list knows how many objects are live, but not where they are: to know it, the fast paths would
-//! have to count for each chunk. So the list sweeps when enough objects may have been freed. A sweep
-//! follows the chains of free objects once, and marks each object in a bitmap of its chunk. A chunk
-//! whose objects are all free is released. The free objects of the other chunks are linked anew,
-//! those of the fullest chunks first, in the order of their addresses.
+//! have to count for each chunk. So the list sweeps when enough objects may have been freed. A
+//! sweep follows the chains of free objects once, and marks each object in a bitmap of its chunk. A
+//! chunk whose objects are all free is released. The free objects of the other chunks are linked
+//! anew, those of the fullest chunks first, in the order of their addresses.
 //!
 //! `sweep_schedule.rs` says when a sweep is due, `sweep_back_off.rs` when it is skipped. If the
 //! sweeps of a descent are skipped, the chunks that are empty when the last object is freed are set
 //! aside as *spare*, and are used before any is taken from the source.
 //!
-//! When the last object is freed, no chain has to be followed: every chunk is empty, and all but one
-//! are released.
+//! When the last object is freed, no chain has to be followed: every chunk is empty, and all but
+//! one are released.
 //!
 //! The invariants are those of `raw.rs`.
 
@@ -27,7 +27,7 @@ use crate::memory::release::Release;
 use crate::memory::system_array::SystemArray;
 
 /// A chunk in a sweep.
-struct SweptChunk {
+struct SweptListChunk {
     chunk: ListChunk,
     /// The number of its objects that are not fresh.
     handed_out: usize,
@@ -152,9 +152,9 @@ impl RawFreeList {
         released + released_spare
     }
 
-    /// The chunks in the order of their addresses, and a bitmap with one bit for each object; `None`
-    /// if malloc refuses.
-    fn prepare_sweep(&self) -> Option<(SystemArray<SweptChunk>, SystemArray<u64>)> {
+    /// The chunks in the order of their addresses, and a bitmap with one bit for each object;
+    /// `None` if malloc refuses.
+    fn prepare_sweep(&self) -> Option<(SystemArray<SweptListChunk>, SystemArray<u64>)> {
         let mut each = self.each_chunk();
         let mut words = 0;
         let (fresh, fresh_end) = (self.fresh.get().addr(), self.fresh_end.get().addr());
@@ -166,7 +166,7 @@ impl RawFreeList {
             let fresh_objects = if has_fresh { self.fresh_objects() } else { 0 };
             let first_word = words;
             words += chunk.objects.div_ceil(64);
-            SweptChunk {
+            SweptListChunk {
                 chunk,
                 handed_out: chunk.objects - fresh_objects,
                 first_word,
@@ -180,7 +180,7 @@ impl RawFreeList {
     }
 
     /// Marks each free object. Returns how many there are.
-    fn mark_free_objects(&self, chunks: &mut [SweptChunk], bits: &mut [u64]) -> usize {
+    fn mark_free_objects(&self, chunks: &mut [SweptListChunk], bits: &mut [u64]) -> usize {
         let mut linked = 0;
         // The next object of each chain, and the index of the chunk that held its previous object.
         let mut chains = [(NonNull::dangling(), 0); 1 + MAX_WAITING_CHAINS];
@@ -219,7 +219,7 @@ impl RawFreeList {
         &self,
         link: NonNull<ListLink>,
         mut chunk: usize,
-        chunks: &mut [SweptChunk],
+        chunks: &mut [SweptListChunk],
         bits: &mut [u64],
     ) -> usize {
         let stride = self.sizes.stride;
@@ -228,8 +228,8 @@ impl RawFreeList {
         // address was read from.
         let overwritten =
             || abort_on_misuse(Misuse::WriteAfterFree, KIND, self.name(), address, stride);
-        let offset = |swept: &SweptChunk| address.wrapping_sub(swept.chunk.first.addr().get());
-        let holds = |swept: &SweptChunk| offset(swept) < swept.chunk.objects * stride;
+        let offset = |swept: &SweptListChunk| address.wrapping_sub(swept.chunk.first.addr().get());
+        let holds = |swept: &SweptListChunk| offset(swept) < swept.chunk.objects * stride;
         if !holds(&chunks[chunk]) {
             let after = chunks.partition_point(|swept| swept.chunk.first.addr().get() <= address);
             chunk = after
@@ -254,7 +254,7 @@ impl RawFreeList {
 
     /// Rebuilds the list of the chunks that stay, and the chains of their free objects. The objects
     /// of the last chunk come first.
-    fn relink(&self, chunks: &[SweptChunk], bits: &[u64], linked: usize) {
+    fn relink(&self, chunks: &[SweptListChunk], bits: &[u64], linked: usize) {
         let stride = self.sizes.stride;
         let longest = (linked / MAX_WAITING_CHAINS).max(MIN_CHAIN_LENGTH);
         let mut length = 0;

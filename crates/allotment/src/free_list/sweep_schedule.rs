@@ -22,9 +22,9 @@ use super::raw::RawFreeList;
 pub(super) const MIN_CHAIN_LENGTH: usize = 256;
 
 impl RawFreeList {
-    /// Sets the level for the next sweep, after a sweep that left `linked` objects on chains. (After
-    /// a sweep that was skipped, `linked` is 0: the next one is then due when half of the live
-    /// objects are freed.)
+    /// Sets the level for the next sweep, after a sweep that left `linked` objects on chains.
+    /// (After a sweep that was skipped, `linked` is 0: the next one is then due when half of the
+    /// live objects are freed.)
     pub(super) fn plan_sweep(&self, linked: usize) {
         let live = self.live();
         let least = usize::from(live > 0);

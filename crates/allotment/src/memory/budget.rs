@@ -17,8 +17,8 @@ use crate::sync::{AtomicUsize, Ordering};
 /// thread during that time may be refused although it would fit a moment later.
 ///
 /// A call without `try_` panics if a budget refuses, and drops the values that it was given. So a
-/// server that catches the panics of its requests loses the request that went over its limit, and no
-/// other. See [`AllocError`].
+/// server that catches the panics of its requests loses the request that went over its limit, and
+/// no other. See [`AllocError`].
 ///
 /// Cloning returns another handle to the same budget. A charge costs one locked instruction for
 /// each level; there is one charge for each chunk or page, and none for an object. Any thread can

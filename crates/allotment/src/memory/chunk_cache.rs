@@ -211,7 +211,8 @@ impl<M: Mappings> ChunkCache<M> {
         kept.min(self.limit.load(Ordering::Relaxed))
     }
 
-    /// The same without what the adaptive policy currently keeps: bytes above that go back in steps.
+    /// The same without what the adaptive policy currently keeps: bytes above that go back in
+    /// steps.
     fn most_allowed(&self) -> usize {
         let kept = match self.policy() {
             Release::AtOnce => 0,
@@ -438,8 +439,8 @@ impl<M: Mappings> ChunkCache<M> {
     }
 
     /// In a child made by fork, before its only thread does anything else: counts the kept bytes
-    /// again. Another thread of the parent may have been between a stack and the counter at the fork,
-    /// and would have corrected the counter in the parent only.
+    /// again. Another thread of the parent may have been between a stack and the counter at the
+    /// fork, and would have corrected the counter in the parent only.
     pub fn recount(&self) {
         let kept = self.stacks.iter().flat_map(|stacks| stacks.iter().enumerate());
         let kept = kept.map(|(class, stack)| stack.count(&self.mappings) * class_size(class)).sum();

@@ -47,8 +47,8 @@ use crate::error::{AllocError, ErrorKind};
 /// A child made by fork does not have the memory, so it can't change what its parent has there. In
 /// the child
 ///
-/// - an access to an object in the file faults. That includes a free by a free list or a reap, which
-///   writes to the freed object;
+/// - an access to an object in the file faults. That includes a free by a free list or a reap,
+///   which writes to the freed object;
 /// - an allocation fails with [`ErrorKind::ForkedChild`], with two exceptions. An arena or a reap
 ///   may return an address in a chunk that it had, where an access faults. A free list or a reap
 ///   that has free objects may fault, because it reads the one that it takes;
@@ -133,9 +133,9 @@ impl File {
     /// The system's error, for example if the file already exists or can't be made.
     ///
     /// # Safety
-    /// The file's bytes are the memory that allocators hand out. As long as any of that memory is in
-    /// use, nobody writes to the file, shortens it or punches holes into it in another way: not this
-    /// process through another handle, and not another process. Reading is allowed.
+    /// The file's bytes are the memory that allocators hand out. As long as any of that memory is
+    /// in use, the file is not written, shortened or punched with holes in another way: neither by
+    /// this process through another handle nor by another process. Reading is allowed.
     pub unsafe fn create_new(path: &Path) -> io::Result<Self> {
         Self::open(|| os::create_named(path))
     }
@@ -153,8 +153,8 @@ impl File {
         !self.owner.is_current()
     }
 
-    /// The offset in the file of the byte at this address, if the address is in a chunk in use. In a
-    /// child made by fork, none is.
+    /// The offset in the file of the byte at this address, if the address is in a chunk in use. In
+    /// a child made by fork, none is.
     #[must_use]
     pub fn offset_of<T>(&self, pointer: *const T) -> Option<u64> {
         if self.is_orphaned() {

@@ -172,8 +172,8 @@ fn map_pages(len: usize) -> Result<NonNull<u8>, AllocError> {
     }
 }
 
-/// Maps `len` bytes of a file from `offset`, at a multiple of `align`, shared with all other mappings
-/// of the file.
+/// Maps `len` bytes of a file from `offset`, at a multiple of `align`, shared with all other
+/// mappings of the file.
 pub fn map_file(
     file: BorrowedFd<'_>,
     offset: u64,
@@ -467,9 +467,11 @@ pub fn is_resident(page: NonNull<u8>) -> Option<bool> {
         /// Linux's, in every supported C library.
         unsafe fn mincore(start: *mut c_void, len: usize, residency: *mut u8) -> core::ffi::c_int;
     }
-    // The kernel writes one byte. qemu, where it imitates larger pages, writes one for each page of the machine it runs on.
+    // The kernel writes one byte. qemu, where it imitates larger pages, writes one for each page of
+    // the machine it runs on.
     let mut residency = [0_u8; 16];
-    // SAFETY: writes at most a byte for each 4 KiB of a page of at most 64 KiB, and reads nothing of it.
+    // SAFETY: writes at most a byte for each 4 KiB of a page of at most 64 KiB, and reads nothing
+    // of it.
     let answer = unsafe { mincore(page.as_ptr().cast(), page_size(), residency.as_mut_ptr()) };
     (answer == 0).then_some(residency[0] & 1 == 1)
 }
@@ -556,8 +558,8 @@ fn next_number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Writes to standard error without the lock of [`std::io::Stderr`]: a thread that holds the lock may
-/// wait for the caller. What can't be written is lost.
+/// Writes to standard error without the lock of [`std::io::Stderr`]: a thread that holds the lock
+/// may wait for the caller. What can't be written is lost.
 pub fn write_to_standard_error(mut bytes: &[u8]) {
     while !bytes.is_empty() {
         match rustix::io::write(std::io::stderr(), bytes) {

@@ -12,7 +12,7 @@ use super::small_chunks::{
 use super::{first_touch, os, tools};
 use crate::error::AllocError;
 
-struct MappingEntry {
+struct CachedMapping {
     next: AtomicU32,
     start: AtomicPtr<u8>,
 }
@@ -20,8 +20,8 @@ struct MappingEntry {
 /// A static table of 1 MiB of addresses. Only the part in use has memory.
 pub(crate) struct MappingTable;
 
-static MAPPINGS: [MappingEntry; MAX_MAPPINGS as usize] =
-    [const { MappingEntry { next: AtomicU32::new(0), start: AtomicPtr::new(ptr::null_mut()) } };
+static MAPPINGS: [CachedMapping; MAX_MAPPINGS as usize] =
+    [const { CachedMapping { next: AtomicU32::new(0), start: AtomicPtr::new(ptr::null_mut()) } };
         MAX_MAPPINGS as usize];
 
 impl Links for MappingTable {
@@ -93,8 +93,8 @@ fn watch_forks() {
     let _ = os::on_fork(recount_in_child, &REGISTERED);
 }
 
-/// Another thread of the parent may have been between the stacks and the counter. Async-signal-safe:
-/// only atomics.
+/// Another thread of the parent may have been between the stacks and the counter.
+/// Async-signal-safe: only atomics.
 extern "C" fn recount_in_child() {
     CACHE.recount();
 }

@@ -19,15 +19,16 @@
 //!
 //! 1. A bit of `used` is set while a thread maps or unmaps the range, and while it is mapped. The
 //!    thread that sets the bit maps the range.
-//! 2. A bit of a range's `free` is 1 while its chunk has no owner. A thread that clears the bit owns
-//!    the chunk. Before it sets the bit again, it discards the chunk's memory. Only the bits of a
-//!    mapped range are set.
-//! 3. A thread that owns all chunks of a range unmaps it. Therefore `start` doesn't change while any
-//!    chunk has an owner.
-//! 4. A bit of `listed` is a hint that the range has free chunks. When no call is running, it is set
-//!    for each range that has any, and every range has a chunk in use.
-//! 5. The descriptor of a range is never unmapped, and the number of its chunks depends on its class
-//!    and index only. So a thread may access the bits of a range that was unmapped, or mapped anew.
+//! 2. A bit of a range's `free` is 1 while its chunk has no owner. A thread that clears the bit
+//!    owns the chunk. Before it sets the bit again, it discards the chunk's memory. Only the bits
+//!    of a mapped range are set.
+//! 3. A thread that owns all chunks of a range unmaps it. Therefore `start` doesn't change while
+//!    any chunk has an owner.
+//! 4. A bit of `listed` is a hint that the range has free chunks. When no call is running, it is
+//!    set for each range that has any, and every range has a chunk in use.
+//! 5. The descriptor of a range is never unmapped, and the number of its chunks depends on its
+//!    class and index only. So a thread may access the bits of a range that was unmapped, or mapped
+//!    anew.
 //! 6. No thread waits for another. A child made by fork loses only the chunks, or the range, that
 //!    another thread was taking or releasing at that moment.
 
@@ -422,7 +423,8 @@ impl<T: RangeTable> SmallChunks<T> {
         }
         // SAFETY: guaranteed by the caller.
         unsafe { self.table.discard(range.start_of(id, chunk), class_size(id.class)) };
-        // SeqCst: for the loads in `all_free` and `list`. It pairs with the Acquire of `take_chunk`.
+        // SeqCst: for the loads in `all_free` and `list`. It pairs with the Acquire of
+        // `take_chunk`.
         range.free[chunk / WORD_BITS].fetch_or(1 << (chunk % WORD_BITS), Ordering::SeqCst);
         store_before_load();
         while range.all_free(id, None) {

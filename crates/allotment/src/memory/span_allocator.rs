@@ -6,11 +6,11 @@
 //! few mappings. The memory of a span is committed when the span is taken, and decommitted when it
 //! is released. From any other source, each span is a separate block.
 //!
-//! From `Mmap`, full ranges may be huge pages; `first_touch.rs` decides. When a span of such a range
-//! goes back, the process no longer has its memory, but the kernel keeps it until the whole huge page
-//! is unused or memory is short. So a range is *split* when more than half of it has gone back: its
-//! memory then goes back page by page. Splitting takes longer than unmapping the whole range, and
-//! ranges often become empty one span after the other.
+//! From `Mmap`, full ranges may be huge pages; `first_touch.rs` decides. When a span of such a
+//! range goes back, the process no longer has its memory, but the kernel keeps it until the whole
+//! huge page is unused or memory is short. So a range is *split* when more than half of it has gone
+//! back: its memory then goes back page by page. Splitting takes longer than unmapping the whole
+//! range, and ranges often become empty one span after the other.
 //!
 //! # Invariants
 //!

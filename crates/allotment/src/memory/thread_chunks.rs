@@ -29,8 +29,8 @@
 //!
 //! # Invariants
 //!
-//! 1. Only the thread's `ThreadChunks` owns the chunks: `put` puts one in, `take` takes one out, and
-//!    the destructor gives them to the recycler.
+//! 1. Only the thread's `ThreadChunks` owns the chunks: `put` puts one in, `take` takes one out,
+//!    and the destructor gives them to the recycler.
 //! 2. Only chunks of ordinary pages with a mapping number are kept here, so that the recycler can
 //!    take them.
 //! 3. A permit is in one place: in [`PERMITS`], with a thread (`lent` is [`HOME`]), or with a chunk

@@ -252,7 +252,8 @@ impl<S: ChunkSupply> BlockAllocator<S> {
                 // SAFETY: a large block has its header right before it (invariant 2).
                 let header = unsafe { block.cast::<PoolChunkHeader>().sub(1).as_ref() };
                 let capacity = header.start.addr().get() + header.size - block.addr().get();
-                // A block that shrinks below a quarter of its capacity moves to a chunk of its size.
+                // A block that shrinks below a quarter of its capacity moves to a chunk of its
+                // size.
                 let fits = new_size <= capacity && capacity / 4 <= new_size;
                 if fits {
                     let bytes = self.large_bytes.get() - header.requested.replace(new_size);

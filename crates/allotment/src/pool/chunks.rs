@@ -57,8 +57,8 @@ impl<S: ChunkSupply> BlockAllocator<S> {
     }
 
     /// In a child made by fork that does not have the chunks, forgets them and all blocks, so that
-    /// neither headers nor free blocks are read. There is no chunk from then on. Returns whether this
-    /// is such a child.
+    /// neither headers nor free blocks are read. There is no chunk from then on. Returns whether
+    /// this is such a child.
     pub(super) fn forget_orphaned_chunks(&self) -> bool {
         if !self.is_orphaned() {
             return false;

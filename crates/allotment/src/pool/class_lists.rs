@@ -10,8 +10,8 @@
 //! # Invariants
 //!
 //! 1. A block on the list of a class has [`size`](super::size_classes::SizeClass::size) bytes at
-//!    [`align`](super::size_classes::SizeClass::align). It lies in memory that the lists' owner holds,
-//!    nothing else uses it, and it is on the list once.
+//!    [`align`](super::size_classes::SizeClass::align). It lies in memory that the lists' owner
+//!    holds, nothing else uses it, and it is on the list once.
 //! 2. The owner holds the memory `[pos, end)`, and no byte of it belongs to a block. `pos` and
 //!    `end` are multiples of [`STEP`], or both null.
 //! 3. `live >= 0` for each class: the number of blocks handed out. In checked mode it is 0 and the

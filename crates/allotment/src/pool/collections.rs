@@ -9,8 +9,8 @@ use super::pool_ref::{PoolRef, current};
 use crate::collections::{BoxIn, BoxMemory, LendingMemory, PoolMemory, StringIn, VecIn};
 use crate::error::{AllocError, OnFailure, PanicOrAbort, ReturnError, always};
 
-/// A growing vector in a pool, by default the [`current`](crate::pool::current()) one. It holds an address,
-/// a length, a capacity and a [`PoolRef`]. Its methods are those of [`VecIn`].
+/// A growing vector in a pool, by default the [`current`](crate::pool::current()) one. It holds an
+/// address, a length, a capacity and a [`PoolRef`]. Its methods are those of [`VecIn`].
 ///
 /// A vector may be sent to other threads and may outlive its pool. Where the pool cannot be used,
 /// the vector grows on the global heap, and its old block goes back to its owner.
@@ -84,9 +84,9 @@ impl<T> VecIn<T, PoolRef> {
     }
 }
 
-/// A growing string in a pool, by default the [`current`](crate::pool::current()) one. See [`PoolVec`] for
-/// its memory, and for its use on another thread or after the pool's end. Its methods are those of
-/// [`StringIn`].
+/// A growing string in a pool, by default the [`current`](crate::pool::current()) one. See
+/// [`PoolVec`] for its memory, and for its use on another thread or after the pool's end. Its
+/// methods are those of [`StringIn`].
 ///
 /// After the `String` of the *Thread-local Memory Pool* pattern, "whose default allocator is the
 /// current one".
@@ -129,8 +129,8 @@ impl StringIn<PoolRef> {
     }
 }
 
-/// An owned value in a pool, by default the [`current`](crate::pool::current()) one. One word (two for
-/// slices), like a `Box`. Its further methods are those of [`BoxIn`].
+/// An owned value in a pool, by default the [`current`](crate::pool::current()) one. One word (two
+/// for slices), like a `Box`. Its further methods are those of [`BoxIn`].
 ///
 /// A box may be sent to other threads and may outlive its pool. It carries no reference to the
 /// pool: the free finds the owner by the value's address. The memory stays valid until the box is
@@ -270,14 +270,6 @@ impl<T: ?Sized> BoxIn<T, PoolMemory> {
             _ => PoolRef::of_block(NonNull::from(&**boxed).cast()),
         }
     }
-
-    /// Pins the value. It stays where it is.
-    #[must_use]
-    pub fn into_pin(boxed: Self) -> Pin<Self> {
-        // SAFETY: the value's memory is not reused before the value is dropped, even if the box is
-        // forgotten, and no call that takes a pinned box moves the value out.
-        unsafe { Pin::new_unchecked(boxed) }
-    }
 }
 
 impl<T: Default> Default for PoolBox<T> {
@@ -310,12 +302,6 @@ impl Clone for PoolBox<str> {
 impl<T> From<T> for PoolBox<T> {
     fn from(value: T) -> Self {
         Self::new(value)
-    }
-}
-
-impl<T: ?Sized> From<PoolBox<T>> for Pin<PoolBox<T>> {
-    fn from(boxed: PoolBox<T>) -> Self {
-        PoolBox::into_pin(boxed)
     }
 }
 

@@ -1,6 +1,7 @@
 //! `LocalPool`: a pool that belongs to one thread.
 
 use core::alloc::Layout;
+use core::fmt;
 use core::future::Future;
 use core::marker::PhantomData;
 use core::pin::Pin;
@@ -73,7 +74,6 @@ const RELEASE_DELAY_MS: u64 = 1000;
 /// let pool = allotment::LocalPool::new();
 /// std::thread::scope(|scope| drop(scope.spawn(|| pool.enter(|| ()))));
 /// ```
-#[derive(Debug)]
 pub struct LocalPool {
     shared: &'static PoolShared,
     record: &'static Record,
@@ -414,6 +414,15 @@ impl LocalPool {
 impl Default for LocalPool {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl fmt::Debug for LocalPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalPool")
+            .field("name", &self.name())
+            .field("statistics", &self.statistics())
+            .finish()
     }
 }
 

@@ -65,23 +65,24 @@ impl LocalPoolBuilder {
         /// | [`Release::Decay`] | up to 1 MiB; more only for its duration |
         /// | [`Release::Adaptive`] | up to 1 MiB; more only for a second |
         ///
-        /// Until then, freed large blocks wait for later ones: up to 4 MiB, with `Keep` up to its number
-        /// of bytes, with `AtOnce` none. While blocks are live, the pool looks for empty chunks only if it
-        /// holds more than four times the bytes of the live blocks, and more than twice what the last
-        /// search left. An ended pool leaves at most 256 KiB of empty memory to the next pool.
+        /// Until then, freed large blocks wait for later ones: up to 4 MiB, with `Keep` up to its
+        /// number of bytes, with `AtOnce` none. While blocks are live, the pool looks for empty
+        /// chunks only if it holds more than four times the bytes of the live blocks, and more than
+        /// twice what the last search left. An ended pool leaves at most 256 KiB of empty memory to
+        /// the next pool.
         release,
         budget,
         maximum,
         on_refusal,
         ///
-        /// Hardened mode finds double frees, stale frees (while the freed block is in quarantine), foreign
-        /// pointers, wrong sizes, overruns and writes after free. A block takes 16 to 31 bytes more before
-        /// it is rounded up to its size class, and a freed block stays in quarantine until 1024 more
-        /// blocks have been freed.
+        /// Hardened mode finds double frees, stale frees (while the freed block is in quarantine),
+        /// foreign pointers, wrong sizes, overruns and writes after free. A block takes 16 to 31
+        /// bytes more before it is rounded up to its size class, and a freed block stays in
+        /// quarantine until 1024 more blocks have been freed.
         hardened,
         ///
-        /// The default is no. A pool with this option does not take over the live objects of an ended
-        /// pool. The memory of live objects stays until they are freed in either case.
+        /// The default is no. A pool with this option does not take over the live objects of an
+        /// ended pool. The memory of live objects stays until they are freed in either case.
         report_live,
         initial,
         /// Chunks are multiples of 64 KiB.

@@ -2,8 +2,8 @@
 //! and [`LocalPool`], which a thread enters.
 //!
 //! [`current`] returns the pool that the thread has entered. This module also has the types that
-//! the calls of [`Reap`] and [`LocalPool`] return; the types that most programs name are at the root
-//! of the crate.
+//! the calls of [`Reap`] and [`LocalPool`] return; the types that most programs name are at the
+//! root of the crate.
 
 // The files, lowest first: each imports only files above it in this table, except that a type and
 // its builder import each other.

@@ -1,6 +1,7 @@
 //! `Reap`: blocks of any layout, freed one by one or all at once.
 
 use core::alloc::Layout;
+use core::fmt;
 use core::ptr::NonNull;
 
 use super::block_allocator::BlockAllocator;
@@ -64,7 +65,6 @@ use crate::statistics::{AllocatorKind, Record, Statistics};
 /// let reap = allotment::Reap::new();
 /// std::thread::scope(|scope| drop(scope.spawn(|| reap.trim())));
 /// ```
-#[derive(Debug)]
 pub struct Reap {
     pub(super) blocks: BlockAllocator<SourceSupply>,
 }
@@ -264,6 +264,15 @@ impl Reap {
 impl Default for Reap {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl fmt::Debug for Reap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reap")
+            .field("name", &self.name())
+            .field("statistics", &self.statistics())
+            .finish()
     }
 }
 

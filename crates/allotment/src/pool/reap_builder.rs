@@ -59,18 +59,18 @@ impl ReapBuilder {
         source,
         huge_pages,
         ///
-        /// The policy also says which chunks a [`reset`](Reap::reset) keeps. With [`Release::AtOnce`]
-        /// chunks go to the system, and the reap takes none from the recycler. With the other policies
-        /// they go to the recycler.
+        /// The policy also says which chunks a [`reset`](Reap::reset) keeps. With
+        /// [`Release::AtOnce`] chunks go to the system, and the reap takes none from the recycler.
+        /// With the other policies they go to the recycler.
         release,
         budget,
         maximum,
         on_refusal,
         ///
-        /// Hardened mode finds double frees, stale frees (while the freed block is in quarantine), foreign
-        /// pointers, wrong sizes, overruns and writes after free. A block takes 16 to 31 bytes more before
-        /// it is rounded up to its size class, and a freed block stays in quarantine until 1024 more
-        /// blocks have been freed.
+        /// Hardened mode finds double frees, stale frees (while the freed block is in quarantine),
+        /// foreign pointers, wrong sizes, overruns and writes after free. A block takes 16 to 31
+        /// bytes more before it is rounded up to its size class, and a freed block stays in
+        /// quarantine until 1024 more blocks have been freed.
         hardened,
         initial,
         /// Beyond that they use huge pages where the source has them.

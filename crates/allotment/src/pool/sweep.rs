@@ -14,7 +14,7 @@ use crate::memory::system_array::SystemArray;
 
 /// A chunk and the free bytes that the sweep has counted in it.
 #[derive(Clone, Copy, Debug)]
-struct SweptChunk {
+struct SweptPoolChunk {
     start: usize,
     /// The bytes behind its header.
     capacity: usize,
@@ -22,7 +22,7 @@ struct SweptChunk {
     reserved: bool,
 }
 
-impl SweptChunk {
+impl SweptPoolChunk {
     /// Whether the sweep releases the chunk.
     fn is_releasable(self) -> bool {
         self.free == self.capacity && !self.reserved
@@ -30,7 +30,7 @@ impl SweptChunk {
 }
 
 /// Returns the index of the chunk that an address lies in. The chunks are sorted.
-fn chunk_of(chunks: &[SweptChunk], address: usize) -> usize {
+fn chunk_of(chunks: &[SweptPoolChunk], address: usize) -> usize {
     chunks.partition_point(|chunk| chunk.start <= address) - 1
 }
 
@@ -55,7 +55,7 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         let mut each = self.each_chunk();
         let found = SystemArray::new(count, |_| {
             let (start, capacity, reserved) = each.next().expect("as many as were counted");
-            SweptChunk { start, capacity, free: 0, reserved }
+            SweptPoolChunk { start, capacity, free: 0, reserved }
         });
         // Without memory for the search, no chunk is released.
         let Ok(mut chunks) = found else { return held - self.held() };

@@ -44,8 +44,8 @@ impl<T: Sealable> SealedBuilder<T> {
     common_options! {
         name,
         ///
-        /// A page is charged when the first block reaches it. When the value is sealed, pages that hold
-        /// nothing are credited.
+        /// A page is charged when the first block reaches it. When the value is sealed, pages that
+        /// hold nothing are credited.
         budget,
         maximum,
         on_refusal,

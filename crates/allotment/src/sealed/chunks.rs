@@ -21,10 +21,10 @@
 //! 3. `charged` is a whole number of pages, and at least `used`. Its sum over all chunks is the
 //!    record's held bytes, and what the budget was charged. Since a chunk was taken, nothing has
 //!    been written to it at or behind `charged`.
-//! 4. `building_thread` is the token of a living thread, or 0. While it is a token, only that thread
-//!    touches the cells of the `SealedChunks` and of the headers, and the chunks are writable. Once
-//!    it is 0, it stays 0. From then on no cell is written until [`end`](SealedChunks::end), whose
-//!    caller has exclusive access.
+//! 4. `building_thread` is the token of a living thread, or 0. While it is a token, only that
+//!    thread touches the cells of the `SealedChunks` and of the headers, and the chunks are
+//!    writable. Once it is 0, it stays 0. From then on no cell is written until
+//!    [`end`](SealedChunks::end), whose caller has exclusive access.
 
 use core::alloc::Layout;
 use core::cell::Cell;
@@ -420,8 +420,8 @@ impl SealedChunks {
         }
     }
 
-    /// Gives back a chunk without a block, unless it is the oldest one, in which `self` lies. Nothing
-    /// is allocated in it any more.
+    /// Gives back a chunk without a block, unless it is the oldest one, in which `self` lies.
+    /// Nothing is allocated in it any more.
     fn release_empty(&self, empty: NonNull<SealedChunkHeader>) {
         // SAFETY: chunks on the list (invariants 1 and 4). No reference to a header
         // outlives its statement.
@@ -530,8 +530,8 @@ impl SealedChunks {
         this.building_thread.store(0, Ordering::Relaxed);
         let mut next = Some(newest);
         while let Some(chunk) = next {
-            // SAFETY: as above. No cell is written any more (invariant 4), nor anything else, as the
-            // caller guarantees.
+            // SAFETY: as above. No cell is written any more (invariant 4), nor anything else, as
+            // the caller guarantees.
             unsafe {
                 let SealedChunkHeader { size, older, .. } = *chunk.as_ref();
                 record.source_calls.add(1);
@@ -559,7 +559,8 @@ impl SealedChunks {
         }
     }
 
-    /// Gives all memory back, including that of the `SealedChunks` itself. Nothing in it is dropped.
+    /// Gives all memory back, including that of the `SealedChunks` itself. Nothing in it is
+    /// dropped.
     ///
     /// # Safety
     /// Nothing in the memory is used any more, and no other thread uses `this`.

@@ -195,9 +195,9 @@ mod of_this_process {
     /// The record that this thread owns, or [`NONE`].
     #[inline(always)]
     fn owned() -> &'static HazardRecord {
-        // SAFETY: `RECORD` holds the address of `NONE`, or of a record that `slot_of_another_record`
-        // took from `RECORDS`, whose records are never freed. It is a pointer because Rust 1.85
-        // allows no reference to a static with atomics in a constant.
+        // SAFETY: `RECORD` holds the address of `NONE`, or of a record that
+        // `slot_of_another_record` took from `RECORDS`, whose records are never freed. It is a
+        // pointer because Rust 1.85 allows no reference to a static with atomics in a constant.
         unsafe { &*RECORD.get() }
     }
 
@@ -252,8 +252,8 @@ mod of_this_process {
             disown_record();
             RECORD.set(record);
         } else {
-            // The thread is ending and `DISOWN_AT_EXIT` was dropped, so give the record up here. The
-            // reserved slot keeps the record from getting a new owner.
+            // The thread is ending and `DISOWN_AT_EXIT` was dropped, so give the record up here.
+            // The reserved slot keeps the record from getting a new owner.
             reserve(slot);
             record.disown();
         }

@@ -4,8 +4,8 @@
 //!
 //! 1. Every generation is one value in a block of [`SystemArray`]. [`new_generation`] makes it, and
 //!    [`drop_generation`] drops and frees it once. From its publication until it is part of an
-//!    [`UnreadChain`], the generation belongs to the publication, whose protocol (`publication.rs`) says when no
-//!    thread reads it any more.
+//!    [`UnreadChain`], the generation belongs to the publication, whose protocol (`publication.rs`)
+//!    says when no thread reads it any more.
 //! 2. While a `PublishedGuard` lives, its slot announces its generation.
 
 use core::fmt;
@@ -140,8 +140,8 @@ impl<T: Send + Sync> Published<T> {
         Ok(PublishedGuard { published: self, generation, slot })
     }
 
-    /// Announces in another slot than the thread's first one, or in a first record. Marked cold only
-    /// for the layout of the code.
+    /// Announces in another slot than the thread's first one, or in a first record. Marked cold
+    /// only for the layout of the code.
     #[cold]
     #[inline(never)]
     fn announce_elsewhere<F: OnFailure>(&self) -> Result<AnnouncedGeneration<T>, F::Error> {

@@ -11,9 +11,9 @@ use crate::error::AllocError;
 /// An almost read-only value: readers share a lock, and a writer replaces the whole value by a new
 /// one.
 ///
-/// Take a `RwShared` if a writer must get the old value back or know that no thread uses it any more,
-/// or if a read must not need memory; otherwise take a `Published<Sealed<T>>`, whose readers never
-/// wait and write to no cache line that other readers use.
+/// Take a `RwShared` if a writer must get the old value back or know that no thread uses it any
+/// more, or if a read must not need memory; otherwise take a `Published<Sealed<T>>`, whose readers
+/// never wait and write to no cache line that other readers use.
 ///
 /// The new value is built outside of the lock. The lock is held only for the swap, which can't
 /// panic, so it is never poisoned. A read allocates nothing. A writer waits for the readers that

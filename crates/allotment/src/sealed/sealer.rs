@@ -19,8 +19,8 @@ use crate::error::{AllocError, OnFailure, OnRefusal, PanicOrAbort, ReturnError, 
 ///
 /// A copy is the same sealer. A sealer works only on the thread that runs the initialiser, and only
 /// while it runs. Any other use is an [`ErrorKind::Sealed`](crate::ErrorKind) error. So a
-/// collection that holds a sealer (a [`SealVec`](crate::SealVec), a map) can be part of the sealed value, and other
-/// threads can read it.
+/// collection that holds a sealer (a [`SealVec`](crate::SealVec), a map) can be part of the sealed
+/// value, and other threads can read it.
 ///
 /// With the feature for their version of the `Allocator` trait, a `Sealer` is also an allocator for
 /// the collections of other crates.
@@ -261,8 +261,8 @@ impl<'s> Sealer<'s> {
     }
 }
 
-// SAFETY: it is an address and writes nothing: its calls check that they run on the building thread,
-// and there are none once the memory is sealed.
+// SAFETY: it is an address and writes nothing: its calls check that they run on the building
+// thread, and there are none once the memory is sealed.
 unsafe impl ReadOnly for Sealer<'_> {}
 
 impl fmt::Debug for Sealer<'_> {

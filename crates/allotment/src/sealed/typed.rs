@@ -2,11 +2,11 @@
 //!
 //! # Invariants
 //!
-//! 1. `value` is an initialised `T::In<'a>` in `memory`, for every `'a` during which `memory` lives.
-//!    The initialiser works for any lifetime, so the value that it made is valid for
-//!    any lifetime. A lifetime changes nothing in a type's bytes.
-//! 2. When [`Sealed::make`] returns, the pages of `memory` are read-only. From then on nothing writes
-//!    to them, because the value is `ReadOnly`.
+//! 1. `value` is an initialised `T::In<'a>` in `memory`, for every `'a` during which `memory`
+//!    lives. The initialiser works for any lifetime, so the value that it made is valid for any
+//!    lifetime. A lifetime changes nothing in a type's bytes.
+//! 2. When [`Sealed::make`] returns, the pages of `memory` are read-only. From then on nothing
+//!    writes to them, because the value is `ReadOnly`.
 
 use core::fmt;
 use core::ptr::NonNull;

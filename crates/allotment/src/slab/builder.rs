@@ -71,14 +71,15 @@ impl<S> SlabBuilder<S> {
         source,
         huge_pages,
         ///
-        /// With [`Release::AtOnce`] a page goes to the system in the call that frees its last object.
+        /// With [`Release::AtOnce`] a page goes to the system in the call that frees its last
+        /// object.
         ///
-        /// With [`Release::Adaptive`], the slab keeps empty pages within an allowance of at least one
-        /// page. A page taken from the source within a second of a release raises the allowance by its
-        /// size, and each second halves the allowance. Beyond the allowance it depends on the thread
-        /// that emptied the page. If this thread also allocates, the page is released at once. If it
-        /// only frees, releases take at most an eighth of the slab's time, and the other empty pages are
-        /// kept until later.
+        /// With [`Release::Adaptive`], the slab keeps empty pages within an allowance of at least
+        /// one page. A page taken from the source within a second of a release raises the allowance
+        /// by its size, and each second halves the allowance. Beyond the allowance it depends on
+        /// the thread that emptied the page. If this thread also allocates, the page is released at
+        /// once. If it only frees, releases take at most an eighth of the slab's time, and the
+        /// other empty pages are kept until later.
         ///
         /// Kept pages are released by calls that empty a page, or by [`trim`](RawSlab::trim).
         release,
@@ -89,8 +90,8 @@ impl<S> SlabBuilder<S> {
         ///
         /// Hardened mode finds:
         ///
-        /// - When a slot is freed: double frees, stale frees (while the slot is in quarantine), foreign
-        ///   pointers, objects of another slab, and overruns.
+        /// - When a slot is freed: double frees, stale frees (while the slot is in quarantine),
+        ///   foreign pointers, objects of another slab, and overruns.
         /// - When a free slot would be used again, or its page is released: writes after free.
         ///
         /// Every call takes a lock. An object takes 16 to 31 bytes more. A freed slot stays in

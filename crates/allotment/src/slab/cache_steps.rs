@@ -32,8 +32,8 @@ pub trait CacheBackend {
 
     /// Takes a cached slot.
     fn pop(&self) -> Option<Self::Slot>;
-    /// The number of slots for which there is room.
-    fn room(&self) -> usize;
+    /// The number of free entries of the cache.
+    fn free_entries(&self) -> usize;
     /// The number of slots that a refill should take.
     fn refill_slots(&self) -> usize;
     /// Caches slots that were taken, for which there is room.
@@ -104,7 +104,7 @@ pub trait CacheSteps: CacheBackend {
         let (words, wanted) = (page.words(), self.refill_slots());
         let mut count = 0;
         while word < words && count < wanted {
-            let taken = self.pages().take(page, word, self.room());
+            let taken = self.pages().take(page, word, self.free_entries());
             count += taken.count_ones() as usize;
             self.add(page, word, taken);
             word += 1;

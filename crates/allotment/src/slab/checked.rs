@@ -100,8 +100,8 @@ impl CheckedAllocator for SlabShared {
     }
 }
 
-/// Whether this is a child made by fork that does not have the slab's pages, so that no byte of them
-/// can be checked. (In pass-through mode the slots are malloc's blocks, which the child has.)
+/// Whether this is a child made by fork that does not have the slab's pages, so that no byte of
+/// them can be checked. (In pass-through mode the slots are malloc's blocks, which the child has.)
 fn is_without_memory(ledger: &Ledger, slab: &SlabShared) -> bool {
     !ledger.is_passthrough() && slab.check_not_orphaned().is_err()
 }

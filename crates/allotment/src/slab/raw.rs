@@ -452,11 +452,16 @@ impl Drop for RawSlab {
 ///
 /// A handle stays on its thread. A handle in a thread-local variable may outlive the thread's table
 /// of caches.
-#[derive(Debug)]
 pub struct RawSlabHandle<'s> {
     pub(super) cache: *const ThreadCache,
     slab: &'s RawSlab,
     not_send: PhantomData<*mut ()>,
+}
+
+impl fmt::Debug for RawSlabHandle<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawSlabHandle").field("slab", self.slab).finish()
+    }
 }
 
 impl RawSlabHandle<'_> {

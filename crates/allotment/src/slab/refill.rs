@@ -59,7 +59,7 @@ impl CacheBackend for ThreadCache {
         self.pop_cached()
     }
 
-    fn room(&self) -> usize {
+    fn free_entries(&self) -> usize {
         self.top()
     }
 

@@ -53,8 +53,8 @@ pub(super) struct ThreadCache {
     /// Upper bound on the number of further pages with outgoing slots.
     pub outgoing_pages_left: Cell<usize>,
     /// The value of `top` when the outgoing slots were last sent back. If it has risen since, slots
-    /// were allocated. (A count of refills alone misses a thread that allocates from its cache: random
-    /// replacements, as in `allot bench churn`, then leave more memory.)
+    /// were allocated. (A count of refills alone misses a thread that allocates from its cache:
+    /// random replacements, as in `allot bench churn`, then leave more memory.)
     pub top_at_send: Cell<usize>,
     pub reciprocal: Reciprocal,
     shared: *const SlabShared,

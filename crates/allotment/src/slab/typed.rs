@@ -158,10 +158,15 @@ impl<T> fmt::Debug for Slab<T> {
 }
 
 /// One thread's direct access to a [`Slab`]. Its calls are those of the slab, by the shortest path.
-#[derive(Debug)]
 pub struct SlabHandle<'s, T> {
     raw: RawSlabHandle<'s>,
     values: PhantomData<fn(T) -> T>,
+}
+
+impl<T> fmt::Debug for SlabHandle<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SlabHandle").field(&self.raw).finish()
+    }
 }
 
 impl<T> SlabHandle<'_, T> {

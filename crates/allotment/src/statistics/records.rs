@@ -9,8 +9,8 @@
 //!    [`ThreadRecord`], or with one allocator. Only the allocator's owner writes the record, with
 //!    relaxed loads and relaxed stores. So an update needs no lock prefix, and there is no
 //!    undefined behaviour when the report reads the record at the same time.
-//! 3. The record's sequence lock (`sequence_lock.rs`) is open while the record is with an allocator,
-//!    and closed otherwise. So a snapshot holds one allocator's name and figures.
+//! 3. The record's sequence lock (`sequence_lock.rs`) is open while the record is with an
+//!    allocator, and closed otherwise. So a snapshot holds one allocator's name and figures.
 
 use core::cell::Cell;
 use core::ptr::{self, NonNull};

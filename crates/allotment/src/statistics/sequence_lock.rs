@@ -6,9 +6,9 @@
 //!
 //! # Invariants
 //!
-//! 1. A record has one owner at a time, and only the owner changes the number. When one thread gives
-//!    a record back and another takes it, the hand-over orders all that the former owner did before
-//!    all that the new owner does.
+//! 1. A record has one owner at a time, and only the owner changes the number. When one thread
+//!    gives a record back and another takes it, the hand-over orders all that the former owner did
+//!    before all that the new owner does.
 //! 2. The number only grows. It is odd while the record belongs to an allocator, and even while the
 //!    record is free or its name is being written.
 //! 3. Between two reads of the same odd number, all that a reader sees was written by one owner.
@@ -28,15 +28,16 @@ pub struct SequenceLock {
 }
 
 impl SequenceLock {
-    /// Opens the record to readers after `write` has written the new owner's name, by relaxed stores.
-    /// The caller owns the record, whose number is even.
+    /// Opens the record to readers after `write` has written the new owner's name, by relaxed
+    /// stores. The caller owns the record, whose number is even.
     #[inline]
     pub fn open(&self, write: impl FnOnce()) {
-        // Pairs with the Acquire fence in `read`: a reader that sees what is written below also sees
-        // that the former owner has closed the record.
+        // Pairs with the Acquire fence in `read`: a reader that sees what is written below also
+        // sees that the former owner has closed the record.
         fence(Ordering::Release);
         write();
-        // Release pairs with the Acquire in `read`: a reader that sees the odd number sees the name.
+        // Release pairs with the Acquire in `read`: a reader that sees the odd number sees the
+        // name.
         self.number.store(self.number.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 

@@ -16,10 +16,10 @@ pub fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
 
 /// A place where loom tries each order of the threads.
 ///
-/// Loom looks for other orders where two threads touch one atomic, but remembers only the last access to it:
-/// one thread's load followed by its own exchange hides another thread's load before them, and with it the
-/// order in which that one would have come later. A thread that passes a gate before each operation of its
-/// own makes the order known. Relaxed: it hands nothing over.
+/// Loom looks for other orders where two threads touch one atomic, but remembers only the last
+/// access to it: one thread's load followed by its own exchange hides another thread's load before
+/// them, and with it the order in which that one would have come later. A thread that passes a gate
+/// before each operation of its own makes the order known. Relaxed: it hands nothing over.
 pub struct Gate(AtomicUsize);
 
 impl Gate {

@@ -1,5 +1,5 @@
-//! A publication for models: values whose accesses loom checks, and a second copy of the protocol, with
-//! one mistake.
+//! A publication for models: values whose accesses loom checks, and a second copy of the protocol,
+//! with one mistake.
 
 use core::cell::Cell;
 use core::ptr::NonNull;
@@ -16,7 +16,8 @@ use loom::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence};
 pub const THREADS: usize = 3;
 const VALUES: usize = 4;
 
-/// What the models call. Implemented by the shipped protocol ([`Real`]) and by the copy ([`Written`]).
+/// What the models call. Implemented by the shipped protocol ([`Real`]) and by the copy
+/// ([`Written`]).
 pub trait Protocol: Send + Sync + 'static {
     type Generation: 'static;
     fn make(wrong: Wrong, first: usize) -> Self;
@@ -121,8 +122,8 @@ impl<P: Protocol> Model<P> {
 
 type Generation = publication::Generation<usize>;
 
-/// The shipped protocol. With `REUSE`, each generation's address is used again; without it, none is, so
-/// that loom finds a read that comes too late.
+/// The shipped protocol. With `REUSE`, each generation's address is used again; without it, none
+/// is, so that loom finds a read that comes too late.
 pub struct Real<const REUSE: bool> {
     publication: Publication<usize>,
     /// Ended generations, to be used again.

@@ -447,8 +447,8 @@ impl Resets for Reap {
 
 // ---- pool ----
 
-/// A pool, called on its own thread. All pools share one range of addresses, so it has no source. It
-/// fills no chunk before the blocks in it are allocated, as a reap.
+/// A pool, called on its own thread. All pools share one range of addresses, so it has no source.
+/// It fills no chunk before the blocks in it are allocated, as a reap.
 pub struct Pool(LocalPool);
 
 /// Blocks that outlive their pool are ordinary, so a pool reports them only if it is told to, and
@@ -508,9 +508,9 @@ impl Reports for Pool {
     }
 }
 
-/// A pool whose blocks other threads free. The call that frees them takes blocks of every pool and of
-/// the global heap, so it checks only addresses inside the range of the pools. What the pool refuses
-/// comes from the global heap, so there are no limits.
+/// A pool whose blocks other threads free. The call that frees them takes blocks of every pool and
+/// of the global heap, so it checks only addresses inside the range of the pools. What the pool
+/// refuses comes from the global heap, so there are no limits.
 pub struct PoolElsewhere(LocalPool);
 
 fn elsewhere(call: impl FnOnce() + Send + 'static) {
@@ -621,8 +621,8 @@ impl Reports for PoolGlobal {
 // ---- sealed memory ----
 
 /// Sealed memory: each object is a sealed value of its own. The hardware refuses every write to it,
-/// so it has no hardened mode; it needs pages of its own, so it has no source; and it is the same in
-/// pass-through mode and under memory tools.
+/// so it has no hardened mode; it needs pages of its own, so it has no source; and it is the same
+/// in pass-through mode and under memory tools.
 pub struct Sealed {
     options: Options,
     /// Each value is its object's address.

@@ -55,12 +55,13 @@ impl Child {
         self.before_start(move || unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) })
     }
 
-    /// Limits the memory that the child may lock: `ulimit -l`. Takes the capability that exceeds the
-    /// limit, if it can.
+    /// Limits the memory that the child may lock: `ulimit -l`. Takes the capability that exceeds
+    /// the limit, if it can.
     pub fn limit_locked(self, bytes: u64) -> Self {
         const CAP_IPC_LOCK: libc::c_ulong = 14;
         let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
-        // SAFETY: sets a limit, from a copy, and changes what the program that is executed next may do.
+        // SAFETY: sets a limit, from a copy, and changes what the program that is executed next may
+        // do.
         self.before_start(move || unsafe {
             libc::prctl(libc::PR_CAPBSET_DROP, CAP_IPC_LOCK);
             libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit)

@@ -1,4 +1,5 @@
-//! The steps that make objects: every kind of allocating call, with constructors that panic and fail.
+//! The steps that make objects: every kind of allocating call, with constructors that panic and
+//! fail.
 
 use core::alloc::Layout;
 use core::cell::Cell;

@@ -9,11 +9,11 @@ pub fn faulted(status: libc::c_int) -> bool {
 /// `work` panicked or the child was killed.
 ///
 /// # Safety
-/// `work` may be run in a child of this process: it takes no lock that another thread may hold at the
-/// fork, those of glibc's malloc apart, which is prepared for forks.
+/// `work` may be run in a child of this process: it takes no lock that another thread may hold at
+/// the fork, those of glibc's malloc apart, which is prepared for forks.
 pub unsafe fn forked(work: impl FnOnce()) -> libc::c_int {
-    // SAFETY: guaranteed by the caller. An alarm ends a child that hangs; `_exit` runs no destructor
-    // of the parent.
+    // SAFETY: guaranteed by the caller. An alarm ends a child that hangs; `_exit` runs no
+    // destructor of the parent.
     unsafe {
         let child = libc::fork();
         assert!(child >= 0);

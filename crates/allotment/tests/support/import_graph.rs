@@ -2,7 +2,8 @@
 //!
 //! An import is a path that begins with `crate`, `self`, `super` or a child module, in a `use`
 //! declaration or in the code. A path through a re-export leads to the file that has the item.
-//! Comments, strings and `#[cfg(test)]` modules don't count, nor does a `main.rs` beside a `lib.rs`.
+//! Comments, strings and `#[cfg(test)]` modules don't count, nor does a `main.rs` beside a
+//! `lib.rs`.
 //!
 //! [`imports_go_downward`] makes the tests of one crate from the order of its folders. An ignored
 //! test prints them:
@@ -17,8 +18,8 @@ use std::path::Path;
 
 pub type Module = Vec<String>;
 
-/// The tests of the imports of the crate that is being tested. `$order` has its folders and the files
-/// beside them, lowest first; the crate has more than `$files` source files.
+/// The tests of the imports of the crate that is being tested. `$order` has its folders and the
+/// files beside them, lowest first; the crate has more than `$files` source files.
 #[macro_export]
 macro_rules! imports_go_downward {
     ($order:expr, $files:expr) => {
@@ -51,7 +52,8 @@ macro_rules! imports_go_downward {
 
 /// A source file, by the path of its module.
 pub struct Source {
-    /// Whether the module may have child modules: `mod.rs`, the root, and `a.rs` beside a folder `a`.
+    /// Whether the module may have child modules: `mod.rs`, the root, and `a.rs` beside a folder
+    /// `a`.
     is_parent: bool,
     /// For each imported name, the path that it stands for. `*` imports have the name `*`.
     pub names: Vec<(String, Module)>,

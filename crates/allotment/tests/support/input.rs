@@ -1,6 +1,7 @@
 //! Bytes as decisions: the one encoding that fuzz targets, saved corpora and property tests share.
 
-/// Reads decisions from bytes; when they run out every answer is 0 and [`is_empty`](Input::is_empty).
+/// Reads decisions from bytes; when they run out every answer is 0 and
+/// [`is_empty`](Input::is_empty).
 pub struct Input<'b> {
     bytes: &'b [u8],
 }

@@ -9,8 +9,8 @@ use allotment::{Budget, FreeList, FreeListBuilder, Malloc, RawFreeList, Statisti
 use super::slab::{Object, Random, assert_sums, layout};
 use super::sources::{Recorder, Refuse};
 
-/// Whether every list is checked, because a memory tool is present. Such a list releases no chunk while
-/// an object is live.
+/// Whether every list is checked, because a memory tool is present. Such a list releases no chunk
+/// while an object is live.
 pub fn under_a_tool() -> bool {
     std::env::var_os("ALLOTMENT_EXPECT_TOOL").is_some()
 }

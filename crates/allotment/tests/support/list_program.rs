@@ -1,4 +1,5 @@
-//! Operation programs on free lists: bytes decoded into calls, each checked against the live objects.
+//! Operation programs on free lists: bytes decoded into calls, each checked against the live
+//! objects.
 //!
 //! Every byte string is a program, as for arenas and slabs.
 

@@ -1,5 +1,5 @@
-//! What the integration tests and the fuzz targets share. Each of them includes this file by its path and
-//! uses a part of it.
+//! What the integration tests and the fuzz targets share. Each of them includes this file by its
+//! path and uses a part of it.
 #![allow(dead_code, reason = "no one of its users needs all of it")]
 #![allow(unused_imports, unused_macros, reason = "as above")]
 

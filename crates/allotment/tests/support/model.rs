@@ -123,7 +123,7 @@ impl Model {
         &self.objects
     }
 
-    /// A new object: aligned, and in nobody's way. Fills it.
+    /// A new object: aligned, and apart from all others. Fills it.
     pub fn add(&mut self, start: NonNull<u8>, layout: Layout, min_align: usize) -> Object {
         let serial = self.next_serial;
         self.next_serial += 1;
@@ -167,8 +167,8 @@ impl Model {
         object
     }
 
-    /// An object from outside the scope was freed, or has lost its last bytes: it stays as it is, and
-    /// the statistics count it so until the rewind.
+    /// An object from outside the scope was freed, or has lost its last bytes: it stays as it is,
+    /// and the statistics count it so until the rewind.
     pub fn set_aside(&mut self, index: usize, left: Option<usize>) {
         let object = self.objects.swap_remove(index);
         let size = object.size();
@@ -213,7 +213,7 @@ impl Model {
         self.set_aside.iter().map(|it| it.bytes).sum()
     }
 
-    /// The arena counts what the model counts, and nobody wrote into anybody else's object.
+    /// The arena counts what the model counts, and each object has its own bytes.
     pub fn check(&self, statistics: &Statistics) {
         let set_aside = self.set_aside.iter().map(|it| it.objects).sum::<u64>();
         let live_objects = self.ranges.len() as u64 - set_aside;

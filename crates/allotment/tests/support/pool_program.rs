@@ -1,4 +1,5 @@
-//! Operation programs on reaps and pools: bytes decoded into calls, each checked against the live blocks.
+//! Operation programs on reaps and pools: bytes decoded into calls, each checked against the live
+//! blocks.
 //!
 //! Every byte string is a program, as for arenas, slabs and lists.
 
@@ -19,7 +20,7 @@ use super::sources::{Recorder, Refuse};
 
 /// What a program runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum On {
+pub enum ProgramTarget {
     Pool,
     ReapOnMmap,
     ReapOnMalloc,
@@ -92,7 +93,7 @@ fn refuse(input: &mut Input<'_>) -> Refuse {
     }
 }
 
-fn build<'b>(on: On, hardened: bool, bytes: &'b [u8]) -> Option<Run<'b>> {
+fn build<'b>(on: ProgramTarget, hardened: bool, bytes: &'b [u8]) -> Option<Run<'b>> {
     let mut input = Input::new(bytes);
     let budget = match input.below(4) {
         0 => Some(Budget::new(usize::from(input.word()) * 32)),
@@ -104,7 +105,7 @@ fn build<'b>(on: On, hardened: bool, bytes: &'b [u8]) -> Option<Run<'b>> {
     let increment = if input.one_in(3) { usize::from(input.word()) * 4 } else { 0 };
     let reserved = if input.one_in(4) { usize::from(input.word()) * 4 } else { 0 };
     let mut recorder = None;
-    let subject = if on == On::Pool {
+    let subject = if on == ProgramTarget::Pool {
         let mut builder = LocalPool::builder()
             .release(release)
             .initial(initial)
@@ -117,8 +118,8 @@ fn build<'b>(on: On, hardened: bool, bytes: &'b [u8]) -> Option<Run<'b>> {
         builder.try_build().map(Subject::Pool)
     } else {
         let source: SharedSource = match on {
-            On::ReapOnMalloc => Malloc.into(),
-            On::ReapRefused => {
+            ProgramTarget::ReapOnMalloc => Malloc.into(),
+            ProgramTarget::ReapRefused => {
                 let refuse = refuse(&mut input);
                 let made = match input.below(2) {
                     0 => Recorder::new(Malloc, refuse),
@@ -404,7 +405,7 @@ impl Run<'_> {
 }
 
 /// Runs a program. The statistics must be exact after each call.
-pub fn run(on: On, hardened: bool, bytes: &[u8]) {
+pub fn run(on: ProgramTarget, hardened: bool, bytes: &[u8]) {
     let Some(mut run) = build(on, hardened, bytes) else { return };
     let ends_empty = run.input.one_in(2);
     let mut calls = 0u32;

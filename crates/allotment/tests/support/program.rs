@@ -1,6 +1,7 @@
 //! Operation programs: bytes decoded into calls on an arena, each checked against the model.
 //!
-//! Every byte string is a program, so that fuzzers, saved corpora and random tests share this one decoder.
+//! Every byte string is a program, so that fuzzers, saved corpora and random tests share this one
+//! decoder.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -203,7 +204,8 @@ impl Run<'_> {
         };
         let new = Layout::from_size_align(new_size, align).expect("a valid layout");
         let before = arena.statistics();
-        // SAFETY: the object is live in the model, with this layout, and larger or smaller as is said.
+        // SAFETY: the object is live in the model, with this layout, and larger or smaller as is
+        // said.
         let result = unsafe {
             match larger {
                 true => arena.try_grow(object.start, old, new),
@@ -278,8 +280,8 @@ impl Run<'_> {
         let scope_within = self.model.scope;
         self.leave(&frame);
         if forget {
-            // Nothing is rewound, and the scope stays open: what is older stays as it is. Positions taken
-            // before have a scope above them that never ended.
+            // Nothing is rewound, and the scope stays open: what is older stays as it is. Positions
+            // taken before have a scope above them that never ended.
             self.model.scope = scope_within;
             self.positions.truncate(self.first_position);
         } else {
@@ -324,8 +326,8 @@ impl Run<'_> {
         }
         let index = self.first_position + self.input.below(own);
         let position = &self.positions[index];
-        // SAFETY: this arena's, and newer than every reset, rewind, scope and mark since; what came after
-        // is dropped from the model, and nothing older changed (`forget_positions_above`).
+        // SAFETY: this arena's, and newer than every reset, rewind, scope and mark since; what came
+        // after is dropped from the model, and nothing older changed (`forget_positions_above`).
         unsafe { arena.rewind(&position.place) };
         self.model.rewind(position.serial);
         self.model.scope = position.scope;

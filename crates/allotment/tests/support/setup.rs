@@ -1,4 +1,5 @@
-//! What an operation program runs on: the choices of the builder, decoded from bytes or fixed by a test.
+//! What an operation program runs on: the choices of the builder, decoded from bytes or fixed by a
+//! test.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -58,7 +59,8 @@ pub fn file_directory() -> std::path::PathBuf {
 
 /// A new file that keeps its name, which is a test's own.
 pub fn named_file(path: &Path) -> std::io::Result<File> {
-    // SAFETY: no other test uses the path, and the tests only read their files through other handles.
+    // SAFETY: no other test uses the path, and the tests only read their files through other
+    // handles.
     unsafe { File::create_new(path) }
 }
 

@@ -31,7 +31,8 @@ impl Random {
     }
 }
 
-/// A live object: every word of it holds its number, so that two objects that overlap overwrite each other.
+/// A live object: every word of it holds its number, so that two objects that overlap overwrite
+/// each other.
 #[derive(Debug)]
 pub struct Object {
     pub start: NonNull<u8>,
@@ -58,7 +59,8 @@ impl Object {
         object
     }
 
-    /// An object that was stamped with this number before, or its beginning, a multiple of eight bytes.
+    /// An object that was stamped with this number before, or its beginning, a multiple of eight
+    /// bytes.
     pub fn claim(start: NonNull<u8>, layout: Layout, number: u64) -> Self {
         Self { start, size: layout.size(), number }
     }

@@ -1,6 +1,7 @@
 //! Operation programs on slabs: bytes decoded into calls, each checked against the live objects.
 //!
-//! Every byte string is a program, so that random tests, saved corpora and fuzzers share this one decoder.
+//! Every byte string is a program, so that random tests, saved corpora and fuzzers share this one
+//! decoder.
 
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;

@@ -1,5 +1,5 @@
-//! Sources for the slab's tests: a gate that blocks, and a source that lends addresses and memory separately and
-//! records both.
+//! Sources for the slab's tests: a gate that blocks, and a source that lends addresses and memory
+//! separately and records both.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -102,7 +102,8 @@ unsafe impl Source for Gate {
     }
 }
 
-/// Passes a paged source's calls on, asserts that each is one that the contract allows, and refuses on schedule.
+/// Passes a paged source's calls on, asserts that each is one that the contract allows, and refuses
+/// on schedule.
 pub struct PagedRecorder {
     inner: Box<dyn Source>,
     refuse: Mutex<Refuse>,
@@ -213,7 +214,8 @@ unsafe impl PagedSource for PagedRecorder {
         assert_eq!(locked(&self.books).committed.get(&first), Some(&len), "taken like this");
         // SAFETY: passed on to the caller.
         unsafe { self.inner().decommit(start, len) }
-        // After the call: a commit of these pages during the call would lose its bytes, and is detected.
+        // After the call: a commit of these pages during the call would lose its bytes, and is
+        // detected.
         assert!(locked(&self.books).committed.remove(&first).is_some(), "given back once");
     }
 

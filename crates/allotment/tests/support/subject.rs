@@ -1,5 +1,5 @@
-//! What the suites of claims (`claims_*.rs`) ask of an allocator, so that a claim is written once and
-//! tested with every allocator. `adapters.rs` implements it for each of them.
+//! What the suites of claims (`claims_*.rs`) ask of an allocator, so that a claim is written once
+//! and tested with every allocator. `adapters.rs` implements it for each of them.
 //!
 //! A claim is a function with a type parameter. One of the macros below makes a module of its name
 //! with one test for each allocator, so that a failure reads `a_double_free_is_stopped::reap`:
@@ -29,7 +29,8 @@ use allotment::{AllocError, Budget, ErrorKind, Release, SharedSource, Statistics
 
 use super::slab::{Object, layout};
 
-/// The options with which an allocator is created. An allocator ignores those that it does not have.
+/// The options with which an allocator is created. An allocator ignores those that it does not
+/// have.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The only layout that is allocated, where an allocator serves a single one.

@@ -1,7 +1,8 @@
 //! Runs a misuse of memory in a child process under a memory tool, and looks for the tool's report.
 //!
-//! The tool is what `ALLOTMENT_EXPECT_TOOL` names (`asan` or `valgrind`; `.ci/sanitizers` sets it). Without one a case says that it
-//! skips. A file that uses [`run`] or [`is_caught`] has a test `the_child_runs_its_case`.
+//! The tool is what `ALLOTMENT_EXPECT_TOOL` names (`asan` or `valgrind`; `.ci/sanitizers` sets it).
+//! Without one a case says that it skips. A file that uses [`run`] or [`is_caught`] has a test
+//! `the_child_runs_its_case`.
 
 use std::hint::black_box;
 use std::process::{Command, Output};
@@ -121,7 +122,8 @@ pub enum Access {
 }
 
 pub fn write(place: *mut u8) {
-    // SAFETY: none; it is the misuse that the tool must catch. The chunk is still mapped in every case.
+    // SAFETY: none; it is the misuse that the tool must catch. The chunk is still mapped in every
+    // case.
     unsafe { black_box(place).write_volatile(1) };
 }
 

@@ -1,7 +1,7 @@
 //! Asks the compiler whether a type has a trait.
 
-/// Whether a type has a trait, without asking that it has: an inherent constant hides the trait's where the bound
-/// holds.
+/// Whether a type has a trait, without asking that it has: an inherent constant hides the trait's
+/// where the bound holds.
 macro_rules! has {
     ($type:ty: $bound:path) => {{
         #[allow(dead_code, reason = "unused where the bound holds")]

@@ -1,8 +1,16 @@
 //! The terminal, for all of Allotment's programs.
 //!
-//! [`failure`] has the exit codes; [`mod@print`] writes text, and [`mod@file`] whole files;
-//! [`progress`] is the bar on standard error; [`signals`] has the reaction to signals;
-//! [`statistics`] has medians and ratios, and [`table`] shows them.
+//! The files, lowest first; each imports only from files above it:
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`failure`] | the ways in which a command fails, with their exit codes |
+//! | [`statistics`] | medians and ratios |
+//! | [`mod@file`] | files that are written whole or not at all |
+//! | [`mod@print`] | text on standard output |
+//! | [`progress`] | the bar on standard error |
+//! | [`signals`] | the reaction to signals |
+//! | [`table`] | tables in plain text |
 
 pub mod failure;
 pub mod file;

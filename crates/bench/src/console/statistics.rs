@@ -54,7 +54,7 @@ pub struct Interval {
 
 /// What a ratio says about the first of two rows, if less is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RatioVerdict {
     /// The whole interval is below 1.
     Ahead,
     /// The whole interval is above 1.
@@ -72,14 +72,14 @@ impl Ratio {
     }
 
     /// The comparison if less is better, as with times; `None` if there is no interval.
-    pub fn verdict(&self) -> Option<Verdict> {
+    pub fn verdict(&self) -> Option<RatioVerdict> {
         let Interval { low, high } = self.interval?;
         Some(if high < 1.0 {
-            Verdict::Ahead
+            RatioVerdict::Ahead
         } else if low > 1.0 {
-            Verdict::Behind
+            RatioVerdict::Behind
         } else {
-            Verdict::Level
+            RatioVerdict::Level
         })
     }
 
@@ -122,7 +122,7 @@ fn rank(count: usize) -> Option<usize> {
     (rank > 0).then_some(rank)
 }
 
-impl Verdict {
+impl RatioVerdict {
     /// Its word, in tables and in JSON.
     pub fn word(self) -> &'static str {
         match self {
@@ -133,7 +133,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for RatioVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())
     }
@@ -221,7 +221,7 @@ mod tests {
         let eleven = of(&[9.0, 1.01, 1.02, 1.03, 1.04, 1.05, 1.06, 1.07, 1.08, 1.09, 0.1]);
         assert_eq!(eleven.median, 1.05);
         assert_eq!(eleven.interval, Some(Interval { low: 1.01, high: 1.09 }));
-        assert_eq!(eleven.verdict(), Some(Verdict::Behind));
+        assert_eq!(eleven.verdict(), Some(RatioVerdict::Behind));
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(verdict(&[0.90, 0.91, 0.92, 0.93, 0.94, 1.06]), "level");
         assert_eq!(verdict(&[1.0; 6]), "level");
         assert_eq!(verdict(&[0.9, 0.9, 0.9, 0.9, 0.9, 1.0]), "level", "the ends belong to it");
-        assert_eq!(of(&[0.5; 6]).inverse().verdict(), Some(Verdict::Behind));
+        assert_eq!(of(&[0.5; 6]).inverse().verdict(), Some(RatioVerdict::Behind));
         let inverse = of(&[0.5, 0.5, 0.5, 0.5, 0.5, 0.8]).inverse();
         assert_eq!(inverse.interval, Some(Interval { low: 1.25, high: 2.0 }));
     }
@@ -251,7 +251,7 @@ mod tests {
             let inside = (0..20_000).filter(|_| {
                 let rounds: Vec<f64> =
                     (0..count).map(|_| (-random().ln() / std::f64::consts::LN_2).sqrt()).collect();
-                of(&rounds).verdict() == Some(Verdict::Level)
+                of(&rounds).verdict() == Some(RatioVerdict::Level)
             });
             let inside = inside.count() as f64 / 20_000.0;
             assert!((0.945..0.995).contains(&inside), "{count} rounds: {inside}");

@@ -1,11 +1,15 @@
-//! Measurements for the reader. Lowest first:
+//! Measurements for the reader.
 //!
-//! - [`columns`]: the columns of the tables, and their figures as text.
-//! - [`table`]: tables on the terminal.
-//! - [`plot`]: what the plots share.
-//! - [`ratio_plot`]: all workloads in one plot, as SVG.
-//! - [`size_plot`]: a plot over the sizes of a workload.
-//! - [`html`]: all plots and tables in one page.
+//! The files, lowest first; each imports only from files above it:
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`columns`] | the columns of the tables, and their figures as text |
+//! | [`table`] | tables on the terminal |
+//! | [`plot`] | what the plots share |
+//! | [`ratio_plot`] | all workloads in one plot, as SVG |
+//! | [`size_plot`] | a plot over the sizes of a workload |
+//! | [`html`] | all plots and tables in one page |
 
 pub mod columns;
 pub mod html;

@@ -8,7 +8,7 @@ pub struct About {
     /// The row's name, as given to `--allocators` and printed in every table.
     pub name: &'static str,
     /// How its objects are freed, and whether they have several sizes.
-    pub kind: AllocatorKind,
+    pub kind: PeerKind,
     /// When it releases memory, as configured here, in words.
     pub policy: &'static str,
     /// What it is and where it comes from, with the version if there is one.
@@ -73,18 +73,18 @@ pub struct FixedSizeAbout {
 impl About {
     /// A peer with the usual properties of its kind.
     pub(crate) const fn peer(
-        kind: AllocatorKind,
+        kind: PeerKind,
         name: &'static str,
         origin: &'static str,
         policy: &'static str,
     ) -> Self {
         let (tasks, fixed_size) = match kind {
-            AllocatorKind::Malloc => (true, true),
-            AllocatorKind::Arena | AllocatorKind::Pool => (true, false),
-            AllocatorKind::FixedSize => (false, true),
-            AllocatorKind::Placement => (false, false),
+            PeerKind::Malloc => (true, true),
+            PeerKind::Arena | PeerKind::Pool => (true, false),
+            PeerKind::FixedSize => (false, true),
+            PeerKind::Placement => (false, false),
         };
-        let malloc = matches!(kind, AllocatorKind::Malloc);
+        let malloc = matches!(kind, PeerKind::Malloc);
         let all = FixedSizeAbout { several_threads: true, every_layout: true };
         Self {
             name,
@@ -112,7 +112,7 @@ impl About {
         Self {
             fixed_size: Some(FixedSizeAbout { several_threads: true, every_layout: true }),
             reference: true,
-            ..Self::peer(AllocatorKind::Arena, name, origin, "adaptive, as without these pages")
+            ..Self::peer(PeerKind::Arena, name, origin, "adaptive, as without these pages")
         }
     }
 
@@ -134,7 +134,7 @@ impl About {
 
 /// How an allocator's objects are freed, and whether they have several sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AllocatorKind {
+pub enum PeerKind {
     /// One by one; any size.
     Malloc,
     /// One by one; any size; each thread has a pool of its own.
@@ -148,7 +148,7 @@ pub enum AllocatorKind {
     Placement,
 }
 
-impl fmt::Display for AllocatorKind {
+impl fmt::Display for PeerKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Malloc => "malloc",
@@ -188,7 +188,7 @@ impl Service {
             Self::Collections => about.collections,
             Self::Scopes => about.scopes,
             Self::Global => about.global,
-            Self::Placement => about.kind == AllocatorKind::Placement,
+            Self::Placement => about.kind == PeerKind::Placement,
         }
     }
 }

@@ -15,7 +15,7 @@ use std::ptr::NonNull;
 use allotment::{LocalPool, PoolGlobalAlloc, PoolRef};
 
 use crate::peers::about::Listed;
-use crate::peers::{About, Allocator, AllocatorKind, AnySize, FreedBy, Global, GlobalCalls, Task};
+use crate::peers::{About, Allocator, AnySize, FreedBy, Global, GlobalCalls, PeerKind, Task};
 
 const ORIGIN: &str = "allotment, this workspace's library";
 
@@ -32,7 +32,7 @@ impl Listed for OwnPool {
         lasting: Some(FreedBy::AnyThread),
         global: true,
         ..About::peer(
-            AllocatorKind::Pool,
+            PeerKind::Pool,
             "allotment-pool",
             ORIGIN,
             "adaptive: a thread that leaves its pool keeps up to 1 MiB of empty memory, and more for a second",

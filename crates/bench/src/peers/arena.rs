@@ -1,8 +1,9 @@
 //! Allocators that free a task's objects together.
 //!
-//! Each file below implements [`TaskArena`] with the calls of one library. [`New`] makes an arena
-//! for each task; [`Kept`] keeps one for each thread, and resets it when a task ends. The files of
-//! `std::pmr` are an exception: a resource can't be moved, so a thread has storage for it.
+//! Each file below implements [`TaskArena`] with the calls of one library. [`ArenaPerTask`] makes
+//! an arena for each task; [`ArenaPerThread`] keeps one for each thread, and resets it when a task
+//! ends. The files of `std::pmr` are an exception: a resource can't be moved, so a thread has
+//! storage for it.
 //!
 //! # Invariant of this file and those below
 //!
@@ -45,8 +46,8 @@ pub(crate) trait TaskArena: Sized + 'static {
     /// As [`Task::grow`].
     ///
     /// # Safety
-    /// The block is this arena's (the invariant), live, and has the layout `old`. `new` has the same
-    /// alignment, and is no smaller.
+    /// The block is this arena's (the invariant), live, and has the layout `old`. `new` has the
+    /// same alignment, and is no smaller.
     unsafe fn grow(&self, block: NonNull<u8>, old: Layout, new: Layout) -> NonNull<u8>;
 
     /// As [`Task::put`].
@@ -99,51 +100,51 @@ pub(crate) trait CollectionsArena: TaskArena {
 }
 
 /// A new arena for each task.
-pub(crate) struct New<A>(PhantomData<fn() -> A>);
+pub(crate) struct ArenaPerTask<A>(PhantomData<fn() -> A>);
 
 /// A task with an arena of its own.
-pub(crate) struct NewTask<A>(A);
+pub(crate) struct OwnedArenaTask<A>(A);
 
 /// One arena for each thread.
-pub(crate) struct Kept<A>(pub(crate) A);
+pub(crate) struct ArenaPerThread<A>(pub(crate) A);
 
 /// A task that borrows its thread's arena.
-pub(crate) struct KeptTask<'t, A: ResetArena>(&'t mut A);
+pub(crate) struct BorrowedArenaTask<'t, A: ResetArena>(&'t mut A);
 
-impl<A: TaskArena> Allocator for New<A> {
-    type Task<'t> = NewTask<A>;
+impl<A: TaskArena> Allocator for ArenaPerTask<A> {
+    type Task<'t> = OwnedArenaTask<A>;
 
     fn start() -> Self {
         Self(PhantomData)
     }
 
     #[inline]
-    fn begin(&mut self) -> NewTask<A> {
-        NewTask(A::create())
+    fn begin(&mut self) -> OwnedArenaTask<A> {
+        OwnedArenaTask(A::create())
     }
 }
 
-impl<A: ResetArena> Allocator for Kept<A> {
-    type Task<'t> = KeptTask<'t, A>;
+impl<A: ResetArena> Allocator for ArenaPerThread<A> {
+    type Task<'t> = BorrowedArenaTask<'t, A>;
 
     fn start() -> Self {
         Self(A::create())
     }
 
     #[inline]
-    fn begin(&mut self) -> KeptTask<'_, A> {
-        KeptTask(&mut self.0)
+    fn begin(&mut self) -> BorrowedArenaTask<'_, A> {
+        BorrowedArenaTask(&mut self.0)
     }
 }
 
-impl<A: ResetArena> Drop for KeptTask<'_, A> {
+impl<A: ResetArena> Drop for BorrowedArenaTask<'_, A> {
     #[inline]
     fn drop(&mut self) {
         self.0.reset();
     }
 }
 
-impl<A: CollectionsArena> Collections for New<A> {
+impl<A: CollectionsArena> Collections for ArenaPerTask<A> {
     fn push(&mut self, numbers: u64) {
         A::create().push(numbers);
     }
@@ -153,7 +154,7 @@ impl<A: CollectionsArena> Collections for New<A> {
     }
 }
 
-impl<A: CollectionsArena + ResetArena> Collections for Kept<A> {
+impl<A: CollectionsArena + ResetArena> Collections for ArenaPerThread<A> {
     fn push(&mut self, numbers: u64) {
         self.begin().0.push(numbers);
     }
@@ -170,7 +171,7 @@ trait HasArena {
     fn arena(&self) -> &Self::Arena;
 }
 
-impl<A: TaskArena> HasArena for NewTask<A> {
+impl<A: TaskArena> HasArena for OwnedArenaTask<A> {
     type Arena = A;
 
     #[inline(always)]
@@ -179,7 +180,7 @@ impl<A: TaskArena> HasArena for NewTask<A> {
     }
 }
 
-impl<A: ResetArena> HasArena for KeptTask<'_, A> {
+impl<A: ResetArena> HasArena for BorrowedArenaTask<'_, A> {
     type Arena = A;
 
     #[inline(always)]

@@ -16,7 +16,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::peers::keep::keep;
+use crate::peers::assume_read::assume_read;
 
 pub(crate) mod allotment_free_list;
 pub(crate) mod allotment_slab;
@@ -101,7 +101,8 @@ pub trait FixedSizeLocal {
 
 /// One thread's part of an allocator whose objects are identified by their addresses.
 pub(crate) trait Slots {
-    /// An unused block of the allocator's layout, which has a word and is aligned to one ([`check`]).
+    /// An unused block of the allocator's layout, which has a word and is aligned to one
+    /// ([`check`]).
     fn take(&self) -> NonNull<u8>;
 
     /// Frees a block.
@@ -159,7 +160,7 @@ impl Block {
     pub(crate) unsafe fn written(at: NonNull<u8>, word: u64) -> Self {
         // SAFETY: the caller's promise.
         unsafe { at.cast::<u64>().write(word) };
-        keep(at.as_ptr());
+        assume_read(at.as_ptr());
         Self(at)
     }
 
@@ -210,21 +211,21 @@ impl<T> OneThread<T> {
     ///
     /// # Panics
     /// If the store is lent already.
-    pub(crate) fn lend(&self) -> Loan<'_, T> {
-        // Acquire: pairs with the release in `Loan::drop`.
+    pub(crate) fn lend(&self) -> StoreGuard<'_, T> {
+        // Acquire: pairs with the release in `StoreGuard::drop`.
         let lent = self.lent.swap(true, Ordering::Acquire);
         assert!(!lent, "only one thread at a time may use this allocator");
-        Loan { lender: self, _not_send: PhantomData }
+        StoreGuard { lender: self, _not_send: PhantomData }
     }
 }
 
 /// The calling thread's exclusive use of a store.
-pub(crate) struct Loan<'s, T> {
+pub(crate) struct StoreGuard<'s, T> {
     lender: &'s OneThread<T>,
     _not_send: PhantomData<*const ()>,
 }
 
-impl<T> Loan<'_, T> {
+impl<T> StoreGuard<'_, T> {
     /// Calls `work` with the store.
     #[inline(always)]
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
@@ -234,7 +235,7 @@ impl<T> Loan<'_, T> {
     }
 }
 
-impl<T> Drop for Loan<'_, T> {
+impl<T> Drop for StoreGuard<'_, T> {
     fn drop(&mut self) {
         // Release: pairs with the acquire in `OneThread::lend`.
         self.lender.lent.store(false, Ordering::Release);

@@ -25,7 +25,7 @@ use allocator_api2::alloc::AllocError;
 use allocator_api2::vec::Vec;
 
 use crate::peers::about::Listed;
-use crate::peers::keep::{keep, push_all};
+use crate::peers::assume_read::{assume_read, push_all};
 use crate::peers::{About, Allocator, AnySize, Collections, Global, GlobalCalls, Line, Task};
 
 pub(crate) mod libc;
@@ -285,7 +285,7 @@ impl<H: Heap> Collections for Malloc<H> {
             write!(text, "{name}.{number}={value}").expect("a string takes any text");
             texts.push(text);
         }
-        keep(texts.as_ptr());
+        assume_read(texts.as_ptr());
     }
 }
 

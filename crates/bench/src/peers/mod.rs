@@ -22,9 +22,13 @@
 //!
 //! # Files, lowest first
 //!
-//! `about` says what a row is, and `keep` keeps the compiler from omitting work. `malloc`, `arena`,
-//! `fixed_size`, `allotment_pool` and `placement` hold the rows. `registry` lists them, and finds
-//! one by its name.
+//! | file or folder | holds |
+//! |---|---|
+//! | `about` | what a row is |
+//! | `assume_read` | how work keeps the compiler from omitting it |
+//! | `allotment_options` | the options of the rows of Allotment's arenas and slabs |
+//! | `malloc`, `arena`, `fixed_size`, `allotment_pool`, `placement` | the rows |
+//! | `registry` | the list of the rows, and how to find one by its name |
 //!
 //! # The rows
 //!
@@ -87,15 +91,16 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 mod about;
+mod allotment_options;
 mod allotment_pool;
 mod arena;
+mod assume_read;
 mod fixed_size;
-mod keep;
 mod malloc;
 mod placement;
 mod registry;
 
-pub use about::{About, AllocatorKind, FixedSizeAbout, FreedBy, Service};
+pub use about::{About, FixedSizeAbout, FreedBy, PeerKind, Service};
 pub use arena::typed_arena::SIZES as TYPED_ARENA_SIZES;
 pub use fixed_size::{FixedSize, FixedSizeLocal, OBJECT};
 pub use placement::Placement;

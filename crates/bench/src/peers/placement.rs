@@ -8,7 +8,7 @@ use crate::peers::fixed_size::FixedSize;
 use crate::peers::fixed_size::allotment_free_list::{List, ListInOrder};
 use crate::peers::fixed_size::heap::HeapObjects;
 use crate::peers::malloc::libc::LibcCalls;
-use crate::peers::{About, AllocatorKind};
+use crate::peers::{About, PeerKind};
 
 /// How the nodes of a structure are placed in memory before it is walked.
 pub trait Placement: 'static {
@@ -50,7 +50,7 @@ pub(crate) struct CompactCopy;
 pub(crate) struct ScrambledCopy;
 
 const fn about(name: &'static str, origin: &'static str, policy: &'static str) -> About {
-    About::peer(AllocatorKind::Placement, name, origin, policy)
+    About::peer(PeerKind::Placement, name, origin, policy)
 }
 
 impl Listed for MallocBuilt {

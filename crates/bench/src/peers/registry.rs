@@ -4,12 +4,13 @@ use std::fmt;
 
 use allotment::Reap;
 
-use crate::peers::about::{About, AllocatorKind, Listed, Service};
+use crate::peers::about::{About, Listed, PeerKind, Service};
+use crate::peers::allotment_options::{AtOnce, DefaultOptions, OnPages, PerQuery};
 use crate::peers::allotment_pool::OwnPool;
-use crate::peers::arena::allotment_arena::{ArenaScopes, Defaults, On, OurArena, PerQuery};
+use crate::peers::arena::allotment_arena::{AllotmentArena, ArenaScopes};
 use crate::peers::arena::typed_arena::TypedArenas;
-use crate::peers::arena::{Kept, New};
-use crate::peers::fixed_size::allotment_slab::{self, AtOnce, ByHandle, OnPages, Ordinary};
+use crate::peers::arena::{ArenaPerTask, ArenaPerThread};
+use crate::peers::fixed_size::allotment_slab::{AllotmentSlab, AllotmentSlabHandle};
 use crate::peers::fixed_size::heap::HeapObjects;
 use crate::peers::fixed_size::{allotment_free_list, sharded_slab, slab};
 use crate::peers::malloc::HeapAsGlobal;
@@ -60,7 +61,7 @@ impl fmt::Display for UnknownAllocator {
             let kind = known().iter().find(|about| about.name == name).map(|about| about.kind);
             match (self.service, kind) {
                 (_, None) | (None, _) => write!(f, "unknown allocator '{name}'")?,
-                (_, Some(AllocatorKind::Placement)) => {
+                (_, Some(PeerKind::Placement)) => {
                     write!(f, "'{name}' is a placement, not an allocator")?;
                 }
                 (Some(Service::Placement), _) => {
@@ -73,11 +74,10 @@ impl fmt::Display for UnknownAllocator {
                     write!(f, "the allocator '{name}' has no vector and no string of its own")?;
                 }
                 (Some(Service::Scopes), _) => write!(f, "the allocator '{name}' has no scopes")?,
-                (Some(Service::Tasks), _)
-                | (Some(Service::AnySize), Some(AllocatorKind::FixedSize)) => {
+                (Some(Service::Tasks), _) | (Some(Service::AnySize), Some(PeerKind::FixedSize)) => {
                     write!(f, "the allocator '{name}' serves objects of one size only")?;
                 }
-                (Some(Service::FixedSize), Some(AllocatorKind::Pool)) => {
+                (Some(Service::FixedSize), Some(PeerKind::Pool)) => {
                     write!(f, "the allocator '{name}' is private to each thread")?;
                 }
                 (Some(Service::FixedSize | Service::AnySize), _) => {
@@ -185,7 +185,7 @@ macro_rules! registry {
             assert!(about.global == named!($($global)?));
             assert!(about.collections == named!($($collections)?));
             assert!(about.scopes == named!($($scopes)?));
-            assert!(matches!(about.kind, AllocatorKind::Placement) == named!($($placement)?));
+            assert!(matches!(about.kind, PeerKind::Placement) == named!($($placement)?));
         }; )+
 
         visitor! {
@@ -283,38 +283,38 @@ registry! {
     row "rpmalloc" => Rpmalloc, tasks Rpmalloc,
         fixed_size HeapObjects<malloc::rpmalloc::RpmallocCalls>, any_size Rpmalloc,
         global HeapAsGlobal<malloc::rpmalloc::RpmallocCalls>, collections Rpmalloc;
-    row "allotment-arena" => New<OurArena<Defaults>>, tasks New<OurArena<Defaults>>,
-        collections New<OurArena<Defaults>>, scopes ArenaScopes;
-    row "allotment-arena-raw" => New<OurArena<Defaults, true>>, tasks New<OurArena<Defaults, true>>;
-    row "allotment-reap" => New<Reap>, tasks New<Reap>;
+    row "allotment-arena" => ArenaPerTask<AllotmentArena<DefaultOptions>>, tasks ArenaPerTask<AllotmentArena<DefaultOptions>>,
+        collections ArenaPerTask<AllotmentArena<DefaultOptions>>, scopes ArenaScopes;
+    row "allotment-arena-raw" => ArenaPerTask<AllotmentArena<DefaultOptions, true>>, tasks ArenaPerTask<AllotmentArena<DefaultOptions, true>>;
+    row "allotment-reap" => ArenaPerTask<Reap>, tasks ArenaPerTask<Reap>;
     row "allotment-pool" => OwnPool, tasks OwnPool, any_size OwnPool, global OwnPool;
-    row "mmap-per-query" => New<OurArena<PerQuery>>, tasks New<OurArena<PerQuery>>;
-    row "mmap-huge" => New<OurArena<On<true>>>, tasks New<OurArena<On<true>>>,
-        fixed_size Ordinary<OnPages<true>>;
-    row "mmap-small" => New<OurArena<On<false>>>, tasks New<OurArena<On<false>>>,
-        fixed_size Ordinary<OnPages<false>>;
-    row "bumpalo" => New<bumpalo::Bump>, tasks New<bumpalo::Bump>, collections New<bumpalo::Bump>;
-    row "bumpalo-reset" => Kept<bumpalo::Bump>, tasks Kept<bumpalo::Bump>,
-        collections Kept<bumpalo::Bump>;
-    row "bump-scope" => Kept<bump_scope::Bump>, tasks Kept<bump_scope::Bump>,
-        collections Kept<bump_scope::Bump>, scopes Kept<bump_scope::Bump>;
+    row "mmap-per-query" => ArenaPerTask<AllotmentArena<PerQuery>>, tasks ArenaPerTask<AllotmentArena<PerQuery>>;
+    row "mmap-huge" => ArenaPerTask<AllotmentArena<OnPages<true>>>, tasks ArenaPerTask<AllotmentArena<OnPages<true>>>,
+        fixed_size AllotmentSlab<OnPages<true>>;
+    row "mmap-small" => ArenaPerTask<AllotmentArena<OnPages<false>>>, tasks ArenaPerTask<AllotmentArena<OnPages<false>>>,
+        fixed_size AllotmentSlab<OnPages<false>>;
+    row "bumpalo" => ArenaPerTask<bumpalo::Bump>, tasks ArenaPerTask<bumpalo::Bump>, collections ArenaPerTask<bumpalo::Bump>;
+    row "bumpalo-reset" => ArenaPerThread<bumpalo::Bump>, tasks ArenaPerThread<bumpalo::Bump>,
+        collections ArenaPerThread<bumpalo::Bump>;
+    row "bump-scope" => ArenaPerThread<bump_scope::Bump>, tasks ArenaPerThread<bump_scope::Bump>,
+        collections ArenaPerThread<bump_scope::Bump>, scopes ArenaPerThread<bump_scope::Bump>;
     #[cfg(feature = "catalogue")]
-    row "multitude" => New<multitude::Arena>, tasks New<multitude::Arena>,
-        collections New<multitude::Arena>;
+    row "multitude" => ArenaPerTask<multitude::Arena>, tasks ArenaPerTask<multitude::Arena>,
+        collections ArenaPerTask<multitude::Arena>;
     #[cfg(feature = "catalogue")]
-    row "multitude-reset" => Kept<multitude::Arena>, tasks Kept<multitude::Arena>,
-        collections Kept<multitude::Arena>;
+    row "multitude-reset" => ArenaPerThread<multitude::Arena>, tasks ArenaPerThread<multitude::Arena>,
+        collections ArenaPerThread<multitude::Arena>;
     #[cfg(feature = "fast-peers")]
-    row "mimalloc-heap" => New<MimallocHeap>, tasks New<MimallocHeap>;
+    row "mimalloc-heap" => ArenaPerTask<MimallocHeap>, tasks ArenaPerTask<MimallocHeap>;
     #[cfg(feature = "fast-peers")]
     row "pmr-monotonic" => pmr::MonotonicPerTask, tasks pmr::MonotonicPerTask;
     #[cfg(feature = "fast-peers")]
     row "pmr-pool" => pmr::PoolPerTask, tasks pmr::PoolPerTask, any_size pmr::ThreadPool;
-    row "typed-arena" => New<TypedArenas>, tasks New<TypedArenas>;
-    row "allotment-slab" => Ordinary<allotment_slab::Defaults>,
-        fixed_size Ordinary<allotment_slab::Defaults>;
-    row "allotment-slab-handle" => ByHandle, fixed_size ByHandle;
-    row "allotment-slab-at-once" => Ordinary<AtOnce>, fixed_size Ordinary<AtOnce>;
+    row "typed-arena" => ArenaPerTask<TypedArenas>, tasks ArenaPerTask<TypedArenas>;
+    row "allotment-slab" => AllotmentSlab<DefaultOptions>,
+        fixed_size AllotmentSlab<DefaultOptions>;
+    row "allotment-slab-handle" => AllotmentSlabHandle, fixed_size AllotmentSlabHandle;
+    row "allotment-slab-at-once" => AllotmentSlab<AtOnce>, fixed_size AllotmentSlab<AtOnce>;
     row "allotment-free-list" => allotment_free_list::List, fixed_size allotment_free_list::List;
     row "allotment-free-list-a-tree" => allotment_free_list::ListEach,
         fixed_size allotment_free_list::ListEach;

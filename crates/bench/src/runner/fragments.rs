@@ -3,12 +3,12 @@
 //! A child process takes free memory, page by page, and then gives back all pages but every
 //! sixteenth: the kernel has that memory again, but in small pieces. Then the child takes the huge
 //! pages that are still free, and keeps them. For a huge page the kernel must now move other pages
-//! first (*compaction*). The child holds what it has until its standard input is closed, and gives it
-//! back by ending.
+//! first (*compaction*). The child holds what it has until its standard input is closed, and gives
+//! it back by ending.
 //!
-//! At most nine tenths of the free memory are taken at a time, for the seconds that this lasts, and at
-//! most a quarter is held. Memory that holds files does not count as free. If memory runs out, the
-//! kernel ends this child before any other process.
+//! At most nine tenths of the free memory are taken at a time, for the seconds that this lasts, and
+//! at most a quarter is held. Memory that holds files does not count as free. If memory runs out,
+//! the kernel ends this child before any other process.
 
 use crate::console::failure::Failure;
 use crate::runner::child_process::{child_command, end_with_parent};
@@ -33,7 +33,8 @@ const HELD: usize = 16;
 /// The kernel has few free huge pages if it has no more than this.
 const FEW: u64 = 8;
 
-/// Memory is taken in pieces of this size. After each one, the kernel's free huge pages are counted.
+/// Memory is taken in pieces of this size. After each one, the kernel's free huge pages are
+/// counted.
 const PIECE: usize = 64 << 20;
 
 /// The same for memory in huge pages.
@@ -73,8 +74,8 @@ impl Drop for Fragments {
     }
 }
 
-/// `allot fragment`: fragments the free memory, prints how many huge pages the kernel still has, and
-/// holds the fragments until its standard input ends.
+/// `allot fragment`: fragments the free memory, prints how many huge pages the kernel still has,
+/// and holds the fragments until its standard input ends.
 ///
 /// # Errors
 /// If the system does not tell its free memory, or refuses some.

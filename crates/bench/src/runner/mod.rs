@@ -1,17 +1,19 @@
 //! Runs measurements in child processes, and collects what they answer.
 //!
-//! Lowest first:
+//! The files, lowest first; each imports only from files above it:
 //!
-//! - [`child_process`]: starting children of the same executable, and their answers.
-//! - [`resources`]: the memory and page faults of the calling process.
-//! - `fragments`: a child that leaves the kernel few free huge pages.
-//! - `system_calls`: counting the system calls of a child, with ptrace.
-//! - `measured_run`: one measured run, in the child.
-//! - `plan`: what is run, and in which order.
-//! - `rounds`: every case of a plan once, then once more.
-//! - `two_builds`: cases run by this program and by another build of it.
-//! - `row`: a case's figures over all rounds, compared with those of other cases.
-//! - `time_shares`: the time that each workload of a family gets.
+//! | file | holds |
+//! |---|---|
+//! | [`child_process`] | starting children of the same executable, and their answers |
+//! | [`resources`] | the memory and page faults of the calling process |
+//! | `fragments` | a child that leaves the kernel few free huge pages |
+//! | `system_calls` | counting the system calls of a child, with ptrace |
+//! | `measured_run` | one measured run, in the child |
+//! | `plan` | what is run, and in which order |
+//! | `rounds` | every case of a plan once, then once more |
+//! | `two_builds` | cases run by this program and by another build of it |
+//! | `row` | a case's figures over all rounds, compared with those of other cases |
+//! | `time_shares` | the time that each workload of a family gets |
 
 pub mod child_process;
 #[cfg(feature = "catalogue")]

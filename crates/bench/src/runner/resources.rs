@@ -29,8 +29,8 @@ pub fn free_huge_pages() -> Option<u64> {
     free_blocks(&blocks, (huge / procfs::page_size()).checked_ilog2()?)
 }
 
-/// Free blocks of 2^`order` pages, from the text of `/proc/buddyinfo`: for each zone, the numbers of
-/// free blocks of 1, 2, 4, ... pages. A larger block counts as several.
+/// Free blocks of 2^`order` pages, from the text of `/proc/buddyinfo`: for each zone, the numbers
+/// of free blocks of 1, 2, 4, ... pages. A larger block counts as several.
 fn free_blocks(buddyinfo: &str, order: u32) -> Option<u64> {
     let mut free = 0;
     for zone in buddyinfo.lines() {

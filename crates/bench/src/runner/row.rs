@@ -3,7 +3,7 @@
 use super::measured_run::RunReport;
 use super::plan::{Build, Case};
 use super::rounds::CaseResults;
-use crate::console::statistics::{Ratio, Verdict, median};
+use crate::console::statistics::{Ratio, RatioVerdict, median};
 use crate::workloads::measurement::{
     ALLOC_SHARE, BASE_RSS_BYTES, END_RSS_BYTES, FAULTS_PER_QUERY, METRICS, MINOR_FAULTS,
     MMAP_CALLS, MMAP_CALLS_PER_QUERY, Metric, NS_PER_OP, NS_PER_OP_MAX, NS_PER_OP_MIN,
@@ -120,7 +120,7 @@ impl Serialize for Row {
         }
         for metric in RATIOS {
             let verdict = self.measurement.ratio(metric).and_then(|ratio| ratio.verdict());
-            row.serialize_entry(metric.verdict, &verdict.map(Verdict::word))?;
+            row.serialize_entry(metric.verdict, &verdict.map(RatioVerdict::word))?;
         }
         row.serialize_entry("best_peer", &self.best_peer)?;
         row.serialize_entry("reference", &self.reference)?;
@@ -318,7 +318,7 @@ fn mark_best(rows: &mut [Row]) {
 pub mod tests {
     use super::*;
     use crate::runner::plan::{Selection, plans};
-    use crate::workloads::Steady;
+    use crate::workloads::SteadyState;
     use crate::workloads::measurement::{OPS, RSS_STEPS};
     use std::time::Duration;
 
@@ -326,7 +326,7 @@ pub mod tests {
     pub fn report(ns_per_op: f64) -> RunReport {
         let measurement = Measurement::timed(1000, Duration::from_secs_f64(ns_per_op * 1e-6))
             .with(&NS_PER_OP, ns_per_op)
-            .with_tasks(10, Steady { tasks: 8, faults: Some(0) })
+            .with_tasks(10, SteadyState { tasks: 8, faults: Some(0) })
             .with(&BASE_RSS_BYTES, 100.0)
             .with(&PEAK_RSS_BYTES, 300.0)
             .with(&END_RSS_BYTES, 90.0)

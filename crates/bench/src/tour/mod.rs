@@ -1,5 +1,14 @@
 //! The tour: answers context queries over this machine's counters and over a synthetic store, with
 //! malloc, with an arena, and with other allocators.
+//!
+//! The files, lowest first; each imports only from files above it:
+//!
+//! | file | holds |
+//! |---|---|
+//! | `machine` | this machine's counters, as charts |
+//! | `snapshot` | a store as bytes, for child processes |
+//! | `queries` | the child process that answers queries with one allocator |
+//! | `tables` | the tables that the tour prints |
 
 mod machine;
 mod queries;

@@ -3,7 +3,7 @@
 use super::{ARENA, AllocatorRounds, MALLOC};
 use crate::console::failure::Failure;
 use crate::console::print::{HEADING, line, styled};
-use crate::console::statistics::{Ratio, Verdict, median};
+use crate::console::statistics::{Ratio, RatioVerdict, median};
 use crate::console::table::{Emphasis, Line, grouped, render, time};
 use crate::workloads::query::store::Store;
 use serde::Serialize;
@@ -74,7 +74,7 @@ pub fn machine(store: &Store, entries: &[AllocatorRounds]) -> Vec<MachineFigure>
                 ratio: ratio.map(|ratio| ratio.median),
                 ratio_low: interval.map(|interval| interval.low),
                 ratio_high: interval.map(|interval| interval.high),
-                ratio_verdict: ratio.and_then(|ratio| ratio.verdict()).map(Verdict::word),
+                ratio_verdict: ratio.and_then(|ratio| ratio.verdict()).map(RatioVerdict::word),
             })
         })
         .collect()

@@ -5,16 +5,16 @@ use crate::workloads::observer::Observer;
 use crate::workloads::random::Random;
 use crate::workloads::task_threads::{self, Run, TaskCounter};
 
-/// What a task makes.
+/// The collection that a task makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Made {
+pub enum CollectionKind {
     /// A vector, to which numbers are pushed.
     Vector,
     /// Formatted strings.
     Strings,
 }
 
-impl Made {
+impl CollectionKind {
     /// The operations of a task: numbers pushed, or strings formatted.
     pub const fn ops(self) -> u64 {
         match self {
@@ -36,7 +36,7 @@ const NAMES: [&str; 8] = ["cpu", "memory", "disk", "network", "load", "swap", "u
 
 /// Runs `tasks` tasks on each of `threads` workers.
 pub fn run<C: Collections>(
-    made: Made,
+    kind: CollectionKind,
     threads: usize,
     tasks: u64,
     observer: &dyn Observer,
@@ -48,10 +48,10 @@ pub fn run<C: Collections>(
         C::start,
         |allocator, lines: &mut Vec<Line<'static>>, counter: &mut TaskCounter<'_>| {
             for _ in 0..tasks {
-                match made {
-                    Made::Vector => allocator.push(made.ops()),
-                    Made::Strings => {
-                        allocator.format(lines.iter().copied().cycle().take(made.ops() as usize));
+                match kind {
+                    CollectionKind::Vector => allocator.push(kind.ops()),
+                    CollectionKind::Strings => {
+                        allocator.format(lines.iter().copied().cycle().take(kind.ops() as usize));
                     }
                 }
                 counter.task_done();
@@ -108,10 +108,10 @@ mod tests {
 
     #[test]
     fn each_task_pushes_or_formats_its_number_of_operations() {
-        run::<Counting>(Made::Vector, 2, 4, &Unobserved);
-        run::<Counting>(Made::Strings, 2, 4, &Unobserved);
-        assert_eq!(PUSHED.load(Ordering::Relaxed), 2 * 4 * Made::Vector.ops());
-        assert_eq!(FORMATTED.load(Ordering::Relaxed), 2 * 4 * Made::Strings.ops());
+        run::<Counting>(CollectionKind::Vector, 2, 4, &Unobserved);
+        run::<Counting>(CollectionKind::Strings, 2, 4, &Unobserved);
+        assert_eq!(PUSHED.load(Ordering::Relaxed), 2 * 4 * CollectionKind::Vector.ops());
+        assert_eq!(FORMATTED.load(Ordering::Relaxed), 2 * 4 * CollectionKind::Strings.ops());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a workload measures besides time and memory: the columns of its second table.
 
-use crate::console::statistics::{Interval, Verdict};
+use crate::console::statistics::{Interval, RatioVerdict};
 use crate::workloads::file_scan;
 use crate::workloads::fixed_size::{CHURN_STEPS, Shape};
 use crate::workloads::kind::WorkloadKind;
@@ -33,7 +33,7 @@ pub enum ColumnValue {
     /// The interval of a ratio.
     Interval(Interval),
     /// The verdict of a ratio.
-    Verdict(Verdict),
+    Verdict(RatioVerdict),
 }
 
 /// Where a column's figures come from.

@@ -21,9 +21,9 @@ pub fn run<A: Allocator>(threads: usize, replies: u64, observer: &dyn Observer) 
     task_threads::run(
         threads,
         observer,
-        |_| Pieces::new(),
+        |_| ReplyPieces::new(),
         A::start,
-        |allocator, pieces: &mut Pieces, counter: &mut TaskCounter<'_>| {
+        |allocator, pieces: &mut ReplyPieces, counter: &mut TaskCounter<'_>| {
             for _ in 0..replies {
                 let task = allocator.begin();
                 let mut reply = Buffer::with_capacity(&task, FIRST_ROOM);
@@ -40,12 +40,12 @@ pub fn run<A: Allocator>(threads: usize, replies: u64, observer: &dyn Observer) 
 }
 
 /// The lengths of a reply's pieces, the same for every reply, thread and allocator.
-struct Pieces {
+struct ReplyPieces {
     lengths: Vec<u8>,
     text: [u8; LONGEST_PIECE],
 }
 
-impl Pieces {
+impl ReplyPieces {
     fn new() -> Self {
         let mut random = Random::stream(0);
         let mut lengths = Vec::new();
@@ -63,15 +63,15 @@ impl Pieces {
 mod tests {
     use super::*;
     use crate::workloads::observer::Unobserved;
-    use crate::workloads::testing::{System, Together, take_counts};
+    use crate::workloads::testing::{FreedTogether, System, take_counts};
 
     #[test]
     fn the_pieces_make_up_the_reply_exactly() {
-        let pieces = Pieces::new();
+        let pieces = ReplyPieces::new();
         let sum: usize = pieces.lengths.iter().map(|length| usize::from(*length)).sum();
         assert_eq!(sum, REPLY_BYTES);
         assert!(pieces.lengths.iter().all(|length| (1..=64).contains(length)));
-        assert_eq!(pieces.lengths, Pieces::new().lengths);
+        assert_eq!(pieces.lengths, ReplyPieces::new().lengths);
     }
 
     #[test]
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn a_reply_works_where_all_is_freed_together() {
         take_counts();
-        run::<Together>(1, 1, &Unobserved);
+        run::<FreedTogether>(1, 1, &Unobserved);
         let (allocated, live) = take_counts();
         // 64 B to 1 MiB by doubling.
         assert_eq!((allocated, live), (15, 0));

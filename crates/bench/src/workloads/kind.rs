@@ -1,6 +1,6 @@
 //! What the workloads do, as plain values. The code is in the files of each kind.
 
-use crate::workloads::collections::Made;
+use crate::workloads::collections::CollectionKind;
 use crate::workloads::fixed_size::Shape;
 
 /// What a workload does.
@@ -11,7 +11,7 @@ pub(crate) enum WorkloadKind {
     /// The objects of queries.
     Objects(Objects),
     /// An allocator's own vector or strings.
-    Collections(Made),
+    Collections(CollectionKind),
     /// Objects freed inside scopes of this number of objects.
     FreeInScope { objects: usize },
     /// Replies that grow in pieces.
@@ -33,7 +33,7 @@ pub(crate) enum WorkloadKind {
     /// A file searched by one of three programs.
     FileScan(FileSearch),
     /// Loops over the C header's inline functions.
-    Inline(Inline),
+    Inline(InlineLoop),
     /// Containers of C++.
     Container(Container),
     /// A library of another project.
@@ -62,7 +62,7 @@ pub(crate) enum Container {
 
 /// An allocator whose inline functions a loop calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Inline {
+pub(crate) enum InlineLoop {
     /// The objects of a query.
     Arena,
     /// Pairs of an allocation and a free.

@@ -6,7 +6,7 @@
 //! belong to one workload alone says [`Workload::details`](super::Workload::details).
 
 use crate::console::statistics::{Interval, Ratio};
-use crate::workloads::task_threads::Steady;
+use crate::workloads::task_threads::SteadyState;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -248,7 +248,7 @@ impl Measurement {
     }
 
     /// Adds the tasks of all threads, and the figures of their steady state.
-    pub fn with_tasks(self, tasks: u64, steady: Steady) -> Self {
+    pub fn with_tasks(self, tasks: u64, steady: SteadyState) -> Self {
         self.with(&QUERIES, tasks as f64)
             .with(&STEADY_QUERIES, steady.tasks as f64)
             .with(&FAULTS_PER_QUERY, steady.faults_per_task())

@@ -58,7 +58,7 @@ unsafe impl Send for Object {}
 
 /// A place, and the size of its next object.
 #[derive(Clone, Copy)]
-struct Draw {
+struct Replacement {
     place: u16,
     size: u16,
 }
@@ -68,7 +68,7 @@ struct WorkerState {
     places: Box<[MaybeUninit<Object>]>,
     /// The sizes of the first objects.
     sizes: Vec<u16>,
-    draws: Vec<Draw>,
+    draws: Vec<Replacement>,
     /// The queue to the next thread, and the queue from the thread before.
     ring: Option<(Producer<Object>, Consumer<Object>)>,
 }
@@ -143,7 +143,8 @@ impl WorkerState {
         places.fill(MaybeUninit::zeroed());
         black_box(&mut places);
         let sizes = (0..LIVE).map(|_| sizes::draw(random)).collect();
-        let draw = |_| Draw { place: random.below(LIVE as u32) as u16, size: sizes::draw(random) };
+        let draw =
+            |_| Replacement { place: random.below(LIVE as u32) as u16, size: sizes::draw(random) };
         Self { places, sizes, draws: (0..DRAWS).map(draw).collect(), ring }
     }
 }
@@ -205,7 +206,7 @@ unsafe fn empty<A: AnySize>(own: &A, places: &[MaybeUninit<Object>]) -> u64 {
 /// # Safety
 /// Each place has a live object of `own`.
 #[inline(never)]
-unsafe fn replace<A: AnySize>(own: &A, places: &mut [MaybeUninit<Object>], draws: &[Draw]) {
+unsafe fn replace<A: AnySize>(own: &A, places: &mut [MaybeUninit<Object>], draws: &[Replacement]) {
     for draw in draws {
         let place = &mut places[usize::from(draw.place)];
         // SAFETY: the caller's promise.
@@ -228,7 +229,7 @@ unsafe fn replace<A: AnySize>(own: &A, places: &mut [MaybeUninit<Object>], draws
 unsafe fn replace_in_ring<A: AnySize>(
     own: &A,
     places: &mut [MaybeUninit<Object>],
-    draws: &[Draw],
+    draws: &[Replacement],
     rounds: usize,
     next: &mut Producer<Object>,
     last: &mut Consumer<Object>,

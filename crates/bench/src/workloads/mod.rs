@@ -12,29 +12,32 @@
 //! One workload, `handler`, is ordinary code that allocates from its program's global allocator.
 //! Some workloads compare variants of their work ([`Variant`]) instead of allocators.
 //!
-//! # Files, lowest first
+//! # Files
 //!
-//! - `random`, `clock`, `setting`, `observer`, `task_memory`, `sizes`: numbers, time, threads and
-//!   amounts, what a run reports, values in a task's memory, sizes of objects.
-//! - `task_threads`, `thread_group`: the threads of a run. Each has an allocator of its own and
-//!   tasks; or all share one, and work in phases.
-//! - `measurement`: the record of a run's figures, and the metrics.
-//! - `timed`, `sampled`, `global`: the allocator's part of the time; the program's allocator.
-//! - `query`, `objects`, `collections`, `grow`, `scope`, `scope_free`, `mixed`, `handler`, `trees`,
-//!   `fixed_size`: workloads that compare allocators.
-//! - `kind`, `workload`, `run_error`, `variant`: one entry of the list of workloads, why it can't
-//!   run, and the variants that some compare instead of allocators.
-//! - `published`, `locking`, `file_scan`, `c`: workloads that compare variants.
-//! - `catalogue`, `details`: the list, and what each workload measures.
-//! - `subject`, `support`, `run`: the rows of a workload, which of them can run it, and a run.
+//! The files, lowest first; each imports only from files above it:
+//!
+//! | file | holds |
+//! |---|---|
+//! | `random`, `clock`, `setting`, `observer` | random numbers, the time stamp counter, threads and amounts, the events of a run |
+//! | `task_memory`, `sizes` | values in a task's memory, sizes of objects |
+//! | `task_threads`, `thread_group` | the threads of a run: each has an allocator of its own and tasks; or all share one, and work in phases |
+//! | `measurement` | the record of a run's figures, and the metrics |
+//! | `timed`, `sampled`, `global` | the allocator's part of the time; the program's allocator |
+//! | `query`, `objects`, `collections`, `grow`, `scope`, `scope_free`, `mixed`, `handler` | workloads that compare allocators |
+//! | `fixed_size`, `trees` | the same on objects of one size; the two folders use each other |
+//! | `kind`, `workload`, `run_error`, `variant` | an entry of the list of workloads, why it can't run, and the variants that some compare instead of allocators |
+//! | `published`, `locking`, `file_scan`, `c` | workloads that compare variants |
+//! | `catalogue`, `details` | the list, and what each workload measures |
+//! | `subject`, `support`, `run` | the rows of a workload, which of them can run it, and a run |
+//! | `testing` | small allocators that count, for tests |
 //!
 //! # Steady state
 //!
 //! The *steady state* of a worker begins after its first [`WARM_UP`] tasks. By then, an allocator
 //! that keeps memory warm has warm memory. Steady-state figures count from there to each worker's
 //! last task, and are divided by the number of these tasks. The workloads of `objects` measure
-//! nothing else: their first tasks run before the measured part. Work that is mostly the first touch
-//! of memory is measured apart, in workloads whose names end in `-cold`.
+//! nothing else: their first tasks run before the measured part. Work that is mostly the first
+//! touch of memory is measured apart, in workloads whose names end in `-cold`.
 
 #[cfg(feature = "catalogue")]
 mod c;
@@ -127,7 +130,7 @@ pub use setting::{Effort, Setting, Threads};
 pub use subject::Subject;
 #[cfg(feature = "catalogue")]
 pub use support::can_run;
-pub use task_threads::{Run, Steady, WARM_UP};
+pub use task_threads::{AbortIfPanicking, Run, SteadyState, WARM_UP};
 #[cfg(feature = "catalogue")]
 pub use variant::Variant;
 #[cfg(feature = "catalogue")]

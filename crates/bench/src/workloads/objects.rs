@@ -1,7 +1,7 @@
 //! `query-alloc`, `query-small`, `typed`, `typed-small`: only the objects of a query.
 //!
-//! Each dimension has four objects, which are put into the task's memory by the allocator's everyday
-//! call ([`Task::put`]). [`Content`] says what they are.
+//! Each dimension has four objects, which are put into the task's memory by the allocator's
+//! everyday call ([`Task::put`]). [`Content`] says what they are.
 //!
 //! The measured part is the steady state: before it, each worker runs [`WARM_UP`] queries. In
 //! `query-alloc-cold` it is the first query of each worker instead, without the end of the query:
@@ -139,8 +139,8 @@ const _: () = assert!(
         && size_of::<Entry>() == SIZES[3]
 );
 
-/// Runs `queries` queries of `dimensions` x [`SIZES`] on each of `threads` workers, after those that
-/// warm up.
+/// Runs `queries` queries of `dimensions` x [`SIZES`] on each of `threads` workers, after those
+/// that warm up.
 pub fn run<A: Allocator, C: Content>(
     threads: usize,
     dimensions: usize,
@@ -265,7 +265,7 @@ const fn layout(size: usize) -> Layout {
 mod tests {
     use super::*;
     use crate::workloads::observer::Unobserved;
-    use crate::workloads::testing::{NEEDLESS_FREES, System, Together, take_counts};
+    use crate::workloads::testing::{FreedTogether, NEEDLESS_FREES, System, take_counts};
     use std::sync::atomic::Ordering;
 
     #[test]
@@ -282,8 +282,8 @@ mod tests {
     #[test]
     fn what_is_freed_together_is_not_freed_one_by_one() {
         take_counts();
-        run::<Together, Structures>(1, 10, 3, &Unobserved);
-        run_cold::<Together, Words>(1, 10, &Unobserved);
+        run::<FreedTogether, Structures>(1, 10, 3, &Unobserved);
+        run_cold::<FreedTogether, Words>(1, 10, &Unobserved);
         assert_eq!(take_counts(), ((WARM_UP + 3 + 1) * 40, 0));
         assert_eq!(NEEDLESS_FREES.load(Ordering::Relaxed), 0);
     }

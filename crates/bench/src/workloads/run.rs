@@ -4,7 +4,7 @@ use crate::peers::{
     About, Allocator, AnySize, AnySizeVisitor, Collections, CollectionsVisitor, Global,
     GlobalVisitor, Placement, PlacementVisitor, Scopes, ScopesVisitor, TaskVisitor,
 };
-use crate::workloads::collections::Made;
+use crate::workloads::collections::CollectionKind;
 use crate::workloads::fixed_size::Shape;
 use crate::workloads::kind::{Objects, WorkloadKind};
 use crate::workloads::measurement::{
@@ -60,9 +60,9 @@ impl RunSpec {
                 return Ok(mixed.with(allocator)?);
             }
             WorkloadKind::Objects(objects) => return self.objects(objects, allocator, observer),
-            WorkloadKind::Collections(made) => {
-                let run = OwnCollections { made, threads, tasks, observer }.with(allocator)?;
-                (made.ops(), made.live_bytes(), run)
+            WorkloadKind::Collections(kind) => {
+                let run = OwnCollections { kind, threads, tasks, observer }.with(allocator)?;
+                (kind.ops(), kind.live_bytes(), run)
             }
             WorkloadKind::FreeInScope { objects } => {
                 return Ok(FreeInScope { objects, threads, observer }.with(allocator)?);
@@ -240,7 +240,7 @@ impl TaskVisitor for ObjectsOfQueries<'_> {
 
 /// An allocator's own vector or strings.
 struct OwnCollections<'w> {
-    made: Made,
+    kind: CollectionKind,
     threads: usize,
     tasks: u64,
     observer: &'w dyn Observer,
@@ -250,7 +250,7 @@ impl CollectionsVisitor for OwnCollections<'_> {
     type Output = Run<()>;
 
     fn visit<A: Collections>(self, _: &'static About) -> Run<()> {
-        collections::run::<A>(self.made, self.threads, self.tasks, self.observer)
+        collections::run::<A>(self.kind, self.threads, self.tasks, self.observer)
     }
 }
 

@@ -108,7 +108,7 @@ pub fn can_run(workload: &Workload, subject: Subject, threads: usize) -> Result<
 
 /// [`can_run`] for an allocator, and for a workload whose rows are allocators.
 fn serves(allocator: &About, workload: &Workload, threads: usize) -> Result<(), Unsupported> {
-    let is_placement = allocator.kind == crate::peers::AllocatorKind::Placement;
+    let is_placement = allocator.kind == crate::peers::PeerKind::Placement;
     let shape = match workload.kind {
         WorkloadKind::TreeCopy { .. } if is_placement => return Ok(()),
         WorkloadKind::TreeCopy { .. } => return Err(Unsupported::Placement),

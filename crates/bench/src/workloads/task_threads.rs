@@ -20,19 +20,19 @@ pub struct Run<R> {
     /// What each worker returned.
     pub results: Vec<R>,
     /// The sum of the workers' steady states.
-    pub steady: Steady,
+    pub steady: SteadyState,
 }
 
 /// Minor faults of the workers after their first [`WARM_UP`] tasks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Steady {
+pub struct SteadyState {
     /// Tasks counted.
     pub tasks: u64,
     /// Minor page faults of the workers in these tasks; `None` if the system does not count them.
     pub faults: Option<u64>,
 }
 
-impl Steady {
+impl SteadyState {
     /// Page faults for each task; `None` if no worker reached the steady state, or the system does
     /// not count faults.
     pub fn faults_per_task(self) -> Option<f64> {
@@ -72,13 +72,13 @@ impl<'w> TaskCounter<'w> {
         self.observer.steady();
     }
 
-    fn finish(&self) -> Steady {
+    fn finish(&self) -> SteadyState {
         self.observer.finished();
         let tasks = self.done.saturating_sub(self.warm_up);
         let faults = self
             .faults_when_steady
             .and_then(|before| thread_faults().map(|after| after.saturating_sub(before)));
-        Steady { tasks, faults: if tasks == 0 { Some(0) } else { faults } }
+        SteadyState { tasks, faults: if tasks == 0 { Some(0) } else { faults } }
     }
 }
 
@@ -178,7 +178,7 @@ where
             wall: Duration::ZERO,
             began,
             results: Vec::with_capacity(threads),
-            steady: Steady { tasks: 0, faults: Some(0) },
+            steady: SteadyState { tasks: 0, faults: Some(0) },
         };
         for worker in workers {
             let (result, finished, steady) =
@@ -212,9 +212,10 @@ fn alone<A, S, R>(
     Run { wall, began, results: vec![result], steady }
 }
 
-/// Aborts the process if a worker panics. Otherwise the other workers would wait at the barrier
-/// without end.
-pub(crate) struct AbortIfPanicking;
+/// Aborts the process if it is dropped by a panic. Otherwise the other threads would wait for the
+/// panicking one without end.
+#[derive(Debug)]
+pub struct AbortIfPanicking;
 
 impl Drop for AbortIfPanicking {
     fn drop(&mut self) {

@@ -12,14 +12,14 @@ use std::ptr::NonNull;
 
 /// Ticks spent in calls, and the number of calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Spent {
+pub struct CallTicks {
     /// Between the two readings of each call.
     pub ticks: u64,
     /// Calls timed.
     pub calls: u64,
 }
 
-impl Spent {
+impl CallTicks {
     /// The calls' part of `whole` ticks, from 0 to 1. The cost of the readings is subtracted from
     /// both.
     pub fn share_of(self, whole: u64, overhead: Overhead) -> f64 {
@@ -31,12 +31,12 @@ impl Spent {
 }
 
 thread_local! {
-    static SPENT: Cell<Spent> = const { Cell::new(Spent { ticks: 0, calls: 0 }) };
+    static CALL_TICKS: Cell<CallTicks> = const { Cell::new(CallTicks { ticks: 0, calls: 0 }) };
 }
 
 /// The ticks and calls of this thread's ended [`Timed`] tasks since the last call of this function.
-pub fn take_spent() -> Spent {
-    SPENT.take()
+pub fn take_call_ticks() -> CallTicks {
+    CALL_TICKS.take()
 }
 
 /// An allocator whose calls are timed.
@@ -53,7 +53,7 @@ impl<A: Allocator> Allocator for Timed<A> {
     fn begin(&mut self) -> Self::Task<'_> {
         let before = ticks();
         let task = self.0.begin();
-        let spent = Spent { ticks: ticks().wrapping_sub(before), calls: 1 };
+        let spent = CallTicks { ticks: ticks().wrapping_sub(before), calls: 1 };
         TimedTask { task: Some(task), spent: Cell::new(spent) }
     }
 }
@@ -63,7 +63,7 @@ impl<A: Allocator> Allocator for Timed<A> {
 pub struct TimedTask<T> {
     /// `None` only while it is dropped.
     task: Option<T>,
-    spent: Cell<Spent>,
+    spent: Cell<CallTicks>,
 }
 
 impl<T> TimedTask<T> {
@@ -79,7 +79,7 @@ impl<T> TimedTask<T> {
     #[inline(always)]
     fn add(&self, ticks: u64) {
         let spent = self.spent.get();
-        self.spent.set(Spent { ticks: spent.ticks + ticks, calls: spent.calls + 1 });
+        self.spent.set(CallTicks { ticks: spent.ticks + ticks, calls: spent.calls + 1 });
     }
 }
 
@@ -111,8 +111,8 @@ impl<T> Drop for TimedTask<T> {
         drop(self.task.take());
         self.add(ticks().wrapping_sub(before));
         let own = self.spent.get();
-        let all = SPENT.get();
-        SPENT.set(Spent { ticks: all.ticks + own.ticks, calls: all.calls + own.calls });
+        let all = CALL_TICKS.get();
+        CALL_TICKS.set(CallTicks { ticks: all.ticks + own.ticks, calls: all.calls + own.calls });
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn every_call_is_counted_and_the_count_is_taken_once() {
-        take_spent();
+        take_call_ticks();
         let mut allocator = Timed::<System>::start();
         let layout = Layout::new::<u64>();
         {
@@ -135,17 +135,17 @@ mod tests {
                 task.free(ptr, Layout::from_size_align(16, 8).unwrap());
             }
         }
-        let spent = take_spent();
+        let spent = take_call_ticks();
         assert_eq!(spent.calls, 5, "begin, alloc, grow, free, end");
-        assert_eq!(take_spent(), Spent::default());
+        assert_eq!(take_call_ticks(), CallTicks::default());
     }
 
     #[test]
     fn the_share_leaves_out_what_the_readings_cost() {
         let overhead = Overhead { inside: 10.0, whole: 30.0 };
-        let spent = Spent { ticks: 1_500, calls: 100 };
+        let spent = CallTicks { ticks: 1_500, calls: 100 };
         // The calls took 500 ticks. The run took 10,000 ticks, and the readings 3,000 of them.
         assert!((spent.share_of(10_000, overhead) - 500.0 / 7_000.0).abs() < 1e-12);
-        assert_eq!(Spent { ticks: 900, calls: 100 }.share_of(10_000, overhead), 0.0);
+        assert_eq!(CallTicks { ticks: 900, calls: 100 }.share_of(10_000, overhead), 0.0);
     }
 }

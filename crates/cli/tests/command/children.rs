@@ -44,10 +44,10 @@ fn children_of(parent: u32) -> Vec<u32> {
 }
 
 /// Waits for what must come; a test that waits in vain fails.
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+fn wait_for<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = find() {
             return found;
         }
         assert!(began.elapsed() < Duration::from_secs(60), "waited in vain for {what}");

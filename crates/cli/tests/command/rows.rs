@@ -250,7 +250,7 @@ fn objects_of_any_size_are_rows_of_every_malloc() {
         let rows = json_lines(&output);
         for about in bench::peers::known()
             .iter()
-            .filter(|about| about.kind == bench::peers::AllocatorKind::Malloc)
+            .filter(|about| about.kind == bench::peers::PeerKind::Malloc)
         {
             let row = rows.iter().find(|row| row["allocator"] == about.name);
             let row = row.unwrap_or_else(|| panic!("{workload} lacks {}", about.name));

@@ -177,7 +177,7 @@ int main(void) {
     let recorded = record(&program!("locks", source));
     let waits = recorded.waits();
     let locks: Vec<LockKind> = waits.iter().map(|wait| wait.lock).collect();
-    assert_eq!(locks, [LockKind::Mutex, LockKind::Read], "those that nobody held are none");
+    assert_eq!(locks, [LockKind::Mutex, LockKind::Read], "locks that were free are not waited for");
     for wait in waits {
         let ns = wait.duration_ns;
         assert!((1_000_000..60_000_000_000).contains(&ns), "{ns}");

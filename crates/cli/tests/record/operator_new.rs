@@ -1,5 +1,5 @@
-//! An `operator new` that comes with an allocator's malloc, and isn't made of it, is told of where
-//! somebody needs it.
+//! An `operator new` that comes with an allocator's malloc, and isn't made of it, is reported where
+//! a recording needs it.
 
 use crate::programs::{Program, Recorded, compiled_cpp, mine, record, record_with};
 use serde_json::Value;
@@ -135,7 +135,7 @@ int main() {
     for (int i = 0; i < 1000; i++) { Large *made = new Large; KEEP(made); delete made; }
     return 0;
 }";
-    // As its own alone, and as everybody's.
+    // With an operator new of the program alone, and with one that all libraries use.
     for flags in [&["-O1"][..], &["-O1", "-rdynamic"]] {
         let Some(program) = compiled_cpp("own-new", source, flags) else { return };
         for library in installed() {

@@ -66,12 +66,12 @@ int main(int count, char **words) {
 }";
     let program = program!("ends", source);
     // A shell says 128 and the signal's number, and so do we.
-    for (way, code) in [("e", 3), ("_", 4), ("a", 134), ("k", 137), ("s", 139)] {
-        let recorded = record_with(&program, &[way], |_| {});
-        assert_eq!(recorded.status.code(), Some(code), "{way}");
-        assert_eq!(mine(&recorded, 530_000, 530_010).len(), 20_000, "{way}");
-        assert_eq!(mine(&recorded, 530_999, 531_000).len(), 1, "{way}");
-        assert_eq!(recorded.end(0).exited, way == "e", "{way}");
+    for (exit_mode, code) in [("e", 3), ("_", 4), ("a", 134), ("k", 137), ("s", 139)] {
+        let recorded = record_with(&program, &[exit_mode], |_| {});
+        assert_eq!(recorded.status.code(), Some(code), "{exit_mode}");
+        assert_eq!(mine(&recorded, 530_000, 530_010).len(), 20_000, "{exit_mode}");
+        assert_eq!(mine(&recorded, 530_999, 531_000).len(), 1, "{exit_mode}");
+        assert_eq!(recorded.end(0).exited, exit_mode == "e", "{exit_mode}");
     }
 }
 

@@ -43,7 +43,7 @@ int main(void) {
 fn a_recording_that_ended_tells_nothing_of_what_some_threads_did_afterwards() {
     // The thread that needs the next chunk ends the recording, and others have room in theirs.
     // Where what those wrote was told as well, every run had thousands of blocks that were
-    // allocated twice, and of frees of blocks that nobody had.
+    // allocated twice, and of frees of blocks that were never allocated.
     let source = "
 enum { THREADS = 4, EVENTS = 60000, ROOM = 256 };
 static void *volatile room[ROOM];

@@ -4,6 +4,14 @@
 //! A hook that needs its caller's registers begins with a few instructions, which add the stack
 //! pointer, the frame pointer and the return address as arguments, and continue in Rust. Invariant:
 //! the function that `next_functions` found under a name has the type of that name.
+//!
+//! The files, lowest first; each imports only from files above it:
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`memory`] | hooks for malloc and its family |
+//! | [`locks`] | hooks for locks |
+//! | [`process`] | hooks for calls that change the process |
 
 use crate::next_functions as next;
 use crate::raw_file;

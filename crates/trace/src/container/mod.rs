@@ -5,8 +5,14 @@
 //! [`ProcessHeader`], and the last its [`ProcessEnd`]; its chunks are in between. The last packet
 //! of the file is the [`RecordingEnd`]. A file that was cut off is readable up to the cut.
 //!
-//! The files, lowest first: `headers` (what is known besides the events), `columns` (the
-//! compression of chunks), `packet` (the headers of packets), `writer`.
+//! The files, lowest first; each imports only from files above it:
+//!
+//! | file | holds |
+//! |---|---|
+//! | `headers` | what is known about a recording besides its events |
+//! | `columns` | the compression of chunks |
+//! | `packet` | the headers of packets |
+//! | `writer` | writing a container |
 
 mod columns;
 mod headers;

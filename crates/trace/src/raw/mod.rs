@@ -24,8 +24,14 @@
 //! by four bits, and stored as the difference from the previous event's address (zigzag). All
 //! numbers are little-endian.
 //!
-//! The files, lowest first: `event` (the events), `encode` (writing them), `decode` (reading them),
-//! `file` (the header page and the headers of chunks).
+//! The files, lowest first; each imports only from files above it:
+//!
+//! | file | holds |
+//! |---|---|
+//! | `event` | the events |
+//! | `encode` | writing events |
+//! | `decode` | reading events |
+//! | `file` | the header page and the headers of chunks |
 
 mod decode;
 mod encode;

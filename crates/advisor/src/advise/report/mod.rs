@@ -3,6 +3,14 @@
 //! [`data`] makes the findings small; [`html`] puts them into the page, whose script draws
 //! everything. A program's function names may contain anything, so the script inserts them only as
 //! text.
+//!
+//! The files, lowest first; each imports only from files above it:
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`data`] | the findings in a compact form |
+//! | [`html`] | the page |
+//! | [`input`] | findings that are read from JSON |
 
 mod data;
 mod html;

@@ -4,7 +4,7 @@
 use super::{about, capital, found, full_stop, paragraph, replayed_share};
 use crate::advise::terminal_text::{counted, one_line};
 use crate::analyse::findings::{
-    AdvisedAllocator, BetterMalloc, Findings, Gain, ObjectCategory, ReplayRow, SiteGroup,
+    AdvisedAllocator, Findings, Gain, MallocAdvice, ObjectCategory, ReplayRow, SiteGroup,
 };
 use crate::analyse::formatting;
 use crate::analyse::screen::{advice, name as name_of};
@@ -63,7 +63,7 @@ const NO_HELP: &str = "No allocator would help";
 pub fn verdict(
     findings: &Findings,
     ranked: &[&SiteGroup],
-    malloc: Option<&BetterMalloc>,
+    malloc: Option<&MallocAdvice>,
 ) -> String {
     let confirmed: Vec<&&SiteGroup> =
         ranked.iter().filter(|group| is_confirmed(group) && !group.verdict.candidate).collect();
@@ -251,7 +251,7 @@ pub fn code(group: &SiteGroup, findings: &Findings) -> String {
 }
 
 /// What the best other malloc saves, and how to try it.
-pub fn malloc_line(malloc: &BetterMalloc, findings: &Findings) -> String {
+pub fn malloc_line(malloc: &MallocAdvice, findings: &Findings) -> String {
     let mut text = malloc.name.clone();
     text += &malloc.gain.map_or_else(String::new, |gain| {
         format!(" saves {} of the program's CPU time; it", formatting::percent(gain))

@@ -39,7 +39,7 @@ pub struct Findings {
     /// The results of the replay, once there was one.
     pub replay: Option<ReplayFindings>,
     /// Notes for the reader, one sentence each.
-    pub notes: Vec<Note>,
+    pub notes: Vec<ReportNote>,
 }
 
 /// The program and its run.
@@ -148,7 +148,7 @@ pub struct Quantiles {
 
 /// The figures of the blocks of a site or a group.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Behaviour {
+pub struct BlockFigures {
     /// Allocations.
     pub count: u64,
     /// Of them, those by realloc from another block.
@@ -216,7 +216,7 @@ pub struct Site {
     /// The group it is in.
     pub group: u32,
     #[serde(flatten)]
-    pub behaviour: Behaviour,
+    pub behaviour: BlockFigures,
 }
 
 /// Sites that one change would serve.
@@ -229,7 +229,7 @@ pub struct SiteGroup {
     /// Its sites, the most frequent first.
     pub sites: Vec<u32>,
     #[serde(flatten)]
-    pub behaviour: Behaviour,
+    pub behaviour: BlockFigures,
     pub verdict: Verdict,
 }
 
@@ -346,7 +346,7 @@ pub struct ReplayFindings {
     pub together: Option<CombinedPlan>,
     /// The malloc that saves the most without changing the code; `None` if none does.
     #[serde(default)]
-    pub better_malloc: Option<BetterMalloc>,
+    pub better_malloc: Option<MallocAdvice>,
     /// What glibc's calls take in the replay in all, as a share of the program's CPU time. No
     /// allocator can save more.
     #[serde(default)]
@@ -374,7 +374,7 @@ pub struct CombinedPlan {
 
 /// A malloc that is better than glibc for the whole program.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct BetterMalloc {
+pub struct MallocAdvice {
     pub name: String,
     /// Of the program's CPU time.
     pub gain: Option<f64>,
@@ -449,7 +449,7 @@ pub struct OverlapFindings {
 
 /// A note for the reader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Note {
+pub struct ReportNote {
     /// It casts doubt on the findings.
     pub warning: bool,
     pub text: String,

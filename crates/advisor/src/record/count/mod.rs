@@ -5,9 +5,15 @@
 //! counted with it. Where the kernel doesn't permit this, as a rule without root, there is a
 //! [reason](SystemCallCounter::begin) in words, and only the figures of `/proc` and `getrusage`.
 //!
-//! The files, lowest first: `bpf` (maps, programs and trace points), `bpf_assembler`,
-//! `bpf_programs` (the eBPF programs), `open_files` (the names of files), `call_costs` (what a
-//! system call costs here).
+//! The files, lowest first; each imports only from files above it:
+//!
+//! | file | holds |
+//! |---|---|
+//! | `bpf` | maps, programs and trace points of the kernel |
+//! | `bpf_assembler` | an assembler for eBPF programs |
+//! | `bpf_programs` | the eBPF programs that count |
+//! | `open_files` | the names of files |
+//! | `call_costs` | what a system call costs here |
 
 mod bpf;
 mod bpf_assembler;

@@ -3,7 +3,8 @@
 use allotment::for_loom::page::SLOTS_PER_WORD;
 use loom::cell::UnsafeCell;
 
-/// Cells of memory for each word of slots: the slots from the fourth on share the last, and are taken together.
+/// Cells of memory for each word of slots: the slots from the fourth on share the last, and are
+/// taken together.
 const CELLS: usize = 4;
 
 /// Slots of one word that a thread owns.
@@ -34,7 +35,8 @@ impl Memory {
     }
 
     pub fn change(&self, cell: usize, from: u32, to: u32) {
-        // SAFETY: the caller has the slots or the page; loom fails the model if another thread touches it.
+        // SAFETY: the caller has the slots or the page; loom fails the model if another thread
+        // touches it.
         let before = self.0[cell].with_mut(|value| unsafe { core::mem::replace(&mut *value, to) });
         assert_eq!(before, from, "memory holds what its owner left there");
     }

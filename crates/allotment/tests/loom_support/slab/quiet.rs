@@ -18,8 +18,8 @@ impl PagesModel {
         self.released.load(Ordering::Relaxed)
     }
 
-    /// Checks, with no thread inside a call: every page with a free slot can be found, and every empty page was
-    /// released or kept.
+    /// Checks, with no thread inside a call: every page with a free slot can be found, and every
+    /// empty page was released or kept.
     pub fn is_quiet(&self) {
         let named: Vec<Vec<usize>> = (0..LISTS).map(|list| self.named_by(list)).collect();
         for (number, page) in self.pages.iter().enumerate() {
@@ -34,8 +34,8 @@ impl PagesModel {
         }
     }
 
-    /// Checks, with no thread inside a call and these slots the last ones in use, that nothing is lost: when all are
-    /// freed and kept pages are trimmed, every page is released.
+    /// Checks, with no thread inside a call and these slots the last ones in use, that nothing is
+    /// lost: when all are freed and kept pages are trimmed, every page is released.
     pub fn nothing_is_lost(&self, slots: impl IntoIterator<Item = Slots>) {
         self.is_quiet();
         for slots in slots {

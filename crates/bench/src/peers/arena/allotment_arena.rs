@@ -12,62 +12,39 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use allotment::{Arena, ArenaVec, Mmap, Release};
+use allotment::{Arena, ArenaVec};
 
-use super::{CollectionsArena, New, TaskArena, raw};
+use super::{ArenaPerTask, CollectionsArena, TaskArena, raw};
 use crate::peers::about::Listed;
-use crate::peers::keep::{keep, push_all};
-use crate::peers::{About, AllocatorKind, Line, SCOPED, Scopes};
+use crate::peers::allotment_options::{DefaultOptions, ORIGIN, OnPages, PerQuery, RowOptions};
+use crate::peers::assume_read::{assume_read, push_all};
+use crate::peers::{About, Line, PeerKind, SCOPED, Scopes};
 
-/// An arena with the options of a row, and what the row is.
-pub(crate) trait Options: 'static {
-    const ABOUT: About;
-
-    fn arena() -> Arena;
-}
-
-/// `allotment-arena`.
-pub(crate) enum Defaults {}
-
-/// `mmap-per-query`: nothing is kept between tasks.
-pub(crate) enum PerQuery {}
-
-/// `mmap-huge` and `mmap-small`.
-pub(crate) struct On<const HUGE: bool>;
-
-const ORIGIN: &str = "allotment, this workspace's library";
 const ADAPTIVE: &str = "adaptive: chunks stay warm for later tasks of any thread, with huge pages \
                         beyond 2 MiB where they are cheap; unused memory is released";
 
-impl Options for Defaults {
+/// An arena, by its everyday calls; if `RAW`, by the calls for bytes.
+pub(crate) struct AllotmentArena<O, const RAW: bool = false>(Arena, PhantomData<O>);
+
+impl Listed for ArenaPerTask<AllotmentArena<DefaultOptions>> {
     const ABOUT: About = About {
         ours: true,
         collections: true,
         scopes: true,
-        ..About::peer(AllocatorKind::Arena, "allotment-arena", ORIGIN, ADAPTIVE)
+        ..About::peer(PeerKind::Arena, "allotment-arena", ORIGIN, ADAPTIVE)
     };
-
-    #[inline]
-    fn arena() -> Arena {
-        Arena::new()
-    }
 }
 
-impl Options for PerQuery {
+impl Listed for ArenaPerTask<AllotmentArena<PerQuery>> {
     const ABOUT: About = About::peer(
-        AllocatorKind::Arena,
+        PeerKind::Arena,
         "mmap-per-query",
         "allotment's arena with recycling and huge pages off",
         "at once: every chunk is unmapped when its task ends",
     );
-
-    #[inline]
-    fn arena() -> Arena {
-        Arena::builder().source(Mmap::small_pages()).release(Release::AtOnce).build()
-    }
 }
 
-impl<const HUGE: bool> Options for On<HUGE> {
+impl<const HUGE: bool> Listed for ArenaPerTask<AllotmentArena<OnPages<HUGE>>> {
     const ABOUT: About = if HUGE {
         About::reference(
             "mmap-huge",
@@ -76,37 +53,19 @@ impl<const HUGE: bool> Options for On<HUGE> {
     } else {
         About::reference("mmap-small", "allotment's arena or slab on ordinary pages alone")
     };
-
-    #[inline]
-    fn arena() -> Arena {
-        Arena::builder().source(Self::source()).build()
-    }
 }
 
-impl<const HUGE: bool> On<HUGE> {
-    pub(crate) fn source() -> Mmap {
-        if HUGE { Mmap::huge_pages() } else { Mmap::small_pages() }
-    }
-}
-
-/// An arena, by its everyday calls; if `RAW`, by the calls for bytes.
-pub(crate) struct OurArena<O, const RAW: bool = false>(Arena, PhantomData<O>);
-
-impl<O: Options> Listed for New<OurArena<O>> {
-    const ABOUT: About = O::ABOUT;
-}
-
-impl Listed for New<OurArena<Defaults, true>> {
+impl Listed for ArenaPerTask<AllotmentArena<DefaultOptions, true>> {
     const ABOUT: About = About {
         name: "allotment-arena-raw",
         origin: "allotment's arena, by alloc_layout() instead of alloc(value)",
         collections: false,
         scopes: false,
-        ..Defaults::ABOUT
+        ..<ArenaPerTask<AllotmentArena<DefaultOptions>>>::ABOUT
     };
 }
 
-impl<O: Options, const RAW: bool> TaskArena for OurArena<O, RAW> {
+impl<O: RowOptions, const RAW: bool> TaskArena for AllotmentArena<O, RAW> {
     #[inline]
     fn create() -> Self {
         Self(O::arena(), PhantomData)
@@ -140,7 +99,7 @@ impl<O: Options, const RAW: bool> TaskArena for OurArena<O, RAW> {
     }
 }
 
-impl<O: Options> CollectionsArena for OurArena<O> {
+impl<O: RowOptions> CollectionsArena for AllotmentArena<O> {
     fn push(&self, numbers: u64) {
         push_all!(ArenaVec::new_in(&self.0), numbers);
     }
@@ -148,7 +107,7 @@ impl<O: Options> CollectionsArena for OurArena<O> {
     fn format<'l>(&self, lines: impl Iterator<Item = Line<'l>>) {
         for Line { name, number, value } in lines {
             let text = allotment::format_in!(&self.0, "{name}.{number}={value}");
-            keep(text.into_str().as_ptr());
+            assume_read(text.into_str().as_ptr());
         }
     }
 }

@@ -8,16 +8,16 @@ use std::ptr::NonNull;
 
 use allotment::Reap;
 
-use super::{New, TaskArena};
+use super::{ArenaPerTask, TaskArena};
 use crate::peers::about::Listed;
-use crate::peers::{About, AllocatorKind};
+use crate::peers::{About, PeerKind};
 
-impl Listed for New<Reap> {
+impl Listed for ArenaPerTask<Reap> {
     const ABOUT: About = About {
         ours: true,
         frees_within_tasks: true,
         ..About::peer(
-            AllocatorKind::Arena,
+            PeerKind::Arena,
             "allotment-reap",
             "allotment, this workspace's library",
             "adaptive: chunks stay warm for later tasks of any thread; unused memory is released",

@@ -14,14 +14,14 @@ use ::bump_scope::alloc::Allocator;
 use ::bump_scope::traits::BumpAllocatorTyped as _;
 use ::bump_scope::{Bump, BumpVec, bump_format};
 
-use super::{CollectionsArena, Kept, ResetArena, TaskArena};
+use super::{ArenaPerThread, CollectionsArena, ResetArena, TaskArena};
 use crate::peers::about::Listed;
-use crate::peers::keep::{keep, push_all};
-use crate::peers::{About, AllocatorKind, Line, SCOPED, Scopes};
+use crate::peers::assume_read::{assume_read, push_all};
+use crate::peers::{About, Line, PeerKind, SCOPED, Scopes};
 
-impl Listed for Kept<Bump> {
+impl Listed for ArenaPerThread<Bump> {
     const ABOUT: About = About::peer(
-        AllocatorKind::Arena,
+        PeerKind::Arena,
         "bump-scope",
         "bump-scope 2.4.1",
         "each thread keeps its largest chunk; the others go back to the C library's malloc when a task ends",
@@ -82,12 +82,12 @@ impl CollectionsArena for Bump {
     fn format<'l>(&self, lines: impl Iterator<Item = Line<'l>>) {
         for Line { name, number, value } in lines {
             let text = bump_format!(in self, "{name}.{number}={value}");
-            keep(text.into_str().as_ptr());
+            assume_read(text.into_str().as_ptr());
         }
     }
 }
 
-impl Scopes for Kept<Bump> {
+impl Scopes for ArenaPerThread<Bump> {
     fn start() -> Self {
         Self(Bump::new())
     }

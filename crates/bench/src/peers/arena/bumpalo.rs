@@ -14,16 +14,16 @@ use ::bumpalo::Bump;
 use ::bumpalo::collections::Vec;
 use allocator_api2::alloc::Allocator as _;
 
-use super::{CollectionsArena, Kept, New, ResetArena, TaskArena};
+use super::{ArenaPerTask, ArenaPerThread, CollectionsArena, ResetArena, TaskArena};
 use crate::peers::about::Listed;
-use crate::peers::keep::{keep, push_all};
-use crate::peers::{About, AllocatorKind, Line};
+use crate::peers::assume_read::{assume_read, push_all};
+use crate::peers::{About, Line, PeerKind};
 
 const ORIGIN: &str = "bumpalo 3.20.3";
 
-impl Listed for New<Bump> {
+impl Listed for ArenaPerTask<Bump> {
     const ABOUT: About = About::peer(
-        AllocatorKind::Arena,
+        PeerKind::Arena,
         "bumpalo",
         ORIGIN,
         "every chunk goes back to the C library's malloc when its task ends",
@@ -31,9 +31,9 @@ impl Listed for New<Bump> {
     .with_collections();
 }
 
-impl Listed for Kept<Bump> {
+impl Listed for ArenaPerThread<Bump> {
     const ABOUT: About = About::peer(
-        AllocatorKind::Arena,
+        PeerKind::Arena,
         "bumpalo-reset",
         ORIGIN,
         "each thread keeps its newest and largest chunk; the others go back to the C library's malloc when \
@@ -94,7 +94,7 @@ impl CollectionsArena for Bump {
     fn format<'l>(&self, lines: impl Iterator<Item = Line<'l>>) {
         for Line { name, number, value } in lines {
             let text = ::bumpalo::format!(in self, "{}.{}={}", name, number, value);
-            keep(text.into_bump_str().as_ptr());
+            assume_read(text.into_bump_str().as_ptr());
         }
     }
 }

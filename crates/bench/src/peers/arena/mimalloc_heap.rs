@@ -19,11 +19,11 @@ use std::ptr::NonNull;
 
 use libmimalloc_sys as mi;
 
-use super::{New, TaskArena};
+use super::{ArenaPerTask, TaskArena};
 use crate::peers::about::Listed;
 use crate::peers::malloc::mimalloc::ORIGIN;
 use crate::peers::malloc::plain;
-use crate::peers::{About, AllocatorKind};
+use crate::peers::{About, PeerKind};
 
 // From mimalloc 3's `mimalloc.h`. The crate links these functions, but does not declare all of
 // them.
@@ -50,11 +50,11 @@ pub(crate) struct MimallocHeap {
     _not_send: PhantomData<*const ()>,
 }
 
-impl Listed for New<MimallocHeap> {
+impl Listed for ArenaPerTask<MimallocHeap> {
     const ABOUT: About = About {
         frees_within_tasks: true,
         ..About::peer(
-            AllocatorKind::Arena,
+            PeerKind::Arena,
             "mimalloc-heap",
             ORIGIN,
             "a heap is destroyed when its task ends; its pages are decommitted after a second (purge_delay \

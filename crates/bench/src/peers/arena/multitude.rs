@@ -12,16 +12,16 @@ use std::ptr::NonNull;
 
 use ::multitude::{Alloc, Arena};
 
-use super::{CollectionsArena, Kept, New, ResetArena, TaskArena};
+use super::{ArenaPerTask, ArenaPerThread, CollectionsArena, ResetArena, TaskArena};
 use crate::peers::about::Listed;
-use crate::peers::keep::{keep, push_all};
-use crate::peers::{About, AllocatorKind, Line};
+use crate::peers::assume_read::{assume_read, push_all};
+use crate::peers::{About, Line, PeerKind};
 
 const ORIGIN: &str = "multitude 0.12.0";
 
-impl Listed for New<Arena> {
+impl Listed for ArenaPerTask<Arena> {
     const ABOUT: About = About::peer(
-        AllocatorKind::Arena,
+        PeerKind::Arena,
         "multitude",
         ORIGIN,
         "every chunk goes back to the C library's malloc when its task ends",
@@ -29,9 +29,9 @@ impl Listed for New<Arena> {
     .with_collections();
 }
 
-impl Listed for Kept<Arena> {
+impl Listed for ArenaPerThread<Arena> {
     const ABOUT: About = About::peer(
-        AllocatorKind::Arena,
+        PeerKind::Arena,
         "multitude-reset",
         ORIGIN,
         "each thread keeps its arena's chunks of up to 64 KiB, as the arena's own cache does",
@@ -95,7 +95,7 @@ impl CollectionsArena for Arena {
     fn format<'l>(&self, lines: impl Iterator<Item = Line<'l>>) {
         for Line { name, number, value } in lines {
             let text = ::multitude::strings::format!(in self, "{name}.{number}={value}");
-            keep(text.leak().as_ptr());
+            assume_read(text.leak().as_ptr());
         }
     }
 }

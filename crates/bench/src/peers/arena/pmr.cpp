@@ -21,8 +21,9 @@ struct Pool final : std::pmr::unsynchronized_pool_resource {
     using std::pmr::unsynchronized_pool_resource::unsynchronized_pool_resource;
 };
 
-// The pools of libstdc++ before GCC 15 ignore the alignment if the size is not a multiple of it: a block of
-// 112 bytes serves 106 bytes with an alignment of 64. All versions serve a size rounded up to the alignment.
+// The pools of libstdc++ before GCC 15 ignore the alignment if the size is not a multiple of it: a
+// block of 112 bytes serves 106 bytes with an alignment of 64. All versions serve a size rounded up
+// to the alignment.
 constexpr std::size_t rounded(std::size_t size, std::size_t align) noexcept {
     return (size + align - 1) & ~(align - 1);
 }
@@ -70,8 +71,8 @@ void peers_pmr_pool_deallocate(void* storage, void* block, std::size_t size,
     resource<Pool>(storage).deallocate(block, rounded(size, align), align);
 }
 
-// The addresses of `new` and `delete` in this program, as C++ code sees them. A test checks with them
-// that no peer replaced `new` and `delete`.
+// The addresses of `new` and `delete` in this program, as C++ code sees them. A test checks with
+// them that no peer replaced `new` and `delete`.
 using New = void* (*)(std::size_t);
 using Delete = void (*)(void*);
 

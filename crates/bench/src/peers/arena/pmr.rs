@@ -28,7 +28,7 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 use crate::peers::about::Listed;
-use crate::peers::{About, Allocator, AllocatorKind, AnySize, FreedBy, Task};
+use crate::peers::{About, Allocator, AnySize, FreedBy, PeerKind, Task};
 
 /// Memory for a resource, as large as in `pmr.cpp`, which does not compile if that is too small.
 #[repr(C, align(16))]
@@ -90,7 +90,7 @@ pub(crate) enum UnsynchronizedPool {}
 
 impl Resource for MonotonicBuffer {
     const ABOUT: About = About::peer(
-        AllocatorKind::Arena,
+        PeerKind::Arena,
         "pmr-monotonic",
         "std::pmr::monotonic_buffer_resource of this system's C++ library",
         "every chunk goes back to operator delete when its task ends",
@@ -125,7 +125,7 @@ impl Resource for UnsynchronizedPool {
         frees_within_tasks: true,
         lasting: Some(FreedBy::ItsThread),
         ..About::peer(
-            AllocatorKind::Arena,
+            PeerKind::Arena,
             "pmr-pool",
             "std::pmr::unsynchronized_pool_resource of this system's C++ library",
             "every chunk goes back to operator delete when its task or its thread ends",

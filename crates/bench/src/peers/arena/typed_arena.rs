@@ -2,8 +2,8 @@
 //! `query-alloc`.
 //!
 //! A typed arena holds values of one type, so the row serves only those four sizes and can't grow
-//! objects. A typed arena can't be reset, so each task makes four new ones. If the size of an object
-//! is known at compile time, so is the arena that serves it.
+//! objects. A typed arena can't be reset, so each task makes four new ones. If the size of an
+//! object is known at compile time, so is the arena that serves it.
 
 use std::alloc::Layout;
 use std::mem::{self, MaybeUninit};
@@ -11,9 +11,9 @@ use std::ptr::NonNull;
 
 use ::typed_arena::Arena;
 
-use super::{New, TaskArena};
+use super::{ArenaPerTask, TaskArena};
 use crate::peers::about::Listed;
-use crate::peers::{About, AllocatorKind};
+use crate::peers::{About, PeerKind};
 
 /// The object sizes in bytes that the row `typed-arena` serves, with alignments up to 8.
 pub const SIZES: [usize; 4] = [192, 24, 40, 64];
@@ -28,11 +28,11 @@ pub(crate) struct TypedArenas {
     of_64: Arena<Object<8>>,
 }
 
-impl Listed for New<TypedArenas> {
+impl Listed for ArenaPerTask<TypedArenas> {
     const ABOUT: About = About {
         any_size: false,
         ..About::peer(
-            AllocatorKind::Arena,
+            PeerKind::Arena,
             "typed-arena",
             "typed-arena 2.0.2",
             "every chunk goes back to the C library's malloc when its task ends",

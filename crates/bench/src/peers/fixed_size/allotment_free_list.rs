@@ -8,9 +8,9 @@ use std::ptr::NonNull;
 
 use allotment::RawFreeList;
 
-use super::{Block, FixedSize, Loan, OneThread, Slots, check};
+use super::{Block, FixedSize, OneThread, Slots, StoreGuard, check};
 use crate::peers::about::{FixedSizeAbout, Listed};
-use crate::peers::{About, AllocatorKind};
+use crate::peers::{About, PeerKind};
 
 const ORIGIN: &str = "allotment, this workspace's library";
 const ONE_THREAD: FixedSizeAbout = FixedSizeAbout { several_threads: false, every_layout: true };
@@ -27,13 +27,13 @@ pub(crate) struct ListEach(List);
 pub(crate) struct ListInOrder(List);
 
 /// The calling thread's part of a [`ListInOrder`].
-pub(crate) struct InOrder<'s>(Loan<'s, RawFreeList>);
+pub(crate) struct InOrder<'s>(StoreGuard<'s, RawFreeList>);
 
 impl Listed for List {
     const ABOUT: About = About {
         ours: true,
         ..About::peer(
-            AllocatorKind::FixedSize,
+            PeerKind::FixedSize,
             "allotment-free-list",
             ORIGIN,
             "adaptive: after the live objects have halved, empty slabs go to the recycler, which keeps as much \
@@ -47,7 +47,7 @@ impl Listed for ListEach {
     const ABOUT: About = About {
         one_for_each_structure: true,
         ..About::peer(
-            AllocatorKind::FixedSize,
+            PeerKind::FixedSize,
             "allotment-free-list-a-tree",
             "allotment's free list, one for each tree",
             "adaptive, for each list separately; a list releases all of its chunks when it is dropped",
@@ -57,8 +57,8 @@ impl Listed for ListEach {
 }
 
 impl List {
-    /// A list that has `objects` objects in one chunk. It never sweeps for empty chunks, so its free
-    /// objects stay in the order of their frees.
+    /// A list that has `objects` objects in one chunk. It never sweeps for empty chunks, so its
+    /// free objects stay in the order of their frees.
     pub(crate) fn of_one_chunk(layout: Layout, objects: usize) -> Self {
         check(layout);
         Self(OneThread::new(RawFreeList::builder(layout).objects_per_chunk(objects).build()))
@@ -67,7 +67,7 @@ impl List {
 
 impl FixedSize for List {
     type Object = Block;
-    type Local<'s> = Loan<'s, RawFreeList>;
+    type Local<'s> = StoreGuard<'s, RawFreeList>;
 
     fn new(layout: Layout) -> Self {
         check(layout);
@@ -81,7 +81,7 @@ impl FixedSize for List {
 
 impl FixedSize for ListEach {
     type Object = Block;
-    type Local<'s> = Loan<'s, RawFreeList>;
+    type Local<'s> = StoreGuard<'s, RawFreeList>;
 
     fn new(layout: Layout) -> Self {
         Self(List::new(layout))
@@ -105,7 +105,7 @@ impl FixedSize for ListInOrder {
     }
 }
 
-impl Slots for Loan<'_, RawFreeList> {
+impl Slots for StoreGuard<'_, RawFreeList> {
     #[inline(always)]
     fn take(&self) -> NonNull<u8> {
         self.with(|list| list.alloc())

@@ -10,86 +10,44 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use allotment::{Mmap, RawSlab, RawSlabHandle, Release};
+use allotment::{RawSlab, RawSlabHandle};
 
 use super::{Block, FixedSize, Slots, check};
 use crate::peers::about::Listed;
-use crate::peers::{About, AllocatorKind};
+use crate::peers::allotment_options::{AtOnce, DefaultOptions, ORIGIN, RowOptions};
+use crate::peers::{About, PeerKind};
 
-const ORIGIN: &str = "allotment, this workspace's library";
 const ADAPTIVE: &str =
     "adaptive: as many empty pages are kept as the program reuses; the others are released";
 
-/// A slab with the options of a row.
-pub(crate) trait Options: Send + Sync + 'static {
-    fn slab(layout: Layout) -> RawSlab;
-
-    /// The slabs that the process shares have the default options.
-    fn by_size(layout: Layout) -> Arc<RawSlab> {
-        Arc::new(Self::slab(layout))
-    }
-}
-
-/// `allotment-slab`.
-pub(crate) enum Defaults {}
-
-/// `allotment-slab-at-once`.
-pub(crate) enum AtOnce {}
-
-/// The slabs of `mmap-huge` and `mmap-small`.
-pub(crate) enum OnPages<const HUGE: bool> {}
-
-impl Options for Defaults {
-    fn slab(layout: Layout) -> RawSlab {
-        RawSlab::new(layout)
-    }
-
-    fn by_size(layout: Layout) -> Arc<RawSlab> {
-        RawSlab::by_size(layout)
-    }
-}
-
-impl Options for AtOnce {
-    fn slab(layout: Layout) -> RawSlab {
-        RawSlab::builder(layout).release(Release::AtOnce).build()
-    }
-}
-
-impl<const HUGE: bool> Options for OnPages<HUGE> {
-    fn slab(layout: Layout) -> RawSlab {
-        let source = if HUGE { Mmap::huge_pages() } else { Mmap::small_pages() };
-        RawSlab::builder(layout).source(source).build()
-    }
-}
-
 /// A slab, by its ordinary calls.
-pub(crate) struct Ordinary<O>(Arc<RawSlab>, PhantomData<O>);
+pub(crate) struct AllotmentSlab<O>(Arc<RawSlab>, PhantomData<O>);
 
 /// `allotment-slab-handle`.
-pub(crate) struct ByHandle(Ordinary<Defaults>);
+pub(crate) struct AllotmentSlabHandle(AllotmentSlab<DefaultOptions>);
 
-impl Listed for Ordinary<Defaults> {
+impl Listed for AllotmentSlab<DefaultOptions> {
     const ABOUT: About = own("allotment-slab");
 }
 
-impl Listed for Ordinary<AtOnce> {
+impl Listed for AllotmentSlab<AtOnce> {
     const ABOUT: About = About::peer(
-        AllocatorKind::FixedSize,
+        PeerKind::FixedSize,
         "allotment-slab-at-once",
         "allotment's slab with Release::AtOnce",
         "at once: a page goes back when its last object is freed",
     );
 }
 
-impl Listed for ByHandle {
+impl Listed for AllotmentSlabHandle {
     const ABOUT: About = own("allotment-slab-handle");
 }
 
 const fn own(name: &'static str) -> About {
-    About { ours: true, ..About::peer(AllocatorKind::FixedSize, name, ORIGIN, ADAPTIVE) }
+    About { ours: true, ..About::peer(PeerKind::FixedSize, name, ORIGIN, ADAPTIVE) }
 }
 
-impl<O: Options> FixedSize for Ordinary<O> {
+impl<O: RowOptions> FixedSize for AllotmentSlab<O> {
     type Object = Block;
     type Local<'s> = &'s RawSlab;
 
@@ -100,7 +58,7 @@ impl<O: Options> FixedSize for Ordinary<O> {
 
     fn by_size(layout: Layout) -> Self {
         check(layout);
-        Self(O::by_size(layout), PhantomData)
+        Self(O::slab_by_size(layout), PhantomData)
     }
 
     fn local(&self) -> &RawSlab {
@@ -113,16 +71,16 @@ impl<O: Options> FixedSize for Ordinary<O> {
     }
 }
 
-impl FixedSize for ByHandle {
+impl FixedSize for AllotmentSlabHandle {
     type Object = Block;
     type Local<'s> = RawSlabHandle<'s>;
 
     fn new(layout: Layout) -> Self {
-        Self(Ordinary::new(layout))
+        Self(AllotmentSlab::new(layout))
     }
 
     fn by_size(layout: Layout) -> Self {
-        Self(Ordinary::by_size(layout))
+        Self(AllotmentSlab::by_size(layout))
     }
 
     fn local(&self) -> RawSlabHandle<'_> {

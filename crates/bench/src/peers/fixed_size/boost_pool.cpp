@@ -1,7 +1,7 @@
 // The C++ side of the row `boost-pool`. Compiled only if the headers are found.
 //
-// All are noexcept: an exception must not unwind into Rust, and a benchmark has no plan for exhausted
-// memory.
+// All are noexcept: an exception must not unwind into Rust, and a benchmark has no plan for
+// exhausted memory.
 
 #include <cstddef>
 

@@ -14,9 +14,9 @@ use std::alloc::{Layout, handle_alloc_error};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use super::{Block, FixedSize, Loan, OneThread, Slots, check};
+use super::{Block, FixedSize, OneThread, Slots, StoreGuard, check};
 use crate::peers::about::{FixedSizeAbout, Listed};
-use crate::peers::{About, AllocatorKind};
+use crate::peers::{About, PeerKind};
 
 unsafe extern "C" {
     fn peers_boost_pool_create(size: usize) -> *mut c_void;
@@ -48,7 +48,7 @@ pub(crate) struct BoostPool(OneThread<PoolHandle>);
 
 impl Listed for BoostPool {
     const ABOUT: About = About::peer(
-        AllocatorKind::FixedSize,
+        PeerKind::FixedSize,
         "boost-pool",
         "boost::pool of this system's Boost",
         "chunks that double, kept until the pool is dropped",
@@ -58,7 +58,7 @@ impl Listed for BoostPool {
 
 impl FixedSize for BoostPool {
     type Object = Block;
-    type Local<'s> = Loan<'s, PoolHandle>;
+    type Local<'s> = StoreGuard<'s, PoolHandle>;
 
     fn new(layout: Layout) -> Self {
         check(layout);
@@ -74,7 +74,7 @@ impl FixedSize for BoostPool {
     }
 }
 
-impl Slots for Loan<'_, PoolHandle> {
+impl Slots for StoreGuard<'_, PoolHandle> {
     #[inline(always)]
     fn take(&self) -> NonNull<u8> {
         self.with(|handle| {

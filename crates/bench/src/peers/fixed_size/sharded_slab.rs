@@ -14,7 +14,7 @@ use ::sharded_slab::Slab;
 
 use super::{FixedSize, FixedSizeLocal, check_object};
 use crate::peers::about::{FixedSizeAbout, Listed};
-use crate::peers::{About, AllocatorKind};
+use crate::peers::{About, PeerKind};
 
 /// A value that may be written while it is shared.
 pub(crate) struct Value([AtomicU64; 8]);
@@ -24,7 +24,7 @@ pub(crate) struct ShardedSlab(Slab<Value>);
 
 impl Listed for ShardedSlab {
     const ABOUT: About = About::peer(
-        AllocatorKind::FixedSize,
+        PeerKind::FixedSize,
         "sharded-slab",
         "sharded-slab 0.1.7",
         "pages that double from 32 values on, kept until the slab is dropped",

@@ -10,10 +10,10 @@ use std::ptr::NonNull;
 
 use ::slab::Slab;
 
-use super::{FixedSize, FixedSizeLocal, Loan, OneThread, check_object};
+use super::{FixedSize, FixedSizeLocal, OneThread, StoreGuard, check_object};
 use crate::peers::about::{FixedSizeAbout, Listed};
-use crate::peers::keep::keep;
-use crate::peers::{About, AllocatorKind};
+use crate::peers::assume_read::assume_read;
+use crate::peers::{About, PeerKind};
 
 type Value = [u64; 8];
 
@@ -22,7 +22,7 @@ pub(crate) struct ValueSlab(OneThread<Slab<Value>>);
 
 impl Listed for ValueSlab {
     const ABOUT: About = About::peer(
-        AllocatorKind::FixedSize,
+        PeerKind::FixedSize,
         "slab",
         "slab 0.4.12",
         "one vector that doubles; it shrinks only when it is trimmed, down to its last value",
@@ -32,7 +32,7 @@ impl Listed for ValueSlab {
 
 impl FixedSize for ValueSlab {
     type Object = usize;
-    type Local<'s> = Loan<'s, Slab<Value>>;
+    type Local<'s> = StoreGuard<'s, Slab<Value>>;
 
     fn new(layout: Layout) -> Self {
         check_object("slab", layout);
@@ -44,14 +44,14 @@ impl FixedSize for ValueSlab {
     }
 }
 
-impl FixedSizeLocal for Loan<'_, Slab<Value>> {
+impl FixedSizeLocal for StoreGuard<'_, Slab<Value>> {
     type Object = usize;
 
     #[inline(always)]
     fn alloc(&self, word: u64) -> usize {
         self.with(|slab| {
             let key = slab.insert([word, 0, 0, 0, 0, 0, 0, 0]);
-            keep(slab);
+            assume_read(slab);
             key
         })
     }

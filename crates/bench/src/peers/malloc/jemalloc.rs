@@ -12,7 +12,7 @@ use std::ptr;
 use tikv_jemalloc_sys as je;
 
 use super::{Heap, Malloc, plain};
-use crate::peers::{About, AllocatorKind};
+use crate::peers::{About, PeerKind};
 
 pub(crate) type Jemalloc = Malloc<JemallocCalls>;
 
@@ -26,7 +26,7 @@ fn flags(size: usize, align: usize) -> i32 {
 
 impl Heap for JemallocCalls {
     const ABOUT: About = About::peer(
-        AllocatorKind::Malloc,
+        PeerKind::Malloc,
         "jemalloc",
         "jemalloc 5.3.1, from tikv-jemalloc-sys 0.7.1",
         "jemalloc's defaults: unused pages are released over ten seconds (dirty_decay_ms 10000, \

@@ -10,7 +10,7 @@ use std::alloc::Layout;
 use std::ptr;
 
 use super::{Heap, Malloc, plain, resize_by_copy, zeroed_by_writing};
-use crate::peers::{About, AllocatorKind};
+use crate::peers::{About, PeerKind};
 
 pub(crate) type Libc = Malloc<LibcCalls>;
 
@@ -20,7 +20,7 @@ pub(crate) enum LibcCalls {}
 
 impl Heap for LibcCalls {
     const ABOUT: About = About::peer(
-        AllocatorKind::Malloc,
+        PeerKind::Malloc,
         NAME,
         "this system's C library",
         if cfg!(target_env = "gnu") {

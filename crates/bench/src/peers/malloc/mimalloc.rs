@@ -8,7 +8,7 @@ use std::alloc::Layout;
 use libmimalloc_sys as mi;
 
 use super::{Heap, Malloc, plain};
-use crate::peers::{About, AllocatorKind};
+use crate::peers::{About, PeerKind};
 
 pub(crate) type Mimalloc = Malloc<MimallocCalls>;
 
@@ -25,7 +25,7 @@ pub(crate) enum MimallocCalls {}
 
 impl Heap for MimallocCalls {
     const ABOUT: About = About::peer(
-        AllocatorKind::Malloc,
+        PeerKind::Malloc,
         "mimalloc",
         ORIGIN,
         "mimalloc's defaults: unused pages are decommitted after a second (purge_delay 1000 ms)",

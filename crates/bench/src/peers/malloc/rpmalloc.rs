@@ -14,7 +14,7 @@ use std::sync::Once;
 use rpmalloc_sys as rp;
 
 use super::{Heap, Malloc, plain, zeroed_by_writing};
-use crate::peers::{About, AllocatorKind};
+use crate::peers::{About, PeerKind};
 
 pub(crate) type Rpmalloc = Malloc<RpmallocCalls>;
 
@@ -45,7 +45,7 @@ impl Drop for Entered {
 
 impl Heap for RpmallocCalls {
     const ABOUT: About = About::peer(
-        AllocatorKind::Malloc,
+        PeerKind::Malloc,
         "rpmalloc",
         "rpmalloc 1.4.3, from rpmalloc-sys 0.2.3",
         "rpmalloc's defaults: free spans are cached per thread and globally, up to a fixed number of each \

@@ -11,7 +11,7 @@ use std::alloc::Layout;
 use snmalloc_sys as sn;
 
 use super::{Heap, Malloc};
-use crate::peers::{About, AllocatorKind};
+use crate::peers::{About, PeerKind};
 
 pub(crate) type Snmalloc = Malloc<SnmallocCalls>;
 
@@ -25,7 +25,7 @@ impl Heap for SnmallocCalls {
             )
         },
         ..About::peer(
-            AllocatorKind::Malloc,
+            PeerKind::Malloc,
             "snmalloc",
             "snmalloc 0.7, from snmalloc-sys 0.7.6",
             "snmalloc's defaults: unused chunks are cached per thread, then globally; only large ranges are \

@@ -26,7 +26,7 @@ use std::thread;
 use libtcmalloc_sys as tc;
 
 use super::{Heap, Malloc, plain, resize_by_copy, zeroed_by_writing};
-use crate::peers::{About, AllocatorKind};
+use crate::peers::{About, PeerKind};
 
 pub(crate) type Tcmalloc = Malloc<TcmallocCalls>;
 
@@ -54,7 +54,7 @@ impl Heap for TcmallocCalls {
         environment: &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")],
         handicap,
         ..About::peer(
-            AllocatorKind::Malloc,
+            PeerKind::Malloc,
             "tcmalloc",
             "Google's tcmalloc of June 2025, 8 KiB pages, from libtcmalloc-sys 0.1.14",
             "tcmalloc's defaults: per-CPU caches; free memory is kept (background release rate 0); its \

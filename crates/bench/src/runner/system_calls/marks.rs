@@ -1,7 +1,7 @@
 //! Marks that a traced child sets, so that its tracer knows what to count.
 //!
-//! A mark is `close` of a descriptor that can't exist: harmless if no tracer is attached, and the one
-//! call that the tracer's filter stops at besides those it counts.
+//! A mark is `close` of a descriptor that can't exist: harmless if no tracer is attached, and the
+//! one call that the tracer's filter stops at besides those it counts.
 
 use std::os::fd::RawFd;
 

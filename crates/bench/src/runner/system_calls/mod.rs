@@ -5,6 +5,14 @@
 //! again at each counted call and at each mark ([`marks`]). The tracer is a process of its own, so
 //! that it may wait for any child. Where tracing is not permitted (in many containers) the counts
 //! are null.
+//!
+//! The files, lowest first; each imports only from files above it:
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`marks`] | the marks by which a traced child tells the tracer what to count |
+//! | [`filter`] | the filter that stops the child at counted calls and at marks |
+//! | [`known`] | a child that makes known numbers of calls, for a test of the tracer |
 
 mod filter;
 pub mod known;

@@ -1,7 +1,8 @@
-// Standard containers over memory resources: ours, from allotment.hpp, and those of the C++ library. Containers
-// call all of them through their virtual functions.
+// Standard containers over memory resources: ours, from allotment.hpp, and those of the C++
+// library. Containers call all of them through their virtual functions.
 //
-// All functions are noexcept: an exception must not unwind into Rust, and a benchmark has no plan for exhausted memory.
+// All functions are noexcept: an exception must not unwind into Rust, and a benchmark has no plan
+// for exhausted memory.
 
 #include <allotment.hpp>
 
@@ -121,8 +122,8 @@ private:
 constexpr std::size_t VECTORS = 500;
 constexpr std::uint32_t LONGEST = 48;
 
-// One task of `pmr-vector`: vectors that grow by one element at a time, all of them live together. Then the numbers of all
-// vectors are added up. Returns the number of elements.
+// One task of `pmr-vector`: vectors that grow by one element at a time, all of them live together.
+// Then the numbers of all vectors are added up. Returns the number of elements.
 [[gnu::noinline]] std::uint64_t vectors(std::pmr::memory_resource* memory, std::uint64_t task, std::uint64_t& sum)
 {
     numbers drawn(task);
@@ -146,8 +147,9 @@ constexpr std::uint32_t LONGEST = 48;
 constexpr std::size_t MAPS = 100;
 constexpr std::uint32_t MOST_KEYS = 16;
 
-// One task of `pmr-map`: small ordered maps of strings, such as the headers of a request or the fields of a record. A part of
-// the keys is looked up, replaced and erased. Returns the number of inserted keys.
+// One task of `pmr-map`: small ordered maps of strings, such as the headers of a request or the
+// fields of a record. A part of the keys is looked up, replaced and erased. Returns the number of
+// inserted keys.
 [[gnu::noinline]] std::uint64_t maps(std::pmr::memory_resource* memory, std::uint64_t task, std::uint64_t& sum)
 {
     // Longer than the strings that need no allocation.

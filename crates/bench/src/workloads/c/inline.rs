@@ -11,7 +11,7 @@
 //! 3. An array of places has as many places as are passed to a call.
 
 use super::stress;
-use crate::workloads::kind::{Inline, QUERY_ALLOC};
+use crate::workloads::kind::{InlineLoop, QUERY_ALLOC};
 use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
 use crate::workloads::run_error::RunError;
@@ -81,7 +81,7 @@ const LIST_POLICY: &str = "adaptive: empty slabs go to the recycler";
 const SLAB_POLICY: &str =
     "adaptive: as many empty pages are kept as the program reuses; the others are released";
 
-impl Inline {
+impl InlineLoop {
     pub fn variants(self) -> &'static [Variant] {
         match self {
             Self::Arena => &ARENA,

@@ -3,6 +3,15 @@
 //!
 //! `build.rs` compiles them in builds with the feature `fast-peers`. Every build lists these rows.
 //! Without their code, they report the reason.
+//!
+//! The files, lowest first; each imports only from files above it:
+//!
+//! | file | holds |
+//! |---|---|
+//! | `stress` | the array allocator's stress test |
+//! | `inline` | loops over the header's inline functions |
+//! | `containers` | containers of C++ |
+//! | `clients` | libraries of other projects |
 
 pub(crate) mod clients;
 pub(crate) mod containers;

@@ -3,9 +3,9 @@
 mod table;
 
 use crate::workloads::c::containers;
-use crate::workloads::collections::Made;
+use crate::workloads::collections::CollectionKind;
 use crate::workloads::fixed_size::{Boundary, Shape};
-use crate::workloads::kind::{DIMENSIONS, Inline, Objects, WorkloadKind};
+use crate::workloads::kind::{DIMENSIONS, InlineLoop, Objects, WorkloadKind};
 use crate::workloads::setting::{Effort, Setting, Threads};
 use crate::workloads::variant::Variant;
 use crate::workloads::workload::Workload;
@@ -83,9 +83,9 @@ impl Workload {
             WorkloadKind::Locking | WorkloadKind::Published => threads(&[1, 2, 16]),
             WorkloadKind::TreeCopy { .. }
             | WorkloadKind::FileScan(_)
-            | WorkloadKind::Inline(Inline::FreeList) => threads(&[1]),
+            | WorkloadKind::Inline(InlineLoop::FreeList) => threads(&[1]),
             WorkloadKind::Client(_) => threads(&[1]),
-            WorkloadKind::Inline(Inline::Stress) => threads(&[1, 2, 4, 8, 16]),
+            WorkloadKind::Inline(InlineLoop::Stress) => threads(&[1, 2, 4, 8, 16]),
             WorkloadKind::Inline(_) | WorkloadKind::Container(_) => threads(&[1, 2]),
             WorkloadKind::FixedSize(shape) => threads(match shape {
                 Shape::Pair | Shape::Lifo | Shape::Fifo | Shape::Random => &[1, 2, 16],
@@ -114,7 +114,7 @@ impl Workload {
             WorkloadKind::FixedSize(Shape::Tree { .. } | Shape::ManyTrees(_))
             | WorkloadKind::TreeCopy { .. } => exactly(1, "a tree belongs to one thread"),
             WorkloadKind::FileScan(_) => exactly(1, "one thread reads the file"),
-            WorkloadKind::Inline(Inline::FreeList) => {
+            WorkloadKind::Inline(InlineLoop::FreeList) => {
                 exactly(1, "a free list belongs to one thread")
             }
             WorkloadKind::Client(_) => exactly(1, "the program has one thread"),
@@ -161,7 +161,9 @@ impl Workload {
                 | WorkloadKind::Mixed { .. }
                 | WorkloadKind::Published
                 | WorkloadKind::FileScan(_)
-                | WorkloadKind::Inline(Inline::FreeList | Inline::SlabHandle | Inline::Stress)
+                | WorkloadKind::Inline(
+                    InlineLoop::FreeList | InlineLoop::SlabHandle | InlineLoop::Stress
+                )
                 | WorkloadKind::Client(_)
         )
     }
@@ -235,22 +237,24 @@ impl Workload {
             (WorkloadKind::Query, _) => 16,
             (
                 WorkloadKind::Objects(Objects { dimensions: DIMENSIONS, cold: false, .. })
-                | WorkloadKind::Inline(Inline::Arena),
+                | WorkloadKind::Inline(InlineLoop::Arena),
                 Effort::Full,
             ) => shared(64, 48),
             (
                 WorkloadKind::Objects(Objects { dimensions: DIMENSIONS, cold: false, .. })
-                | WorkloadKind::Inline(Inline::Arena),
+                | WorkloadKind::Inline(InlineLoop::Arena),
                 _,
             ) => shared(16, 12),
             (WorkloadKind::Objects(Objects { cold: false, .. }), Effort::Full) => {
                 shared(120_000, 60_000)
             }
             (WorkloadKind::Objects(Objects { cold: false, .. }), _) => shared(40_000, 20_000),
-            (WorkloadKind::Collections(Made::Vector), Effort::Full) => shared(1_000, 1_000),
-            (WorkloadKind::Collections(Made::Vector), _) => shared(200, 200),
-            (WorkloadKind::Collections(Made::Strings), Effort::Full) => shared(300, 300),
-            (WorkloadKind::Collections(Made::Strings), _) => shared(60, 60),
+            (WorkloadKind::Collections(CollectionKind::Vector), Effort::Full) => {
+                shared(1_000, 1_000)
+            }
+            (WorkloadKind::Collections(CollectionKind::Vector), _) => shared(200, 200),
+            (WorkloadKind::Collections(CollectionKind::Strings), Effort::Full) => shared(300, 300),
+            (WorkloadKind::Collections(CollectionKind::Strings), _) => shared(60, 60),
             (WorkloadKind::Grow, Effort::Full) => shared(4_000, 2_000),
             (WorkloadKind::Grow, _) => shared(1_000, 500),
             (WorkloadKind::Scope { .. }, Effort::Full) => shared(20_000, 20_000),
@@ -269,7 +273,9 @@ impl Workload {
                 | WorkloadKind::Mixed { .. }
                 | WorkloadKind::Published
                 | WorkloadKind::FileScan(_)
-                | WorkloadKind::Inline(Inline::FreeList | Inline::SlabHandle | Inline::Stress)
+                | WorkloadKind::Inline(
+                    InlineLoop::FreeList | InlineLoop::SlabHandle | InlineLoop::Stress,
+                )
                 | WorkloadKind::Client(_),
                 _,
             ) => 0,

@@ -1,9 +1,9 @@
 //! The table of workloads.
 
-use crate::workloads::collections::Made;
+use crate::workloads::collections::CollectionKind;
 use crate::workloads::fixed_size::{Boundary, Shape};
 use crate::workloads::kind::{
-    Client, Container, FileSearch, Inline, Objects, QUERY_ALLOC, WorkloadKind,
+    Client, Container, FileSearch, InlineLoop, Objects, QUERY_ALLOC, WorkloadKind,
 };
 use crate::workloads::trees::many;
 use crate::workloads::workload::Workload;
@@ -81,13 +81,13 @@ pub(super) static CATALOGUE: [Workload; 60] = [
         name: "arena-vec",
         meaning: "1,000,000 numbers of 8 B are pushed to the allocator's own vector, one by one",
         unit: "number",
-        kind: WorkloadKind::Collections(Made::Vector),
+        kind: WorkloadKind::Collections(CollectionKind::Vector),
     },
     Workload {
         name: "arena-format",
         meaning: "100,000 strings of 6 to 24 B are formatted by the allocator's own macro",
         unit: "string",
-        kind: WorkloadKind::Collections(Made::Strings),
+        kind: WorkloadKind::Collections(CollectionKind::Strings),
     },
     Workload {
         name: "scope-free-1000",
@@ -281,25 +281,25 @@ pub(super) static CATALOGUE: [Workload; 60] = [
         name: "c-arena",
         meaning: "query-alloc's objects in C, with allotment.h, compared with Rust",
         unit: "object",
-        kind: WorkloadKind::Inline(Inline::Arena),
+        kind: WorkloadKind::Inline(InlineLoop::Arena),
     },
     Workload {
         name: "c-free-list",
         meaning: "pair in C, with the free list of allotment.h, compared with Rust",
         unit: "pair",
-        kind: WorkloadKind::Inline(Inline::FreeList),
+        kind: WorkloadKind::Inline(InlineLoop::FreeList),
     },
     Workload {
         name: "c-slab-handle",
         meaning: "pair in C, with the slab handle of allotment.h, compared with Rust",
         unit: "pair",
-        kind: WorkloadKind::Inline(Inline::SlabHandle),
+        kind: WorkloadKind::Inline(InlineLoop::SlabHandle),
     },
     Workload {
         name: "c-stress",
         meaning: "stress in C, with the array allocator's functions, compared with malloc",
         unit: "pair",
-        kind: WorkloadKind::Inline(Inline::Stress),
+        kind: WorkloadKind::Inline(InlineLoop::Stress),
     },
     Workload {
         name: "pmr-vector",

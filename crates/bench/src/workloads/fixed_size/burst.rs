@@ -17,7 +17,7 @@ pub const OBJECTS: usize = 1_000_000;
 
 /// The part that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum BurstPart {
     /// Allocating all objects for the first time.
     FirstAlloc,
     /// Allocating all objects again.
@@ -28,7 +28,7 @@ pub enum Part {
 
 /// Runs it with `objects` objects on each thread.
 pub fn run<A: FixedSize>(
-    part: Part,
+    part: BurstPart,
     objects: usize,
     threads: usize,
     observer: &dyn Observer,
@@ -48,8 +48,8 @@ pub fn run<A: FixedSize>(
             let free =
                 |places: &mut ObjectSlots<A::Object>| unsafe { empty(&local, places, &order) };
             match part {
-                Part::FirstAlloc | Part::Alloc => {
-                    if part == Part::Alloc {
+                BurstPart::FirstAlloc | BurstPart::Alloc => {
+                    if part == BurstPart::Alloc {
                         alloc(&mut places);
                         free(&mut places);
                         worker.lead(|| ());
@@ -58,7 +58,7 @@ pub fn run<A: FixedSize>(
                     free(&mut places);
                     wall
                 }
-                Part::Free => {
+                BurstPart::Free => {
                     alloc(&mut places);
                     worker.measured(|| free(&mut places))
                 }
@@ -77,7 +77,9 @@ mod tests {
 
     #[test]
     fn all_live_at_once_and_are_freed_once_in_random_order() {
-        for (part, bursts) in [(Part::FirstAlloc, 1), (Part::Alloc, 2), (Part::Free, 1)] {
+        for (part, bursts) in
+            [(BurstPart::FirstAlloc, 1), (BurstPart::Alloc, 2), (BurstPart::Free, 1)]
+        {
             let (figures, audit) = audited(|| run::<Audited>(part, 1000, 1, &Unobserved));
             let objects = 1000 * bursts;
             assert_eq!((figures.ops(), audit.allocated, audit.freed), (1000, objects, objects));
@@ -93,7 +95,7 @@ mod tests {
 
     #[test]
     fn each_thread_has_its_own() {
-        let (figures, audit) = audited(|| run::<Audited>(Part::Free, 500, 3, &Unobserved));
+        let (figures, audit) = audited(|| run::<Audited>(BurstPart::Free, 500, 3, &Unobserved));
         assert_eq!((figures.ops(), audit.freed, audit.freed_elsewhere), (1500, 1500, 0));
     }
 }

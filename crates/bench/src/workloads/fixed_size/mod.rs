@@ -4,6 +4,18 @@
 //! each allocator. The places for the objects and the random orders are arrays that are touched
 //! beforehand. An object's first word is written when it is allocated. No workload reads the object
 //! before it is freed, so the measured traffic is the allocator's own.
+//!
+//! The files, lowest first; each imports only from files above it:
+//!
+//! | file | holds |
+//! |---|---|
+//! | `prepared` | places for objects, and random orders |
+//! | `live` | one object is allocated and one is freed, while many are live |
+//! | `burst` | many objects at once, then freed |
+//! | `churn` | what is left of a burst, while the rest is used |
+//! | `exchange` | one thread allocates, another frees |
+//! | `tiers` | the hour boundary of a metrics store |
+//! | `stress` | the array allocator's stress test |
 
 mod burst;
 mod churn;
@@ -18,6 +30,7 @@ use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
 use crate::workloads::setting::Effort;
 use crate::workloads::trees::{many, modify};
+use burst::BurstPart;
 use live::FreeOrder;
 
 pub use churn::STEPS as CHURN_STEPS;
@@ -90,12 +103,10 @@ impl Shape {
                 stress::run::<A>(threads, stress::ELEMENTS, stress::time(effort), observer)
             }
             Self::BurstAlloc { cold } => {
-                let part = if cold { burst::Part::FirstAlloc } else { burst::Part::Alloc };
+                let part = if cold { BurstPart::FirstAlloc } else { BurstPart::Alloc };
                 burst::run::<A>(part, burst::OBJECTS, threads, observer)
             }
-            Self::BurstFree => {
-                burst::run::<A>(burst::Part::Free, burst::OBJECTS, threads, observer)
-            }
+            Self::BurstFree => burst::run::<A>(BurstPart::Free, burst::OBJECTS, threads, observer),
             Self::Churn => churn::run::<A>(churn::FULL, threads, observer),
             Self::Tiers(boundary) => {
                 let metrics = if quick { tiers::METRICS / 10 } else { tiers::METRICS };

@@ -95,14 +95,14 @@ fn layout(bytes: usize) -> Layout {
 
 /// One metric's buffer of tier 0: its capacity in points, and its number of points.
 #[derive(Clone, Copy)]
-struct Fill {
+struct BufferFill {
     capacity: u16,
     length: u16,
 }
 
 /// A worker's data: its own metrics.
 struct WorkerState<O> {
-    fills: Vec<Fill>,
+    fills: Vec<BufferFill>,
     buffers: ObjectSlots<O>,
     tiers: [ObjectSlots<O>; 2],
     due: Vec<u32>,
@@ -154,7 +154,10 @@ fn state<O: Copy>(metrics: usize, index: usize) -> WorkerState<O> {
     let mut random = Random::stream(index as u64);
     let capacities = u32::from(POINTS - FEWEST_POINTS) + 1;
     let fills = (0..metrics)
-        .map(|_| Fill { capacity: FEWEST_POINTS + random.below(capacities) as u16, length: 0 })
+        .map(|_| BufferFill {
+            capacity: FEWEST_POINTS + random.below(capacities) as u16,
+            length: 0,
+        })
         .collect();
     let mut due = vec![u32::MAX; metrics];
     std::hint::black_box(&mut due).clear();
@@ -257,7 +260,7 @@ unsafe fn replace_due<A: FixedSize>(locals: &Locals<'_, A>, state: &mut WorkerSt
             locals.of(fill.capacity).free(place.assume_init());
             place.write(full_size.alloc(0));
         }
-        *fill = Fill { capacity: POINTS, length: 0 };
+        *fill = BufferFill { capacity: POINTS, length: 0 };
     }
 }
 

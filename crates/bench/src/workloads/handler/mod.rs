@@ -1,9 +1,9 @@
 //! `handler`: a request to a small web service, whose code is ordinary: `serde_json`, `String`,
 //! `Vec`, `HashMap`.
 //!
-//! It allocates only from the program's global allocator ([`crate::workloads::global`]). In the malloc rows,
-//! that is the malloc. In `allotment-pool` it is `PoolGlobalAlloc`, and each thread that serves
-//! requests has a pool and enters it for each request.
+//! It allocates only from the program's global allocator ([`crate::workloads::global`]). In the
+//! malloc rows, that is the malloc. In `allotment-pool` it is `PoolGlobalAlloc`, and each thread
+//! that serves requests has a pool and enters it for each request.
 
 pub mod service;
 

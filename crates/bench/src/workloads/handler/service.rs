@@ -77,12 +77,12 @@ struct Rejection {
 }
 
 #[derive(Debug)]
-enum Problem {
+enum OrderError {
     Unreadable(serde_json::Error),
     Unknown(String),
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for OrderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable(error) => write!(f, "not an order: {error}"),
@@ -91,7 +91,7 @@ impl fmt::Display for Problem {
     }
 }
 
-impl From<serde_json::Error> for Problem {
+impl From<serde_json::Error> for OrderError {
     fn from(error: serde_json::Error) -> Self {
         Self::Unreadable(error)
     }
@@ -107,13 +107,13 @@ pub fn handle(shop: &Shop, body: &str) -> String {
     )
 }
 
-fn invoice(shop: &Shop, body: &str) -> Result<Invoice, Problem> {
+fn invoice(shop: &Shop, body: &str) -> Result<Invoice, OrderError> {
     let order: Order = serde_json::from_str(body)?;
     let mut categories: HashMap<String, Category> = HashMap::new();
     let mut lines = Vec::new();
     for item in order.items {
         let Some(product) = shop.products.get(&item.product) else {
-            return Err(Problem::Unknown(item.product));
+            return Err(OrderError::Unknown(item.product));
         };
         let price = product.price * u64::from(item.quantity);
         let category = categories

@@ -4,6 +4,16 @@
 //! It looks up its session, reads title, URL, links and footer from the configuration, and renders
 //! a page of about 3 KiB. Meanwhile it makes 57 short texts. In the servers with locks everywhere,
 //! every use of an object takes a lock. With locking categories, only the session list has a lock.
+//!
+//! The files, lowest first; each imports only from files above it:
+//!
+//! | file | holds |
+//! |---|---|
+//! | `locks` | counts of the locks that a request takes |
+//! | `sessions` | the list of sessions |
+//! | `server` | what a server is: requests, the configuration, shared objects |
+//! | `page` | the page that a request asks for |
+//! | `servers` | servers whose objects are shared in several ways |
 
 mod locks;
 mod page;
@@ -139,7 +149,7 @@ mod tests {
     use crate::workloads::measurement::QUERIES;
     use crate::workloads::observer::Unobserved;
     use crate::workloads::setting::Effort;
-    use crate::workloads::testing::{System, Together};
+    use crate::workloads::testing::{FreedTogether, System};
     use crate::workloads::workload::Workload;
 
     fn pages<S: Server, A: Allocator>() -> (Vec<String>, [u64; 4]) {
@@ -156,7 +166,7 @@ mod tests {
 
     #[test]
     fn every_variant_renders_the_same_pages() {
-        let (expected, locks) = pages::<ByCategory, Together>();
+        let (expected, locks) = pages::<ByCategory, FreedTogether>();
         assert_eq!(locks, [50, 0, 0, 0], "the session list alone");
         for page in &expected {
             assert!((2_048..=page::REPLY_CAPACITY).contains(&page.len()), "{}", page.len());

@@ -3,6 +3,16 @@
 //! A query builds a virtual chart. For each dimension of the context, it allocates a structure, two
 //! strings, an array of aggregated points and an entry in the map of groups. Then it sums the
 //! groups, renders JSON into memory of the same task, and frees everything.
+//!
+//! The files, lowest first; each imports only from files above it:
+//!
+//! | file | holds |
+//! |---|---|
+//! | `store` | the metrics that queries read |
+//! | `points` | the aggregation of values into points |
+//! | `json` | the JSON of a reply |
+//! | `view` | the virtual chart of one query |
+//! | `reference` | the expected reply, computed in ordinary Rust |
 
 mod json;
 mod points;
@@ -14,7 +24,7 @@ use crate::peers::{About, Allocator, Task, TaskVisitor, UnknownAllocator};
 use crate::workloads::clock::{self, Overhead, ticks};
 use crate::workloads::observer::{Observer, Unobserved};
 use crate::workloads::task_threads::{self, Run, TaskCounter};
-use crate::workloads::timed::{Spent, Timed, take_spent};
+use crate::workloads::timed::{CallTicks, Timed, take_call_ticks};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use store::Store;
@@ -104,8 +114,8 @@ impl Responses {
     }
 }
 
-/// Adds the time of one reply.
-struct Served {
+/// The response times of one worker, and the dimensions of its replies.
+struct ReplyTimes {
     responses: Vec<Duration>,
     dimensions: u64,
 }
@@ -120,7 +130,7 @@ pub struct Outcome {
     /// Response times; `None` if there were no queries.
     pub responses: Option<Responses>,
     /// The workers' steady state.
-    pub steady: task_threads::Steady,
+    pub steady: task_threads::SteadyState,
 }
 
 impl Queries<'_> {
@@ -159,9 +169,9 @@ impl Queries<'_> {
             return None;
         }
         let overhead = Overhead::calibrate();
-        take_spent();
-        let run = self.serve::<Timed<A>, _>(&Unobserved, |whole| (take_spent(), whole));
-        let mut all = Spent::default();
+        take_call_ticks();
+        let run = self.serve::<Timed<A>, _>(&Unobserved, |whole| (take_call_ticks(), whole));
+        let mut all = CallTicks::default();
         let mut whole = 0;
         for (_, (spent, ticks)) in run.results {
             all.ticks += spent.ticks;
@@ -176,7 +186,7 @@ impl Queries<'_> {
         &self,
         observer: &dyn Observer,
         last: impl Fn(u64) -> R + Sync,
-    ) -> Run<(Served, R)> {
+    ) -> Run<(ReplyTimes, R)> {
         let next = AtomicUsize::new(0);
         let workers = match self.callers {
             Callers::One => 1,
@@ -210,7 +220,7 @@ impl Queries<'_> {
                     counter.task_done();
                 }
                 let whole = ticks().wrapping_sub(start);
-                (Served { responses: std::mem::take(responses), dimensions }, last(whole))
+                (ReplyTimes { responses: std::mem::take(responses), dimensions }, last(whole))
             },
         )
     }
@@ -281,7 +291,7 @@ fn checksum(bytes: &[u8]) -> u64 {
 mod tests {
     use super::store::{Chart, Dimension, SYNTHETIC_CONTEXT};
     use super::*;
-    use crate::workloads::testing::{NEEDLESS_FREES, System, Together, take_counts};
+    use crate::workloads::testing::{FreedTogether, NEEDLESS_FREES, System, take_counts};
 
     fn ask<A: Allocator>(store: &Store, context: &str) -> Answer {
         let mut allocator = A::start();
@@ -295,7 +305,7 @@ mod tests {
         let expected = reference::answer(&store, SYNTHETIC_CONTEXT);
         assert_eq!((expected.dimensions, expected.series), (2600, 130));
         assert_eq!(ask::<System>(&store, SYNTHETIC_CONTEXT), expected);
-        assert_eq!(ask::<Together>(&store, SYNTHETIC_CONTEXT), expected);
+        assert_eq!(ask::<FreedTogether>(&store, SYNTHETIC_CONTEXT), expected);
         assert_eq!(NEEDLESS_FREES.load(Ordering::Relaxed), 0);
     }
 

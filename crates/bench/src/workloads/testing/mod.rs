@@ -77,28 +77,28 @@ impl Task for SystemTask {
 
 /// Frees all objects together: it remembers every object and frees it when the task ends.
 #[derive(Debug)]
-pub struct Together;
+pub struct FreedTogether;
 
-/// A [`Together`] task.
+/// A [`FreedTogether`] task.
 #[derive(Debug, Default)]
-pub struct TogetherTask(RefCell<Vec<(NonNull<u8>, Layout)>>);
+pub struct FreedTogetherTask(RefCell<Vec<(NonNull<u8>, Layout)>>);
 
-/// The number of `free` calls on [`Together`] tasks. Workloads must make none.
+/// The number of `free` calls on [`FreedTogether`] tasks. Workloads must make none.
 pub static NEEDLESS_FREES: AtomicUsize = AtomicUsize::new(0);
 
-impl Allocator for Together {
-    type Task<'t> = TogetherTask;
+impl Allocator for FreedTogether {
+    type Task<'t> = FreedTogetherTask;
 
     fn start() -> Self {
         Self
     }
 
-    fn begin(&mut self) -> TogetherTask {
-        TogetherTask::default()
+    fn begin(&mut self) -> FreedTogetherTask {
+        FreedTogetherTask::default()
     }
 }
 
-impl Task for TogetherTask {
+impl Task for FreedTogetherTask {
     const FREED_TOGETHER: bool = true;
 
     fn alloc(&self, layout: Layout) -> NonNull<u8> {
@@ -119,7 +119,7 @@ impl Task for TogetherTask {
     }
 }
 
-impl Drop for TogetherTask {
+impl Drop for FreedTogetherTask {
     fn drop(&mut self) {
         for (ptr, layout) in self.0.get_mut().drain(..) {
             // SAFETY: every object was allocated with this layout and is freed only here.

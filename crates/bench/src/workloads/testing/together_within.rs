@@ -1,6 +1,6 @@
 //! An allocator that frees some objects of a task before its end.
 
-use super::{SystemTask, TogetherTask};
+use super::{FreedTogetherTask, SystemTask};
 use crate::peers::{Allocator, Task};
 use std::alloc::Layout;
 use std::cell::Cell;
@@ -12,7 +12,7 @@ pub struct TogetherWithin;
 
 /// A [`TogetherWithin`] task.
 #[derive(Debug, Default)]
-pub struct TogetherWithinTask(TogetherTask);
+pub struct TogetherWithinTask(FreedTogetherTask);
 
 thread_local! {
     static FREES_WITHIN: Cell<u64> = const { Cell::new(0) };

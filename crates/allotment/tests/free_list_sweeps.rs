@@ -327,7 +327,8 @@ fn a_list_is_used_by_one_thread_after_another_while_chunks_are_spare_and_chains_
                 (0..size).map(|_| list.alloc().as_ptr().expose_provenance()).collect();
             let free = |address: &usize| {
                 let object = core::ptr::with_exposed_provenance_mut(*address);
-                // SAFETY: allocated from this list, by this thread or the one before, and freed once.
+                // SAFETY: allocated from this list, by this thread or the one before, and freed
+                // once.
                 unsafe { list.free(NonNull::new(object).expect("an object")) };
             };
             before.iter().flatten().for_each(free);

@@ -1,5 +1,5 @@
-//! Random operation programs on free lists: objects neither overlap nor change, figures are exact after every call, and
-//! a refused call changes nothing.
+//! Random operation programs on free lists: objects neither overlap nor change, figures are exact
+//! after every call, and a refused call changes nothing.
 //!
 //! `PROPTEST_CASES` in the environment sets the number of programs of each test.
 
@@ -77,7 +77,8 @@ fn programs_keep_the_model_passed_through_to_malloc() {
     Child::new(test, test).env("ALLOTMENT_PASSTHROUGH", "1").succeeds();
 }
 
-/// Boxes of one type, with constructors that panic on the way: figures, values and bytes are right to the end.
+/// Boxes of one type, with constructors that panic on the way: figures, values and bytes are right
+/// to the end.
 fn boxes<T>(bytes: &[u8], make: impl Fn(u64) -> T, value: impl Fn(&T) -> u64) {
     let mut input = Input::new(bytes);
     let budget = Budget::new(usize::MAX);
@@ -164,7 +165,8 @@ fn a_search_tree_of_boxes_keeps_what_a_map_keeps() {
     }
     type Link<'l> = Option<ListBox<'l, Node<'l>>>;
 
-    // A function and not a closure: on Rust 1.85 a closure keeps the source borrowed while the copy lives.
+    // A function and not a closure: on Rust 1.85 a closure keeps the source borrowed while the copy
+    // lives.
     fn copy_node<'l, 's>(
         node: &'s Node<'l>,
         copier: &mut Copier<'_, 'l, &'s Node<'l>, Node<'l>>,

@@ -150,7 +150,8 @@ fn a_mark_and_a_position_keep_chunks_as_a_scope_does() {
     let position = arena.position();
     for _ in 0..10 {
         arena.alloc_slice_uninit::<u8>(50_000);
-        // SAFETY: nothing is used that was allocated after the position, and nothing changed before.
+        // SAFETY: nothing is used that was allocated after the position, and nothing changed
+        // before.
         unsafe { arena.rewind(&position) };
     }
     assert_eq!(calls, Some(source.calls()));

@@ -37,7 +37,8 @@ fn tree<'l, 't>(
     list.alloc(Node { key, text: &text[..1 + key as usize % text.len()], children, drops })
 }
 
-/// Copies one node. A function and not a closure: on Rust 1.85 a closure keeps the source borrowed while the copy lives.
+/// Copies one node. A function and not a closure: on Rust 1.85 a closure keeps the source borrowed
+/// while the copy lives.
 fn copy_node<'l, 't, 's>(
     node: &'s Node<'l, 't>,
     copier: &mut Copier<'_, 'l, &'s Node<'l, 't>, Node<'l, 't>>,

@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Why a request was refused. `Display` writes the cause; [`remedy`](Self::remedy) says what helps.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Problem {
+pub enum RequestError {
     /// The page does not exist.
     UnknownPath(String),
     /// The page does not support this method.
@@ -44,7 +44,7 @@ pub enum Problem {
 /// How long a refused client should wait, in seconds.
 pub const RETRY_AFTER_SECONDS: u32 = 1;
 
-impl Problem {
+impl RequestError {
     /// Returns the HTTP status.
     pub fn status(&self) -> u16 {
         match self {
@@ -99,7 +99,7 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownPath(path) => write!(f, "there is no page '{}'", excerpt(path)),
@@ -128,9 +128,9 @@ impl fmt::Display for Problem {
     }
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for RequestError {}
 
-impl From<ParameterError> for Problem {
+impl From<ParameterError> for RequestError {
     fn from(error: ParameterError) -> Self {
         Self::Parameter(error)
     }
@@ -143,19 +143,19 @@ mod tests {
     #[test]
     fn every_problem_has_a_status_of_an_error_a_cause_and_a_remedy() {
         let problems = [
-            Problem::UnknownPath("/a".to_owned()),
-            Problem::Method { used: "PUT".to_owned(), allowed: "GET, HEAD" },
-            Problem::Body,
-            Problem::Parameter(ParameterError::Missing("context")),
-            Problem::UnknownContext("x".to_owned()),
-            Problem::Memory { request: 1, all: None },
-            Problem::Memory { request: 1, all: Some(2) },
-            Problem::Busy { queue: 2 },
-            Problem::Stopping,
-            Problem::Panicked,
-            Problem::Malformed(400),
-            Problem::Malformed(414),
-            Problem::Malformed(431),
+            RequestError::UnknownPath("/a".to_owned()),
+            RequestError::Method { used: "PUT".to_owned(), allowed: "GET, HEAD" },
+            RequestError::Body,
+            RequestError::Parameter(ParameterError::Missing("context")),
+            RequestError::UnknownContext("x".to_owned()),
+            RequestError::Memory { request: 1, all: None },
+            RequestError::Memory { request: 1, all: Some(2) },
+            RequestError::Busy { queue: 2 },
+            RequestError::Stopping,
+            RequestError::Panicked,
+            RequestError::Malformed(400),
+            RequestError::Malformed(414),
+            RequestError::Malformed(431),
         ];
         for problem in problems {
             assert!((400..600).contains(&problem.status()), "{problem:?}");
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn what_a_client_sent_is_repeated_in_part_only() {
         let long = "é".repeat(5000);
-        let problem = Problem::UnknownContext(long);
+        let problem = RequestError::UnknownContext(long);
         assert!(problem.to_string().len() < 300);
     }
 }

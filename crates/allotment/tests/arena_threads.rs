@@ -1,5 +1,5 @@
-//! Many threads make, use, reset and drop arenas while another one changes the recycler's policy. In a test
-//! binary of its own, because the recycler belongs to the process.
+//! Many threads make, use, reset and drop arenas while another one changes the recycler's policy.
+//! In a test binary of its own, because the recycler belongs to the process.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -39,7 +39,8 @@ fn arena(state: &mut u64, budget: &Budget) -> Arena {
     builder.hint(random(state) % 50_000).build()
 }
 
-/// Makes an arena, fills it with objects of known content, resets it now and then, and passes some on.
+/// Makes an arena, fills it with objects of known content, resets it now and then, and passes some
+/// on.
 fn work(seed: u64, budget: &Budget, to: &mpsc::Sender<Arena>, from: &mpsc::Receiver<Arena>) {
     let mut state = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     for _ in 0..ROUNDS {
@@ -113,7 +114,8 @@ fn sixteen_threads_share_the_recycler_while_its_policy_and_limit_change() {
                 std::thread::yield_now();
             }
         });
-        // Joined one by one: the end of the scope alone does not wait for what a thread keeps at hand.
+        // Joined one by one: the end of the scope alone does not wait for what a thread keeps at
+        // hand.
         for thread in threads {
             thread.join().unwrap();
         }

@@ -119,7 +119,8 @@ fn a_size_of_zero_takes_nothing_and_is_aligned() {
                 let layout = Layout::from_size_align(0, 1 << shift).unwrap();
                 let nothing = arena.try_alloc_layout(layout).unwrap();
                 assert_eq!(nothing.addr().get() % layout.align(), 0);
-                // SAFETY: of this arena and layout; a size of zero may be freed and resized like any other.
+                // SAFETY: of this arena and layout; a size of zero may be freed and resized like
+                // any other.
                 unsafe {
                     let same = arena.try_grow(nothing, layout, layout).unwrap();
                     let same = arena.try_shrink(same, layout, layout).unwrap();
@@ -214,7 +215,8 @@ fn is_dropped_once_by_each_failed_call<const WORDS: usize>() {
     assert_eq!(drops.get(), 1);
     assert!(arena.try_alloc_undropped(value()).is_err());
     assert_eq!(drops.get(), 2);
-    // A call that succeeds drops nothing: the box drops its value, and an undropped value is never dropped.
+    // A call that succeeds drops nothing: the box drops its value, and an undropped value is never
+    // dropped.
     let arena = Arena::new();
     drop(arena.try_alloc_boxed(value()).expect("no budget"));
     assert_eq!(drops.get(), 3);
@@ -303,8 +305,8 @@ fn a_source_that_refuses_the_nth_call_makes_one_error_and_no_damage() {
                     unrefused = recorder.calls();
                     assert_eq!(failures, 0);
                 } else {
-                    // A refused doubled chunk is followed by a request of the least size, so not every
-                    // single refusal is an error.
+                    // A refused doubled chunk is followed by a request of the least size, so not
+                    // every single refusal is an error.
                     assert!(
                         recorder.refused() > 0,
                         "call {nth} of {} was refused",

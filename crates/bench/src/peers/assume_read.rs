@@ -4,7 +4,7 @@
 /// it, is read. It then can't omit the write, nor a pair of calls to `malloc` and `free` whose
 /// meaning it knows. Unlike [`std::hint::black_box`], this costs no instruction.
 #[inline(always)]
-pub(crate) fn keep<T>(at: *const T) {
+pub(crate) fn assume_read<T>(at: *const T) {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     // SAFETY: the assembly contains no instruction.
     unsafe {
@@ -21,7 +21,7 @@ macro_rules! push_all {
         for number in 0..$numbers {
             vector.push(number);
         }
-        $crate::peers::keep::keep(vector.as_ptr());
+        $crate::peers::assume_read::assume_read(vector.as_ptr());
     }};
 }
 pub(crate) use push_all;
