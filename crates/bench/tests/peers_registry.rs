@@ -49,6 +49,7 @@ fn name_of(name: &str, service: Service) -> Result<&'static str, UnknownAllocato
 
 const OURS: &[&str] = &[
     "allotment-arena",
+    "allotment-arena-reset",
     "allotment-arena-raw",
     "allotment-reap",
     "allotment-pool",
@@ -159,7 +160,8 @@ fn mallocs_and_arenas_with_collections_have_vectors_and_those_with_scopes_have_s
     };
     let mallocs = known().iter().filter(|about| about.kind == PeerKind::Malloc);
     assert!(mallocs.into_iter().all(|about| about.collections && !about.scopes));
-    let mut arenas = vec!["allotment-arena", "bumpalo", "bumpalo-reset", "bump-scope"];
+    let mut arenas =
+        vec!["allotment-arena", "allotment-arena-reset", "bumpalo", "bumpalo-reset", "bump-scope"];
     if cfg!(feature = "catalogue") {
         arenas.extend(ARENAS_OF_THE_CATALOGUE);
     }

@@ -43,6 +43,7 @@
 //! | `tcmalloc` | Google's, with its background thread | has per-CPU caches only if the process was started with [`About::environment`]; glibc only |
 //! | `rpmalloc` | version 1.4, which its crate contains, with its plain entry points | aligns to 32 KiB at most |
 //! | `allotment-arena` | ours: a new `Arena` for each task, with its defaults | |
+//! | `allotment-arena-reset` | ours: one `Arena` for each thread, reset after each task | keeps at most 1 MiB itself; the rest goes through the recycler |
 //! | `allotment-arena-raw` | the same, but values are allocated as bytes of a layout | |
 //! | `allotment-reap` | ours: a new `Reap` for each task, with its defaults | |
 //! | `allotment-pool` | ours: a `LocalPool` for each thread, with its defaults; as a global allocator, `PoolGlobalAlloc` with a pool that the thread enters for each request | |

@@ -285,6 +285,8 @@ registry! {
         global HeapAsGlobal<malloc::rpmalloc::RpmallocCalls>, collections Rpmalloc;
     row "allotment-arena" => ArenaPerTask<AllotmentArena<DefaultOptions>>, tasks ArenaPerTask<AllotmentArena<DefaultOptions>>,
         collections ArenaPerTask<AllotmentArena<DefaultOptions>>, scopes ArenaScopes;
+    row "allotment-arena-reset" => ArenaPerThread<AllotmentArena<DefaultOptions>>, tasks ArenaPerThread<AllotmentArena<DefaultOptions>>,
+        collections ArenaPerThread<AllotmentArena<DefaultOptions>>;
     row "allotment-arena-raw" => ArenaPerTask<AllotmentArena<DefaultOptions, true>>, tasks ArenaPerTask<AllotmentArena<DefaultOptions, true>>;
     row "allotment-reap" => ArenaPerTask<Reap>, tasks ArenaPerTask<Reap>;
     row "allotment-pool" => OwnPool, tasks OwnPool, any_size OwnPool, global OwnPool;

@@ -182,7 +182,14 @@ fn references_are_rows_of_work_on_cold_memory_only() {
 #[test]
 fn an_arenas_everyday_work_has_a_row_of_every_arena_that_can_do_it() {
     let names = |workload| rows_of(workload).iter().map(|row| row.name()).collect::<Vec<_>>();
-    let arenas = ["allotment-arena", "bumpalo", "bumpalo-reset", "bump-scope", "multitude"];
+    let arenas = [
+        "allotment-arena",
+        "allotment-arena-reset",
+        "bumpalo",
+        "bumpalo-reset",
+        "bump-scope",
+        "multitude",
+    ];
     for workload in ["typed", "typed-small"] {
         let rows = names(workload);
         for name in arenas.iter().chain(&["allotment-arena-raw", "typed-arena"]) {

@@ -1,5 +1,6 @@
 //! Our own arena, with its everyday calls: `allotment-arena` with its defaults; `mmap-per-query`,
 //! the same arena without recycling; `mmap-huge` and `mmap-small`, the same on pages of one size.
+//! `allotment-arena-reset` keeps one arena for each thread, and resets it after each task.
 //! `allotment-arena-raw` has the defaults too, and allocates bytes instead of values.
 //!
 //! `mmap-per-query` works as the arena's ancestor did: each task maps its chunks, faults in every
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use allotment::{Arena, ArenaVec};
 
-use super::{ArenaPerTask, CollectionsArena, TaskArena, raw};
+use super::{ArenaPerTask, ArenaPerThread, CollectionsArena, ResetArena, TaskArena, raw};
 use crate::peers::about::Listed;
 use crate::peers::allotment_options::{DefaultOptions, ORIGIN, OnPages, PerQuery, RowOptions};
 use crate::peers::assume_read::{assume_read, push_all};
@@ -32,6 +33,19 @@ impl Listed for ArenaPerTask<AllotmentArena<DefaultOptions>> {
         collections: true,
         scopes: true,
         ..About::peer(PeerKind::Arena, "allotment-arena", ORIGIN, ADAPTIVE)
+    };
+}
+
+impl Listed for ArenaPerThread<AllotmentArena<DefaultOptions>> {
+    const ABOUT: About = About {
+        ours: true,
+        collections: true,
+        ..About::peer(
+            PeerKind::Arena,
+            "allotment-arena-reset",
+            ORIGIN,
+            "adaptive, and each thread keeps its newest chunk of at most 1 MiB",
+        )
     };
 }
 
@@ -96,6 +110,13 @@ impl<O: RowOptions, const RAW: bool> TaskArena for AllotmentArena<O, RAW> {
     #[inline(always)]
     fn put_str(&self, text: &str) -> NonNull<u8> {
         if RAW { raw::put_str(self, text) } else { NonNull::from(self.0.alloc_str(text)).cast() }
+    }
+}
+
+impl<O: RowOptions> ResetArena for AllotmentArena<O> {
+    #[inline]
+    fn reset(&mut self) {
+        self.0.reset();
     }
 }
 
