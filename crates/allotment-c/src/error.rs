@@ -342,8 +342,9 @@ mod tests {
     fn a_message_names_the_allocator_and_the_cause_in_one_line() {
         let error = AllocError::new(ErrorKind::BadAlignment, 3);
         let _ = fail(HandleKind::Arena, Some("two\nlines"), error);
-        let message = "arena 'two\\nlines': an alignment of 3 is not a power of two".to_owned();
-        assert_eq!(last(), (2, "two\\nlines".to_owned(), message));
+        let message =
+            "arena 'two\\nlines': an alignment of 3 is not a power of two; use 1, 2, 4 and so on";
+        assert_eq!(last(), (2, "two\\nlines".to_owned(), message.to_owned()));
         allot_clear_error();
         assert_eq!(last(), (0, String::new(), String::new()));
     }

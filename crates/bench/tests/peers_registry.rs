@@ -289,6 +289,6 @@ fn the_origins_name_the_versions_that_are_built() {
     // All but glibc, ours and their variants, the placements, the two of the C++ library and
     // Boost's.
     let boost = usize::from(about("boost-pool").is_ok());
-    let without = 13 + PLACEMENTS.len() + boost + if cfg!(feature = "fast-peers") { 2 } else { 0 };
+    let without = 14 + PLACEMENTS.len() + boost + if cfg!(feature = "fast-peers") { 2 } else { 0 };
     assert_eq!(crates, known().len() - without);
 }
