@@ -1,5 +1,5 @@
-//! `ALLOTMENT_PASSTHROUGH=1` and what is particular to a free list: runs, boxes and copies. What
-//! holds for every allocator is in `claims_passthrough.rs`.
+//! `ALLOTMENT_PASSTHROUGH=1` for free lists: runs, boxes and copies. The claims about every
+//! allocator are in `claims_passthrough.rs`.
 
 #[path = "support/mod.rs"]
 mod support;

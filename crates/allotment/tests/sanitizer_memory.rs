@@ -1,5 +1,5 @@
 //! Freed memory of arenas and free lists is poisoned: AddressSanitizer and Valgrind catch the
-//! access. What holds for every allocator is in `claims_sanitizers.rs`.
+//! access. The claims about every allocator are in `claims_sanitizers.rs`.
 //!
 //! Each test runs one misuse in a child process under the tool that is there (see
 //! `support/tool.rs`).

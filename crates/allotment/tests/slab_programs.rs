@@ -175,8 +175,8 @@ fn threads_that_pass_objects_on_keep_the_model_hardened() {
     several(Pages::RefusingSegments, true, 20);
 }
 
-/// Boxes of one type, some of which outlive their slab: statistics, drops and bytes are right to
-/// the end.
+/// Boxes of one type, some of which outlive their slab: statistics, drops and bytes stay
+/// correct to the end.
 fn boxes<T>(bytes: &[u8], make: impl Fn(u64) -> T, value: impl Fn(&T) -> u64) {
     let mut input = Input::new(bytes);
     let budget = Budget::new(usize::MAX);

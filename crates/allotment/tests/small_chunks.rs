@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 
 use allotment::{Arena, Budget, Release, recycler};
 use support::fork::forked;
-use support::kernel::{is_resident, mappings, page_size};
+use support::kernel::{is_resident, mapping_flags, mappings, page_size};
 
 /// The right to count alone. The recycler is empty at the end.
 struct Exclusive {
@@ -223,19 +223,10 @@ fn a_small_chunk_is_in_no_huge_page() {
     // The ranges of the first of them are smaller than a huge page.
     let arenas: Vec<Arena> = (0..1000).map(arena_of).collect();
     let address = (&raw const *arenas[999].alloc(7u64)).addr();
-    let text = std::fs::read_to_string("/proc/self/smaps").expect("Linux has it");
-    let holds = |line: &str| {
-        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
-        let parse = |text| usize::from_str_radix(text, 16).ok();
-        range
-            .and_then(|(from, to)| Some(parse(from)?..parse(to)?))
-            .is_some_and(|range| range.contains(&address))
-    };
-    let mut lines = text.lines().skip_while(|line| !holds(line));
-    let flags = lines.find(|line| line.starts_with("VmFlags:")).expect("flags of the mapping");
+    let flags = mapping_flags(address);
     assert!(
-        flags.split(' ').any(|flag| flag == "nh") || !has_huge_pages(),
-        "huge pages are not refused: {flags}"
+        flags.iter().any(|flag| flag == "nh") || !has_huge_pages(),
+        "huge pages are not refused: {flags:?}"
     );
 }
 

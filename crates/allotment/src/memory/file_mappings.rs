@@ -17,9 +17,9 @@
 //!    for. Only the owner of a number writes the entry's range. In a child, before it has other
 //!    threads, the handler owns all entries of its parent.
 //! 3. An entry's `len` is 0, or the range `[start, start + len)` is mapped in this process, excluded
-//!    from forks, and belongs to an allocator. So in a child nothing is mapped there, and a child
-//!    that reserves the addresses takes them from nobody. It then clears the entry, because its own
-//!    children inherit the reservation.
+//!    from forks, and belongs to an allocator. So in a child nothing is mapped there, and the
+//!    handler that reserves the addresses replaces no mapping. It then clears the entry, because the
+//!    child's own children inherit the reservation.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};

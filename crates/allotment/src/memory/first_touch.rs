@@ -52,8 +52,8 @@ use crate::error::AllocError;
 
 /// The bytes of small pages that are touched to learn their cost; at least one page.
 const SAMPLE: usize = 32 << 10;
-/// The largest credit and the largest debt for each huge page of a piece, in nanoseconds. So what was
-/// measured long ago does not count for ever, and a touch that loses more counts as this much.
+/// The largest credit and the largest debt for each huge page of a piece, in nanoseconds. So old
+/// measurements stop counting, and a touch that loses more than this counts as this much.
 const MAX_CREDIT: i64 = 20_000_000;
 /// Small pages add their cost divided by this to the credit, so that huge pages are tried again.
 const RETRY_DIVISOR: i64 = 16;
@@ -729,8 +729,8 @@ mod tests {
         dearest: u64,
     }
 
-    /// Takes pieces in turn, each of so many huge pages, where a huge page and 2 MiB of small pages
-    /// cost this much. The program touches all of each piece.
+    /// Takes pieces in turn. Each is given by its number of huge pages, the cost of one of them, and
+    /// the cost of 2 MiB of small pages. The program touches all of each piece.
     fn simulate_pieces(
         experience: &Experience,
         pieces: impl IntoIterator<Item = (usize, u64, u64)>,
