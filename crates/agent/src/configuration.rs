@@ -53,8 +53,8 @@ pub type SealedConfiguration = Sealed<AgentConfiguration<'static>>;
 pub fn seal(arguments: &ServeArguments) -> Result<SealedConfiguration, AllocError> {
     Sealed::builder().name("configuration").try_build(|sealer| {
         Ok::<_, AllocError>(AgentConfiguration {
-            title: sealer.try_str(&arguments.title)?,
-            allocator: sealer.try_str(arguments.allocator.as_str())?,
+            title: sealer.try_alloc_str(&arguments.title)?,
+            allocator: sealer.try_alloc_str(arguments.allocator.as_str())?,
             max_points: arguments.max_points,
             max_sessions: arguments.max_sessions,
             session_expiry: Duration::from_secs(u64::from(arguments.session_minutes) * 60),

@@ -13,11 +13,17 @@
  * - A function with try_ in its name returns NULL (or false) on failure, leaves the allocator as it
  *   was, and stores the reason for allot_last_error(). The function of the same name without try_
  *   never returns on failure: it calls the failure handler, which by default prints one line and
- *   aborts.
+ *   aborts. It does so after every failure: if a limit refuses (a budget, a full disk, a full
+ *   table), and if there is no memory. Where the program must go on, call the function with try_.
+ * - A function that has no twin with try_ fails only if it is misused. The reports build a text, and
+ *   abort if malloc has no memory for it.
  * - A NULL handle is an error (ALLOT_BAD_HANDLE). The exception is _destroy, which accepts NULL and
  *   does nothing. Freeing NULL does nothing.
  * - Sizes are in bytes. A size of zero counts as one byte. An alignment is a power of two, in
  *   bytes; a function without an alignment parameter aligns to 16.
+ * - The last word of a name means the same everywhere. _free takes only the object; _free_sized
+ *   also takes its size and alignment. _reset frees all objects. _trim releases the memory that
+ *   holds no object, and returns the number of bytes released.
  * - Arenas, free lists, reaps, pools and slab handles belong to one thread at a time. Any thread
  *   may use slabs, sealed objects, sources and budgets.
  *
@@ -57,7 +63,7 @@ typedef enum allot_error_kind {
     ALLOT_BAD_ALIGNMENT = 2,   /* zero, or not a power of two */
     ALLOT_BUDGET_EXCEEDED = 3, /* a budget has fewer bytes left than requested */
     ALLOT_SYSTEM = 4,          /* the operating system refused; system_error holds its errno */
-    ALLOT_SOURCE_REFUSED = 5,  /* the source refused without an errno */
+    ALLOT_SOURCE_REFUSED = 5,  /* the source has no memory, without an errno */
     ALLOT_FORKED_CHILD = 6,    /* the source belongs to the parent of this forked process */
     ALLOT_SEALED_ERROR = 7,    /* sealed memory accepts no further object */
     ALLOT_NAME_TOO_LONG = 8,   /* longer than ALLOT_MAX_NAME bytes, or not UTF-8 */
@@ -65,7 +71,8 @@ typedef enum allot_error_kind {
     ALLOT_BAD_HANDLE = 10,     /* NULL, destroyed, or not a handle of this kind */
     ALLOT_WRONG_THREAD = 11,   /* an allocator of one thread was used by another thread */
     ALLOT_WRONG_ABI = 12,      /* the header and the library have different ALLOT_ABI */
-    ALLOT_IN_USE = 13          /* destroyed or left while it is still in use */
+    ALLOT_IN_USE = 13,         /* destroyed or left while it is still in use */
+    ALLOT_LIMIT_REACHED = 14   /* a fixed limit, such as the number of slabs, or the addresses of all pools */
 } allot_error_kind;
 
 #define ALLOT_MAX_NAME 64
@@ -151,10 +158,14 @@ allot_source *allot_source_try_create_abi(uint32_t abi, const allot_source_calls
  *   allot_source_small_pages    ordinary pages only
  *   allot_source_huge_pages     huge pages from the first chunk */
 allot_source *allot_source_mmap(void);
+allot_source *allot_source_try_mmap(void);
 allot_source *allot_source_small_pages(void);
+allot_source *allot_source_try_small_pages(void);
 allot_source *allot_source_huge_pages(void);
+allot_source *allot_source_try_huge_pages(void);
 /* The program's malloc. */
 allot_source *allot_source_malloc(void);
+allot_source *allot_source_try_malloc(void);
 /* A file. Its blocks are reserved before they are handed out, so a full disk is an error, not a
  * signal. allot_source_file_in() creates a file in a directory and unlinks it at once.
  * allot_source_file() creates a new file that keeps its name, for another process to read; if the
@@ -220,8 +231,8 @@ typedef struct allot_retain {
 
 /* Zero in a field means the default. NULL instead of a pointer to options means all defaults. An
  * option that the allocator does not support is an error (ALLOT_BAD_OPTION). The comments name the
- * allocators that support a field; `name` and `budget` are for all. The name is copied, and
- * the allocator keeps the budget and the source.
+ * allocators that support a field; `name`, `budget` and `maximum` are for all. The name is
+ * copied, and the allocator keeps the budget and the source.
  *
  *     allot_arena *arena = allot_arena_create(&(allot_options){ .name = "query", .hint = 1 << 20 });
  */
@@ -231,7 +242,8 @@ typedef struct allot_options {
     allot_source *source;  /* all but pools and sealed objects: where memory comes from */
     allot_release release; /* all but sealed objects: when empty memory is released */
     bool hardened;         /* all but sealed objects: misuse is named and the process aborted */
-    bool report_live;      /* free list, slab, pool: _destroy reports live objects (stderr) */
+    bool report_live;      /* free list, slab, pool: _destroy reports live objects (stderr). The
+                            * default is yes in hardened mode */
     bool packing;          /* slab: allocate from the fullest pages first */
     size_t hint;           /* arena: bytes of objects in the first chunk, which is taken at once */
     allot_retain retain;   /* arena: chunks kept at a reset */
@@ -241,7 +253,7 @@ typedef struct allot_options {
     size_t reserved;         /* reap, pool: bytes of blocks taken and faulted in at creation */
     size_t initial;          /* reap, pool: minimum bytes of the first chunk; 0 means 64 KiB */
     size_t increment;        /* reap, pool: minimum bytes of each further chunk */
-    size_t maximum;          /* reap, pool: limit on the bytes held, as a budget of its own */
+    size_t maximum;          /* limit on the bytes held, as a budget of its own below `budget` */
 } allot_options;
 
 /* ---- statistics and report ------------------------------------------------------------------- */
@@ -277,8 +289,8 @@ bool allot_owner_of(const void *address, const char **kind, char *name, allot_st
 size_t allot_recycler_cached_bytes(void);               /* bytes cached */
 size_t allot_recycler_limit(void);                      /* bytes that it may cache */
 void allot_recycler_set_limit(size_t bytes);
-void allot_recycler_set_release(allot_release release); /* when cached chunks are released */
-size_t allot_recycler_trim(void); /* releases all to the system; returns the number of chunks */
+void allot_recycler_set_policy(allot_release policy); /* when cached chunks are released */
+size_t allot_recycler_trim(void); /* releases all to the system; returns the number of bytes */
 
 /* ---- arena ----------------------------------------------------------------------------------- */
 
@@ -296,8 +308,8 @@ typedef struct allot_arena_position {
     uint64_t opaque[20];
 } allot_arena_position;
 
-/* Options: name, budget, source, release, hardened, hint, retain. Takes no memory for objects until
- * the first allocation, unless there is a hint. Inline, below: allot_arena_create,
+/* Options: name, budget, maximum, source, release, hardened, hint, retain. Takes no memory for
+ * objects until the first allocation, unless there is a hint. Inline, below: allot_arena_create,
  * allot_arena_try_create (options). */
 allot_arena *allot_arena_create_abi(uint32_t abi, const allot_options *options);
 allot_arena *allot_arena_try_create_abi(uint32_t abi, const allot_options *options);
@@ -335,7 +347,7 @@ void *allot_arena_resize(allot_arena *arena, void *object, size_t old_size, size
 void *allot_arena_try_resize(allot_arena *arena, void *object, size_t old_size, size_t new_size, size_t align);
 /* Frees an object. The arena reuses the bytes of the newest object. An older object is only
  * subtracted from the statistics. `size` and `align` must be the object's own. */
-void allot_arena_free(allot_arena *arena, void *object, size_t size, size_t align);
+void allot_arena_free_sized(allot_arena *arena, void *object, size_t size, size_t align);
 /* Frees every object and keeps the chunks that the option `retain` selects. */
 void allot_arena_reset(allot_arena *arena);
 
@@ -370,8 +382,8 @@ allot_statistics allot_arena_statistics(const allot_arena *arena);
 typedef struct allot_free_list allot_free_list;
 
 /* Objects of `size` bytes, aligned to `align`. Smaller sizes than 8 bytes take 8 bytes. Options:
- * name, budget, source, release, hardened, report_live, objects_per_chunk. Takes no memory for
- * objects until the first allocation. Inline, below: allot_free_list_create,
+ * name, budget, maximum, source, release, hardened, report_live, objects_per_chunk. Takes no memory
+ * for objects until the first allocation. Inline, below: allot_free_list_create,
  * allot_free_list_try_create (size, align, options). */
 allot_free_list *allot_free_list_create_abi(uint32_t abi, size_t size, size_t align, const allot_options *options);
 allot_free_list *allot_free_list_try_create_abi(uint32_t abi, size_t size, size_t align, const allot_options *options);
@@ -393,7 +405,7 @@ void *allot_free_list_try_alloc_run(allot_free_list *list, size_t objects);
 size_t allot_free_list_stride(const allot_free_list *list);
 /* The number of objects allocated and not freed. */
 size_t allot_free_list_live(const allot_free_list *list);
-/* Releases the empty slabs, including those that the option `release` keeps. Visits each free
+/* Releases the empty chunks, including those that the option `release` keeps. Visits each free
  * object. Returns the number of bytes released. */
 size_t allot_free_list_trim(allot_free_list *list);
 /* Same as allot_arena_adopt(). */
@@ -417,9 +429,9 @@ typedef enum allot_lifetime {
     ALLOT_LONG_LIVED = 1 /* on separate pages; freed by the slow path */
 } allot_lifetime;
 
-/* Slots of `size` bytes, aligned to `align`. Options: name, budget, source, release, hardened,
- * report_live, packing, max_page_bytes, max_cached_bytes. Takes no page until the first allocation.
- * Inline, below: allot_slab_create, allot_slab_try_create (size, align, options). */
+/* Slots of `size` bytes, aligned to `align`. Options: name, budget, maximum, source, release,
+ * hardened, report_live, packing, max_page_bytes, max_cached_bytes. Takes no page until the first
+ * allocation. Inline, below: allot_slab_create, allot_slab_try_create (size, align, options). */
 allot_slab *allot_slab_create_abi(uint32_t abi, size_t size, size_t align, const allot_options *options);
 allot_slab *allot_slab_try_create_abi(uint32_t abi, size_t size, size_t align, const allot_options *options);
 /* Returns a handle to the slab that the whole process shares for about this size. Sizes up to 1 KiB
@@ -511,7 +523,7 @@ void allot_slab_handle_free_slowly(allot_slab_handle *handle, void *slot);
  * time may use a reap; allot_reap_adopt() transfers it. */
 typedef struct allot_reap allot_reap;
 
-/* Options: name, budget, source, release, hardened, reserved, initial, increment, maximum. Takes no
+/* Options: name, budget, maximum, source, release, hardened, reserved, initial, increment. Takes no
  * memory for blocks until the first allocation, unless `reserved` is set.
  * Inline, below: allot_reap_create, allot_reap_try_create (options). */
 allot_reap *allot_reap_create_abi(uint32_t abi, const allot_options *options);
@@ -523,7 +535,7 @@ void allot_reap_destroy(allot_reap *reap);
 void *allot_reap_alloc(allot_reap *reap, size_t size, size_t align);
 void *allot_reap_try_alloc(allot_reap *reap, size_t size, size_t align);
 /* Frees a block of this reap. `size` and `align` must be the block's own. */
-void allot_reap_free(allot_reap *reap, void *block, size_t size, size_t align);
+void allot_reap_free_sized(allot_reap *reap, void *block, size_t size, size_t align);
 /* Resizes a block. The bytes up to the smaller of the two sizes are kept. The block stays in place
  * if both sizes are of the same class, if it is the newest block of its chunk and there is room
  * behind it, or if it is large and its chunk has room. Otherwise it moves. `old_size` and `align`
@@ -534,8 +546,8 @@ void *allot_reap_try_resize(allot_reap *reap, void *block, size_t old_size, size
 /* Frees every block, at a cost that depends on the number of chunks. Keeps the reserved chunk, and
  * as much of the others as the option `release` says: up to 1 MiB by default. */
 void allot_reap_reset(allot_reap *reap);
-/* Gives back the chunks that hold no live block; a reserved chunk stays. Visits each free block.
- * Returns the number of bytes given back. */
+/* Releases the chunks that hold no live block; a reserved chunk stays. Visits each free block.
+ * Returns the number of bytes released. */
 size_t allot_reap_trim(allot_reap *reap);
 /* Same as allot_arena_adopt(). */
 void allot_reap_adopt(allot_reap *reap);
@@ -554,7 +566,7 @@ void *allot_reap_malloc(allot_reap *reap, size_t size);
 void *allot_reap_try_malloc(allot_reap *reap, size_t size);
 void *allot_reap_realloc(allot_reap *reap, void *block, size_t size);
 void *allot_reap_try_realloc(allot_reap *reap, void *block, size_t size);
-void allot_reap_free_known(allot_reap *reap, void *block);
+void allot_reap_free(allot_reap *reap, void *block);
 
 /* ---- pool ------------------------------------------------------------------------------------ */
 
@@ -566,7 +578,7 @@ void allot_reap_free_known(allot_reap *reap, void *block);
  * when the first pool needs memory. */
 typedef struct allot_pool allot_pool;
 
-/* Options: name, budget, release, hardened, report_live, reserved, initial, increment, maximum.
+/* Options: name, budget, maximum, release, hardened, report_live, reserved, initial, increment.
  * Takes no memory for blocks until the first allocation, unless `reserved` is set.
  * Inline, below: allot_pool_create, allot_pool_try_create (options). */
 allot_pool *allot_pool_create_abi(uint32_t abi, const allot_options *options);
@@ -581,7 +593,7 @@ void *allot_pool_alloc(allot_pool *pool, size_t size, size_t align);
 void *allot_pool_try_alloc(allot_pool *pool, size_t size, size_t align);
 /* Frees a block of this pool, on the pool's thread. allot_free_sized() frees a block of any pool on
  * any thread. `size` and `align` must be the block's own. */
-void allot_pool_free(allot_pool *pool, void *block, size_t size, size_t align);
+void allot_pool_free_sized(allot_pool *pool, void *block, size_t size, size_t align);
 /* Same as allot_reap_resize(), for a block of this pool. */
 void *allot_pool_resize(allot_pool *pool, void *block, size_t old_size, size_t new_size, size_t align);
 void *allot_pool_try_resize(allot_pool *pool, void *block, size_t old_size, size_t new_size, size_t align);
@@ -605,6 +617,8 @@ typedef struct allot_entered {
     void *before;
 } allot_entered;
 allot_entered allot_pool_enter(allot_pool *pool);
+/* Stores what allot_pool_enter() returns. Fails if malloc has no memory to record the entry. */
+bool allot_pool_try_enter(allot_pool *pool, allot_entered *entered);
 void allot_pool_leave(allot_entered entered);
 
 /* A reference to a pool, for objects to store: a number that stays valid on any thread and after
@@ -671,9 +685,9 @@ typedef struct allot_sealer allot_sealer;
  * must not longjmp or throw. */
 typedef const void *allot_sealed_init(allot_sealer *sealer, void *context);
 
-/* Runs `init` at once, on the calling thread, and seals what it built. Options: name, budget. The
- * try_ function also returns NULL if `init` gave up: the last error is then ALLOT_NO_ERROR, unless
- * a call inside `init` failed. All memory is released in that case.
+/* Runs `init` at once, on the calling thread, and seals what it built. Options: name, budget,
+ * maximum. The try_ function also returns NULL if `init` gave up: the last error is then
+ * ALLOT_NO_ERROR, unless a call inside `init` failed. All memory is released in that case.
  * Inline, below: allot_sealed_create, allot_sealed_try_create (options, init, context). */
 allot_sealed *allot_sealed_create_abi(uint32_t abi, const allot_options *options, allot_sealed_init *init, void *context);
 allot_sealed *allot_sealed_try_create_abi(uint32_t abi, const allot_options *options, allot_sealed_init *init, void *context);

@@ -14,9 +14,11 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use allotment::{AllocError, Arena, ArenaPosition, ErrorKind};
+use allotment::arena::ArenaPosition;
+use allotment::{AllocError, Arena, ErrorKind};
 
-use crate::call_pair::call_pair;
+use crate::blocks::resize_in;
+use crate::calls::{call, call_pair};
 use crate::error::{CallError, FailedCall, fail, or_abort};
 use crate::handle::{self, HandleBox, HandleTarget};
 use crate::handle_kind::HandleKind;
@@ -71,11 +73,6 @@ const _: () = assert!(
 );
 
 impl CArena {
-    #[cold]
-    fn failed(&self, error: AllocError) -> FailedCall {
-        fail(HandleKind::Arena, self.name(), error)
-    }
-
     /// The number that its positions carry.
     fn number(&self) -> u64 {
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -86,7 +83,7 @@ impl CArena {
     }
 }
 
-/// The options besides name and budget.
+/// The options besides name, budget and maximum.
 const SUPPORTED: u32 = option_bits::SOURCE
     | option_bits::RELEASE
     | option_bits::HARDENED
@@ -215,31 +212,18 @@ unsafe fn resize(
     new_size: usize,
     align: usize,
 ) -> Result<NonNull<u8>, FailedCall> {
-    let Some(object) = NonNull::new(object.cast::<u8>()) else {
-        // SAFETY: passed on to the caller.
-        return unsafe { alloc(arena, new_size, align) };
-    };
     // SAFETY: passed on to the caller. An object older than an open mark is not in the open scope;
     // the library does not change it, and moves it if it grows.
     unsafe {
         let arena = handle::get(arena)?;
-        let layouts = layout_of(old_size, align)
-            .and_then(|old| layout_of(new_size, align).map(|new| (old, new)));
-        layouts
-            .and_then(|(old, new)| {
-                if new.size() >= old.size() {
-                    arena.arena.try_grow(object, old, new)
-                } else {
-                    arena.arena.try_shrink(object, old, new)
-                }
-            })
-            .map_err(|error| arena.failed(error))
+        let resized = resize_in(&arena.arena, object, old_size, new_size, align);
+        resized.map_err(|error| arena.failed(error))
     }
 }
 
 /// # Safety
 /// As for [`resize`].
-unsafe fn free(
+unsafe fn free_sized(
     arena: *const allot_arena,
     object: NonNull<u8>,
     size: usize,
@@ -249,7 +233,7 @@ unsafe fn free(
     unsafe {
         let arena = handle::get(arena)?;
         let layout = layout_of(size, align).map_err(|error| arena.failed(error))?;
-        arena.arena.free(object, layout);
+        arena.arena.free_layout(object, layout);
     }
     Ok(())
 }
@@ -344,11 +328,7 @@ call_pair! {
     ) -> *mut allot_arena = create
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_arena_destroy(arena: *mut allot_arena) {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::destroy(arena) });
-}
+call! { fn allot_arena_destroy(arena: *mut allot_arena) = handle::destroy }
 
 call_pair! {
     unsafe fn allot_arena_alloc_slowly, allot_arena_try_alloc_slowly(
@@ -400,7 +380,7 @@ call_pair! {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_arena_free(
+pub unsafe extern "C" fn allot_arena_free_sized(
     arena: *mut allot_arena,
     object: *mut c_void,
     size: usize,
@@ -409,39 +389,22 @@ pub unsafe extern "C" fn allot_arena_free(
     // Freeing NULL does not access the arena.
     if let Some(object) = NonNull::new(object.cast::<u8>()) {
         // SAFETY: as above.
-        or_abort(unsafe { free(arena, object, size, align) });
+        or_abort(unsafe { free_sized(arena, object, size, align) });
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_arena_reset(arena: *mut allot_arena) {
-    // SAFETY: as above.
-    or_abort(unsafe { reset(arena) });
+call! { fn allot_arena_reset(arena: *mut allot_arena) = reset }
+
+call! { fn allot_arena_mark(arena: *mut allot_arena) -> allot_arena_position = mark }
+
+call! {
+    fn allot_arena_rewind(arena: *mut allot_arena, position: *const allot_arena_position)
+        = rewind
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_arena_mark(arena: *mut allot_arena) -> allot_arena_position {
-    // SAFETY: as above.
-    or_abort(unsafe { mark(arena) })
-}
+call! { fn allot_arena_adopt(arena: *mut allot_arena) = handle::adopt }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_arena_rewind(
-    arena: *mut allot_arena,
-    position: *const allot_arena_position,
-) {
-    // SAFETY: as above.
-    or_abort(unsafe { rewind(arena, position) });
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_arena_adopt(arena: *mut allot_arena) {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::adopt(arena) });
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_arena_statistics(arena: *const allot_arena) -> allot_statistics {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::get(arena) }).arena.statistics().into()
+call! {
+    fn allot_arena_statistics(arena: *const allot_arena) -> allot_statistics
+        => arena.arena.statistics().into()
 }

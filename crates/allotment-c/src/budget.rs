@@ -6,8 +6,8 @@ use core::ptr::NonNull;
 
 use allotment::Budget;
 
-use crate::call_pair::call_pair;
-use crate::error::{FailedCall, or_abort};
+use crate::calls::{call, call_pair};
+use crate::error::FailedCall;
 use crate::handle::{self, HandleBox, HandleTarget};
 use crate::handle_kind::HandleKind;
 use crate::handle_table;
@@ -51,20 +51,8 @@ call_pair! {
         -> *mut allot_budget = create_child
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_budget_limit(budget: *const allot_budget) -> usize {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::get(budget) }).limit()
-}
+call! { fn allot_budget_limit(budget: *const allot_budget) -> usize => budget.limit() }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_budget_used(budget: *const allot_budget) -> usize {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::get(budget) }).used()
-}
+call! { fn allot_budget_used(budget: *const allot_budget) -> usize => budget.used() }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_budget_destroy(budget: *mut allot_budget) {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::destroy(budget) });
-}
+call! { fn allot_budget_destroy(budget: *mut allot_budget) = handle::destroy }

@@ -85,6 +85,7 @@ impl CallError<'_> {
                 ErrorKind::ForkedChild => 6,
                 ErrorKind::Sealed => 7,
                 ErrorKind::NameTooLong => 8,
+                ErrorKind::LimitReached => 14,
                 // SourceRefused, and what a later version of the library may know.
                 _ => 5,
             },

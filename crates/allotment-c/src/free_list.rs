@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 
 use allotment::{AllocError, RawFreeList};
 
-use crate::call_pair::call_pair;
+use crate::calls::{call, call_pair};
 use crate::error::{FailedCall, fail, or_abort};
 use crate::handle::{self, HandleBox, HandleTarget};
 use crate::handle_kind::HandleKind;
@@ -29,7 +29,7 @@ impl HandleTarget for RawFreeList {
     }
 }
 
-/// The options besides name and budget.
+/// The options besides name, budget and maximum.
 const SUPPORTED: u32 = option_bits::SOURCE
     | option_bits::RELEASE
     | option_bits::HARDENED
@@ -59,17 +59,12 @@ fn build(layout: Layout, options: CheckedOptions<'_>) -> Result<RawFreeList, All
     with_requested!(builder, options: source, report_live).try_build()
 }
 
-#[cold]
-fn failed(list: &RawFreeList, error: AllocError) -> FailedCall {
-    fail(HandleKind::FreeList, list.name(), error)
-}
-
 /// # Safety
 /// As for [`handle::get`].
 unsafe fn alloc(list: *const allot_free_list) -> Result<NonNull<c_void>, FailedCall> {
     // SAFETY: passed on to the caller.
     let list = unsafe { handle::get(list)? };
-    list.try_alloc().map(NonNull::cast).map_err(|error| failed(list, error))
+    list.try_alloc().map(NonNull::cast).map_err(|error| list.failed(error))
 }
 
 /// # Safety
@@ -80,7 +75,7 @@ unsafe fn alloc_run(
 ) -> Result<NonNull<c_void>, FailedCall> {
     // SAFETY: passed on to the caller.
     let list = unsafe { handle::get(list)? };
-    list.try_alloc_run(objects).map(NonNull::cast).map_err(|error| failed(list, error))
+    list.try_alloc_run(objects).map(NonNull::cast).map_err(|error| list.failed(error))
 }
 
 // SAFETY, of every function below: the caller keeps the contract of the header, which includes that
@@ -95,11 +90,7 @@ call_pair! {
     ) -> *mut allot_free_list = create
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_free_list_destroy(list: *mut allot_free_list) {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::destroy(list) });
-}
+call! { fn allot_free_list_destroy(list: *mut allot_free_list) = handle::destroy }
 
 call_pair! {
     unsafe fn allot_free_list_alloc_slowly, allot_free_list_try_alloc_slowly(
@@ -126,34 +117,15 @@ call_pair! {
     ) -> *mut c_void = alloc_run
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_free_list_stride(list: *const allot_free_list) -> usize {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::get(list) }).stride()
-}
+call! { fn allot_free_list_stride(list: *const allot_free_list) -> usize => list.stride() }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_free_list_live(list: *const allot_free_list) -> usize {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::get(list) }).live()
-}
+call! { fn allot_free_list_live(list: *const allot_free_list) -> usize => list.live() }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_free_list_trim(list: *mut allot_free_list) -> usize {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::get(list) }).trim()
-}
+call! { fn allot_free_list_trim(list: *mut allot_free_list) -> usize => list.trim() }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_free_list_adopt(list: *mut allot_free_list) {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::adopt(list) });
-}
+call! { fn allot_free_list_adopt(list: *mut allot_free_list) = handle::adopt }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_free_list_statistics(
-    list: *const allot_free_list,
-) -> allot_statistics {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::get(list) }).statistics().into()
+call! {
+    fn allot_free_list_statistics(list: *const allot_free_list) -> allot_statistics
+        => list.statistics().into()
 }

@@ -36,6 +36,12 @@ pub trait HandleTarget {
     /// Its name, if it has one.
     fn name(&self) -> Option<&str>;
 
+    /// Records the library's error of a call on it.
+    #[cold]
+    fn failed(&self, error: AllocError) -> FailedCall {
+        fail(Self::KIND, self.name(), error)
+    }
+
     /// Makes inline code take the slow path on a destroyed hardened handle. For types whose bytes
     /// do not have that effect after the drop.
     ///

@@ -13,7 +13,7 @@ const INLINE: &[(&str, usize)] = &[
     ("offsetof(struct allot_slab_cache, allot_top)", 0),
     ("offsetof(struct allot_slab_cache, allot_capacity)", 8),
     ("offsetof(struct allot_slab_cache, allot_tag)", 16),
-    ("ALLOT_CACHE_HEADER_BYTES", allotment::RawSlabHandle::CACHE_BYTES),
+    ("ALLOT_CACHE_HEADER_BYTES", allotment::slab::RawSlabHandle::CACHE_BYTES),
     ("ALLOT_ABI", crate::version::ABI as usize),
     ("ALLOT_MAX_NAME", allotment::MAX_NAME_LEN),
 ];

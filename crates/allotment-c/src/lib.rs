@@ -9,16 +9,17 @@
 //! | `layouts` | sizes and alignments as C passes them |
 //! | `handle_kind` | the kinds of object that a C pointer can refer to |
 //! | `error` | the thread's last error, the failure handler |
-//! | `call_pair` | a macro: one definition for a C call and its `try_` twin |
 //! | `handle_table` | the addresses of all handles, for hardened mode |
 //! | `handle_record` | the part that all handles share, and tombstones |
 //! | `handle` | what a C pointer to an allocator refers to, and the checks before it is followed |
+//! | `calls` | macros: one definition for a C call and its `try_` twin |
 //! | `budget`, `source` | what allocators share, with handles of their own |
 //! | `options` | reading and checking `allot_options` |
 //! | `statistics`, `report`, `recycler` | what the library tells about its memory |
+//! | `sized_blocks` | the header of blocks that store their size |
+//! | `blocks` | what the calls of arenas, reaps and pools have in common |
 //! | `arena`, `free_list`, `sealed` | one allocator each |
 //! | `slab`, `slab_handle` | the slab, and a thread's handle to its cache of a slab |
-//! | `sized_blocks` | the header of blocks that store their size |
 //! | `reap`, `pool_ref`, `malloc`, `pool` | blocks of any size |
 //! | `header_numbers` | all sizes, offsets and constants of the header, for a test |
 //!
@@ -36,8 +37,9 @@
 )]
 
 mod arena;
+mod blocks;
 mod budget;
-mod call_pair;
+mod calls;
 mod error;
 mod free_list;
 mod handle;

@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 use allotment::PoolRef;
 use allotment::pool::current;
 
-use crate::call_pair::call_pair;
+use crate::calls::call_pair;
 use crate::error::{FailedCall, fail};
 use crate::handle_kind::HandleKind;
 use crate::layouts::{DEFAULT_ALIGN, bytes_of_many};
@@ -50,7 +50,7 @@ unsafe fn realloc(block: *mut c_void, size: usize) -> Result<NonNull<c_void>, Fa
     // SAFETY: passed on to the caller. The header shows that the memory is a pool's or malloc's.
     let resized = unsafe {
         sized_blocks::resize(block, size, OwnerKey::SHARED, |start, old, new| {
-            pool.try_resize(start, old, new)
+            pool.try_resize(start, old, new.layout())
         })
     };
     match resized {

@@ -9,7 +9,9 @@
 use core::ffi::{CStr, c_char};
 use core::time::Duration;
 
-use allotment::{AllocError, Budget, ErrorKind, MAX_NAME_LEN, Release, Retain, SharedSource};
+use allotment::arena::Retain;
+use allotment::source::SharedSource;
+use allotment::{AllocError, Budget, ErrorKind, MAX_NAME_LEN, Release};
 
 use crate::budget::allot_budget;
 use crate::error::{CallError, FailedCall, check_abi, fail};
@@ -63,7 +65,7 @@ pub struct allot_options {
 
 struct_numbers!(OPTIONS: allot_options { name, budget, source, release, hardened, report_live, packing, hint, retain, objects_per_chunk, max_page_bytes, max_cached_bytes, reserved, initial, increment, maximum });
 
-/// The options that an allocator can support besides name and budget, which all support.
+/// The options that an allocator can support besides name, budget and maximum, which all support.
 pub(crate) mod option_bits {
     pub(crate) const SOURCE: u32 = 1;
     pub(crate) const RELEASE: u32 = 1 << 1;
@@ -78,7 +80,6 @@ pub(crate) mod option_bits {
     pub(crate) const RESERVED: u32 = 1 << 10;
     pub(crate) const INITIAL: u32 = 1 << 11;
     pub(crate) const INCREMENT: u32 = 1 << 12;
-    pub(crate) const MAXIMUM: u32 = 1 << 13;
 }
 
 /// The requested options, checked. Where the header's default, zero, differs from what a builder
@@ -107,8 +108,8 @@ pub(crate) struct CheckedOptions<'a> {
     pub is_default: bool,
 }
 
-/// Passes the name, the budget and the listed `Option` fields to a builder, if they were requested.
-/// The listed fields are moved out of the options.
+/// Passes the name, the budget, the maximum and the listed `Option` fields to a builder, if they
+/// were requested. The listed fields are moved out of the options.
 macro_rules! with_requested {
     ($builder:expr, $options:ident: $($option:ident),* $(,)?) => {{
         let mut builder = $builder;
@@ -117,6 +118,9 @@ macro_rules! with_requested {
         }
         if let Some(budget) = &$options.budget {
             builder = builder.budget(budget);
+        }
+        if let Some(bytes) = $options.maximum {
+            builder = builder.maximum(bytes);
         }
         $(if let Some(value) = $options.$option {
             builder = builder.$option(value);
@@ -130,8 +134,8 @@ fn bad(kind: HandleKind, text: &str) -> FailedCall {
     fail(kind, None, CallError::BadOption(text))
 }
 
-/// Reads the options of an allocator that supports the [`option_bits`] in `supported`, besides name
-/// and budget.
+/// Reads the options of an allocator that supports the [`option_bits`] in `supported`, besides
+/// name, budget and maximum.
 ///
 /// # Safety
 /// `options` is NULL, or points to a structure of the header with this `abi` that outlives `'a`.
@@ -204,7 +208,6 @@ fn check_supported(
         (options.reserved != 0, option_bits::RESERVED, "reserved"),
         (options.initial != 0, option_bits::INITIAL, "initial"),
         (options.increment != 0, option_bits::INCREMENT, "increment"),
-        (options.maximum != 0, option_bits::MAXIMUM, "maximum"),
     ];
     match requested.iter().find(|(is_requested, bit, _)| *is_requested && supported & bit == 0) {
         Some((_, _, option)) => {

@@ -9,6 +9,7 @@
 //!    before. The pool is not destroyed while there are entries. The thread can only leave its
 //!    current pool, with the newest entry, so what was current before still exists.
 
+use core::alloc::Layout;
 use core::cell::RefCell;
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -16,13 +17,13 @@ use core::ptr::NonNull;
 use allotment::pool::current;
 use allotment::{AllocError, ErrorKind, LocalPool};
 
-use crate::call_pair::call_pair;
+use crate::blocks::{BlockTarget, alloc, alloc_fast, block_target, free_sized, malloc, resize};
+use crate::calls::{call, call_pair};
 use crate::error::{CallError, FailedCall, fail, or_abort};
 use crate::handle::{self, HandleBox, HandleTarget};
 use crate::handle_kind::HandleKind;
-use crate::layouts::{fast_layout, layout_of};
 use crate::options::{self, CheckedOptions, allot_options, option_bits, with_requested};
-use crate::sized_blocks::{BlockShape, OwnerKey};
+use crate::sized_blocks::OwnerKey;
 use crate::statistics::allot_statistics;
 use crate::struct_numbers::struct_numbers;
 
@@ -55,12 +56,10 @@ impl HandleTarget for CPool {
     }
 }
 
-impl CPool {
-    #[cold]
-    fn failed(&self, error: AllocError) -> FailedCall {
-        fail(HandleKind::Pool, self.name(), error)
-    }
+// A block that stores its size belongs to the pool, never to malloc.
+block_target!(CPool, pool: LocalPool, _this => OwnerKey::SHARED);
 
+impl CPool {
     fn in_use(&self, text: &str) -> FailedCall {
         fail(HandleKind::Pool, self.name(), CallError::InUse(text))
     }
@@ -93,14 +92,13 @@ impl CPool {
     }
 }
 
-/// The options besides name and budget.
+/// The options besides name, budget and maximum.
 const SUPPORTED: u32 = option_bits::RELEASE
     | option_bits::HARDENED
     | option_bits::REPORT_LIVE
     | option_bits::RESERVED
     | option_bits::INITIAL
-    | option_bits::INCREMENT
-    | option_bits::MAXIMUM;
+    | option_bits::INCREMENT;
 
 unsafe fn create(
     abi: u32,
@@ -119,79 +117,7 @@ fn build(options: CheckedOptions<'_>) -> Result<LocalPool, AllocError> {
         .hardened(options.hardened)
         .increment(options.increment)
         .reserved(options.reserved);
-    with_requested!(builder, options: report_live, initial, maximum).try_build()
-}
-
-/// A block, if the fast path finds one.
-#[inline(always)]
-unsafe fn alloc_fast(pool: *mut allot_pool, size: usize, align: usize) -> Option<NonNull<u8>> {
-    // SAFETY: passed on to the caller.
-    let this = unsafe { handle::get_fast(pool) }?;
-    this.pool.alloc_fast(fast_layout(size, align)?)
-}
-
-unsafe fn alloc(
-    pool: *mut allot_pool,
-    size: usize,
-    align: usize,
-) -> Result<NonNull<u8>, FailedCall> {
-    // SAFETY: passed on to the caller.
-    let this = unsafe { handle::get(pool) }?;
-    let block = layout_of(size, align).and_then(|layout| this.pool.try_alloc_layout(layout));
-    block.map_err(|error| this.failed(error))
-}
-
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn free_slow(
-    pool: *mut allot_pool,
-    block: *mut c_void,
-    size: usize,
-    align: usize,
-) {
-    let Some(block) = NonNull::new(block) else { return };
-    // SAFETY: passed on to the caller.
-    unsafe {
-        let this = or_abort(handle::get(pool));
-        let layout = or_abort(layout_of(size, align).map_err(|error| this.failed(error)));
-        this.pool.free_layout(block.cast(), layout);
-    }
-}
-
-unsafe fn resize(
-    pool: *mut allot_pool,
-    block: *mut c_void,
-    old_size: usize,
-    new_size: usize,
-    align: usize,
-) -> Result<NonNull<u8>, FailedCall> {
-    // SAFETY: passed on to the caller.
-    unsafe {
-        let this = handle::get(pool)?;
-        let new = layout_of(new_size, align).map_err(|error| this.failed(error))?;
-        let resized = match NonNull::new(block) {
-            None => this.pool.try_alloc_layout(new),
-            Some(block) => layout_of(old_size, align)
-                .and_then(|old| this.pool.try_resize(block.cast(), old, new.size())),
-        };
-        resized.map_err(|error| this.failed(error))
-    }
-}
-
-/// A block that stores its size, of this pool and never of malloc.
-unsafe fn malloc(pool: *mut allot_pool, size: usize) -> Result<NonNull<c_void>, FailedCall> {
-    // SAFETY: passed on to the caller. The block has the layout that `write_header` needs.
-    unsafe {
-        let this = handle::get(pool)?;
-        let shape = BlockShape::with_default_align(size).map_err(|error| this.failed(error))?;
-        let start = match this.pool.alloc_fast(shape.layout()) {
-            Some(start) => start,
-            None => {
-                this.pool.try_alloc_layout(shape.layout()).map_err(|error| this.failed(error))?
-            }
-        };
-        Ok(shape.write_header(start, OwnerKey::SHARED))
-    }
+    with_requested!(builder, options: report_live, initial).try_build()
 }
 
 unsafe fn enter(pool: *mut allot_pool) -> Result<allot_entered, FailedCall> {
@@ -247,23 +173,14 @@ call_pair! {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_pool_free(
+pub unsafe extern "C" fn allot_pool_free_sized(
     pool: *mut allot_pool,
     block: *mut c_void,
     size: usize,
     align: usize,
 ) {
     // SAFETY: as above.
-    unsafe {
-        if let Some(this) = handle::get_fast(pool) {
-            if let Some(layout) = fast_layout(size, align) {
-                if let Some(block) = NonNull::new(block) {
-                    return this.pool.free_layout(block.cast(), layout);
-                }
-            }
-        }
-        free_slow(pool, block, size, align);
-    }
+    unsafe { free_sized(pool, block, size, align) }
 }
 
 call_pair! {
@@ -281,16 +198,11 @@ call_pair! {
         -> *mut c_void = malloc
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_pool_trim(pool: *mut allot_pool) -> usize {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::get(pool) }).pool.trim()
-}
+call! { fn allot_pool_trim(pool: *mut allot_pool) -> usize => pool.pool.trim() }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_pool_statistics(pool: *const allot_pool) -> allot_statistics {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::get(pool) }).pool.statistics().into()
+call! {
+    fn allot_pool_statistics(pool: *const allot_pool) -> allot_statistics
+        => pool.pool.statistics().into()
 }
 
 #[unsafe(no_mangle)]
@@ -298,20 +210,17 @@ pub extern "C" fn allot_pool_any_holds(address: *const c_void) -> bool {
     LocalPool::any_holds(address)
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_pool_enter(pool: *mut allot_pool) -> allot_entered {
-    // SAFETY: as above.
-    or_abort(unsafe { enter(pool) })
-}
+call! { fn allot_pool_enter(pool: *mut allot_pool) -> allot_entered = enter }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_pool_leave(entered: allot_entered) {
-    // SAFETY: as above.
-    or_abort(unsafe { leave(entered) });
+pub unsafe extern "C" fn allot_pool_try_enter(
+    pool: *mut allot_pool,
+    entered: *mut allot_entered,
+) -> bool {
+    // SAFETY: as above. The pointer is valid for a write.
+    unsafe { enter(pool).map(|made| entered.write(made)).is_ok() }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_pool_reference(pool: *const allot_pool) -> u64 {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::get(pool) }).pool.reference().to_bits()
-}
+call! { fn allot_pool_leave(entered: allot_entered) = leave }
+
+call! { fn allot_pool_reference(pool: *const allot_pool) -> u64 => pool.pool.reference().to_bits() }

@@ -11,7 +11,8 @@ use core::ptr::NonNull;
 use allotment::pool::current;
 use allotment::{AllocError, PoolRef};
 
-use crate::call_pair::call_pair;
+use crate::blocks::resize_in;
+use crate::calls::call_pair;
 use crate::error::{CallError, FailedCall, fail, or_abort};
 use crate::handle_kind::HandleKind;
 use crate::handle_table;
@@ -95,12 +96,7 @@ unsafe fn resize(
     // SAFETY: passed on to the caller.
     unsafe {
         let pool = from_bits(bits)?;
-        let new = layout_of(new_size, align).map_err(|error| failed(pool, error))?;
-        let resized = match NonNull::new(block) {
-            None => pool.try_alloc_layout(new),
-            Some(block) => layout_of(old_size, align)
-                .and_then(|old| pool.try_resize(block.cast(), old, new.size())),
-        };
+        let resized = resize_in(&pool, block, old_size, new_size, align);
         resized.map_err(|error| failed(pool, error))
     }
 }

@@ -3,6 +3,7 @@
 //! The invariants are those of lib.rs, handle.rs and, for blocks that store their size,
 //! sized_blocks.rs.
 
+use core::alloc::Layout;
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -10,13 +11,13 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use allotment::{AllocError, Reap};
 
-use crate::call_pair::call_pair;
+use crate::blocks::{BlockTarget, alloc, alloc_fast, block_target, free_sized, malloc, resize};
+use crate::calls::{call, call_pair};
 use crate::error::{FailedCall, fail, or_abort};
 use crate::handle::{self, HandleBox, HandleTarget};
 use crate::handle_kind::HandleKind;
-use crate::layouts::{fast_layout, layout_of};
 use crate::options::{self, CheckedOptions, allot_options, option_bits, with_requested};
-use crate::sized_blocks::{self, BlockShape, OwnerKey, not_a_block};
+use crate::sized_blocks::{self, OwnerKey, not_a_block};
 use crate::statistics::allot_statistics;
 
 /// `allot_reap`.
@@ -39,12 +40,7 @@ impl HandleTarget for CReap {
     }
 }
 
-impl CReap {
-    #[cold]
-    fn failed(&self, error: AllocError) -> FailedCall {
-        fail(HandleKind::Reap, self.name(), error)
-    }
-}
+block_target!(CReap, reap: Reap, this => this.key.get());
 
 /// A new key, which neither another reap nor this reap before a reset had.
 fn next_key() -> OwnerKey {
@@ -52,14 +48,13 @@ fn next_key() -> OwnerKey {
     OwnerKey::numbered(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The options besides name and budget.
+/// The options besides name, budget and maximum.
 const SUPPORTED: u32 = option_bits::SOURCE
     | option_bits::RELEASE
     | option_bits::HARDENED
     | option_bits::RESERVED
     | option_bits::INITIAL
-    | option_bits::INCREMENT
-    | option_bits::MAXIMUM;
+    | option_bits::INCREMENT;
 
 unsafe fn create(
     abi: u32,
@@ -78,82 +73,7 @@ fn build(options: CheckedOptions<'_>) -> Result<Reap, AllocError> {
         .hardened(options.hardened)
         .increment(options.increment)
         .reserved(options.reserved);
-    with_requested!(builder, options: source, initial, maximum).try_build()
-}
-
-// ---- blocks whose caller knows the size ----
-
-/// A block, if the fast path finds one.
-#[inline(always)]
-unsafe fn alloc_fast(reap: *mut allot_reap, size: usize, align: usize) -> Option<NonNull<u8>> {
-    // SAFETY: passed on to the caller.
-    let this = unsafe { handle::get_fast(reap) }?;
-    this.reap.alloc_fast(fast_layout(size, align)?)
-}
-
-unsafe fn alloc(
-    reap: *mut allot_reap,
-    size: usize,
-    align: usize,
-) -> Result<NonNull<u8>, FailedCall> {
-    // SAFETY: passed on to the caller.
-    let this = unsafe { handle::get(reap) }?;
-    let block = layout_of(size, align).and_then(|layout| this.reap.try_alloc_layout(layout));
-    block.map_err(|error| this.failed(error))
-}
-
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn free_slow(
-    reap: *mut allot_reap,
-    block: *mut c_void,
-    size: usize,
-    align: usize,
-) {
-    let Some(block) = NonNull::new(block) else { return };
-    // SAFETY: passed on to the caller.
-    unsafe {
-        let this = or_abort(handle::get(reap));
-        let layout = or_abort(layout_of(size, align).map_err(|error| this.failed(error)));
-        this.reap.free_layout(block.cast(), layout);
-    }
-}
-
-unsafe fn resize(
-    reap: *mut allot_reap,
-    block: *mut c_void,
-    old_size: usize,
-    new_size: usize,
-    align: usize,
-) -> Result<NonNull<u8>, FailedCall> {
-    // SAFETY: passed on to the caller.
-    unsafe {
-        let this = handle::get(reap)?;
-        let new = layout_of(new_size, align).map_err(|error| this.failed(error))?;
-        let resized = match NonNull::new(block) {
-            None => this.reap.try_alloc_layout(new),
-            Some(block) => layout_of(old_size, align)
-                .and_then(|old| this.reap.try_resize(block.cast(), old, new.size())),
-        };
-        resized.map_err(|error| this.failed(error))
-    }
-}
-
-// ---- blocks that store their size ----
-
-unsafe fn malloc(reap: *mut allot_reap, size: usize) -> Result<NonNull<c_void>, FailedCall> {
-    // SAFETY: passed on to the caller. The block has the layout that `write_header` needs.
-    unsafe {
-        let this = handle::get(reap)?;
-        let shape = BlockShape::with_default_align(size).map_err(|error| this.failed(error))?;
-        let start = match this.reap.alloc_fast(shape.layout()) {
-            Some(start) => start,
-            None => {
-                this.reap.try_alloc_layout(shape.layout()).map_err(|error| this.failed(error))?
-            }
-        };
-        Ok(shape.write_header(start, this.key.get()))
-    }
+    with_requested!(builder, options: source, initial).try_build()
 }
 
 unsafe fn realloc(
@@ -166,7 +86,7 @@ unsafe fn realloc(
         let Some(block) = NonNull::new(block) else { return malloc(reap, size) };
         let this = handle::get(reap)?;
         let resized = sized_blocks::resize(block, size, this.key.get(), |start, old, new| {
-            this.reap.try_resize(start, old, new)
+            this.reap.try_resize(start, old, new.layout())
         });
         match resized {
             Some(block) => block.map_err(|error| this.failed(error)),
@@ -185,11 +105,7 @@ call_pair! {
     ) -> *mut allot_reap = create
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_reap_destroy(reap: *mut allot_reap) {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::destroy(reap) });
-}
+call! { fn allot_reap_destroy(reap: *mut allot_reap) = handle::destroy }
 
 call_pair! {
     unsafe fn allot_reap_alloc, allot_reap_try_alloc(
@@ -200,23 +116,14 @@ call_pair! {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_reap_free(
+pub unsafe extern "C" fn allot_reap_free_sized(
     reap: *mut allot_reap,
     block: *mut c_void,
     size: usize,
     align: usize,
 ) {
     // SAFETY: as above.
-    unsafe {
-        if let Some(this) = handle::get_fast(reap) {
-            if let Some(layout) = fast_layout(size, align) {
-                if let Some(block) = NonNull::new(block) {
-                    return this.reap.free_layout(block.cast(), layout);
-                }
-            }
-        }
-        free_slow(reap, block, size, align);
-    }
+    unsafe { free_sized(reap, block, size, align) }
 }
 
 call_pair! {
@@ -237,22 +144,13 @@ pub unsafe extern "C" fn allot_reap_reset(reap: *mut allot_reap) {
     this.reap.reset();
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_reap_trim(reap: *mut allot_reap) -> usize {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::get(reap) }).reap.trim()
-}
+call! { fn allot_reap_trim(reap: *mut allot_reap) -> usize => reap.reap.trim() }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_reap_adopt(reap: *mut allot_reap) {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::adopt(reap) });
-}
+call! { fn allot_reap_adopt(reap: *mut allot_reap) = handle::adopt }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_reap_statistics(reap: *const allot_reap) -> allot_statistics {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::get(reap) }).reap.statistics().into()
+call! {
+    fn allot_reap_statistics(reap: *const allot_reap) -> allot_statistics
+        => reap.reap.statistics().into()
 }
 
 call_pair! {
@@ -269,7 +167,7 @@ call_pair! {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_reap_free_known(reap: *mut allot_reap, block: *mut c_void) {
+pub unsafe extern "C" fn allot_reap_free(reap: *mut allot_reap, block: *mut c_void) {
     let Some(block) = NonNull::new(block) else { return };
     // SAFETY: as above. The block's header shows that it is of this reap.
     unsafe {

@@ -22,7 +22,7 @@ pub extern "C" fn allot_recycler_set_limit(bytes: usize) {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn allot_recycler_set_release(policy: allot_release) {
+pub extern "C" fn allot_recycler_set_policy(policy: allot_release) {
     recycler().set_policy(or_abort(release(HandleKind::Memory, policy)));
 }
 

@@ -12,9 +12,10 @@
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::NonNull;
 
-use allotment::{AllocError, ReadOnly, Sealable, Sealed, Sealer};
+use allotment::sealed::Sealable;
+use allotment::{AllocError, ReadOnly, Sealed, Sealer};
 
-use crate::call_pair::call_pair;
+use crate::calls::{call, call_pair};
 use crate::error::{
     CallError, FailedCall, fail, or_abort, pending_failure, pointer_or_abort, restore_last_error,
     take_last_error,
@@ -267,11 +268,7 @@ pub unsafe extern "C" fn allot_sealed_leak(sealed: *mut allot_sealed) -> *const 
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_sealed_destroy(sealed: *mut allot_sealed) {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::destroy(sealed) });
-}
+call! { fn allot_sealed_destroy(sealed: *mut allot_sealed) = handle::destroy }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn allot_sealed_statistics(sealed: *const allot_sealed) -> allot_statistics {

@@ -210,9 +210,8 @@ pub(crate) unsafe fn size_of_block(block: NonNull<c_void>, key: OwnerKey) -> Opt
     unsafe { live_block(block, key) }.map(|(_, shape)| shape.size)
 }
 
-/// Resizes a live block with `resize`, which gets the block's memory, its layout and the new size
-/// of the memory. `None` if it is not a live block with this key. After an error the block is
-/// unchanged.
+/// Resizes a live block with `resize`, which gets the block's memory, its layout and its new shape.
+/// `None` if it is not a live block with this key. After an error the block is unchanged.
 ///
 /// # Safety
 /// As for [`header_of`]. `resize` returns the resized memory, with its contents kept.
@@ -220,7 +219,7 @@ pub(crate) unsafe fn resize(
     block: NonNull<c_void>,
     size: usize,
     key: OwnerKey,
-    resize: impl FnOnce(NonNull<u8>, Layout, usize) -> Result<NonNull<u8>, AllocError>,
+    resize: impl FnOnce(NonNull<u8>, Layout, BlockShape) -> Result<NonNull<u8>, AllocError>,
 ) -> Option<Result<NonNull<c_void>, AllocError>> {
     // SAFETY: passed on to the caller. It is a block.
     unsafe {
@@ -233,7 +232,7 @@ pub(crate) unsafe fn resize(
         let check = (*header.as_ptr()).check;
         // If the block moves, the old memory is not a block any more.
         (*header.as_ptr()).check = 0;
-        match resize(start, old.layout(), new.layout().size()) {
+        match resize(start, old.layout(), new) {
             Ok(start) => Some(Ok(new.write_header(start, key))),
             Err(error) => {
                 (*header.as_ptr()).check = check;

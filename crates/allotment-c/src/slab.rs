@@ -18,9 +18,10 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use allotment::{AllocError, ErrorKind, Lifetime, RawSlab};
+use allotment::slab::Lifetime;
+use allotment::{AllocError, ErrorKind, RawSlab};
 
-use crate::call_pair::call_pair;
+use crate::calls::{call, call_pair};
 use crate::error::{CallError, FailedCall, fail, or_abort};
 use crate::handle::{self, HandleBox, HandleTarget};
 use crate::handle_kind::HandleKind;
@@ -77,11 +78,6 @@ impl CSlab {
         let text = "destroyed while it has handles; destroy them first, each on its thread";
         Err(fail(HandleKind::Slab, self.name(), CallError::InUse(text)))
     }
-
-    #[cold]
-    fn failed(&self, error: AllocError) -> FailedCall {
-        fail(HandleKind::Slab, self.name(), error)
-    }
 }
 
 impl HandleTarget for CSlab {
@@ -102,7 +98,7 @@ impl Drop for CSlab {
     }
 }
 
-/// The options besides name and budget.
+/// The options besides name, budget and maximum.
 const SUPPORTED: u32 = option_bits::SOURCE
     | option_bits::RELEASE
     | option_bits::HARDENED
@@ -157,6 +153,11 @@ fn by_size(size: usize, align: usize) -> Result<NonNull<allot_slab>, FailedCall>
         .and_then(|slab| if hardened { hardened_by_size(slab.layout()) } else { Ok(slab) })
         .map_err(|error| fail(HandleKind::Slab, None, error))?;
     handle::create(CSlab::shared(slab), hardened)
+}
+
+unsafe fn destroy(slab: *mut allot_slab) -> Result<(), FailedCall> {
+    // SAFETY: passed on to the caller.
+    unsafe { handle::destroy_if(slab, CSlab::check_unused) }
 }
 
 /// The slab, if its fast paths may be tried: it is not NULL, and handles are not looked up.
@@ -259,11 +260,7 @@ call_pair! {
         = by_size
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_destroy(slab: *mut allot_slab) {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::destroy_if(slab, CSlab::check_unused) });
-}
+call! { fn allot_slab_destroy(slab: *mut allot_slab) = destroy }
 
 call_pair! {
     unsafe fn allot_slab_alloc, allot_slab_try_alloc(slab: *mut allot_slab) -> *mut c_void
@@ -330,32 +327,18 @@ call_pair! {
         = reserve
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_trim(slab: *mut allot_slab) -> usize {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::get(slab) }).raw.trim()
+call! { fn allot_slab_trim(slab: *mut allot_slab) -> usize => slab.raw.trim() }
+
+call! { fn allot_slab_flush(slab: *mut allot_slab) => slab.raw.flush() }
+
+call! {
+    fn allot_slab_set_packing(slab: *mut allot_slab, packing: bool)
+        => slab.raw.set_packing(packing)
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_flush(slab: *mut allot_slab) {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::get(slab) }).raw.flush();
-}
+call! { fn allot_slab_slot_size(slab: *const allot_slab) -> usize => slab.raw.layout().size() }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_set_packing(slab: *mut allot_slab, packing: bool) {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::get(slab) }).raw.set_packing(packing);
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_slot_size(slab: *const allot_slab) -> usize {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::get(slab) }).raw.layout().size()
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_slab_statistics(slab: *const allot_slab) -> allot_statistics {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::get(slab) }).raw.statistics().into()
+call! {
+    fn allot_slab_statistics(slab: *const allot_slab) -> allot_statistics
+        => slab.raw.statistics().into()
 }

@@ -13,10 +13,10 @@ use core::ffi::c_void;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
-use allotment::RawSlabHandle;
+use allotment::slab::RawSlabHandle;
 
-use crate::call_pair::call_pair;
-use crate::error::{FailedCall, check_abi, fail, or_abort};
+use crate::calls::call_pair;
+use crate::error::{FailedCall, check_abi, or_abort};
 use crate::handle::{self, HandleBox, HandleTarget};
 use crate::handle_kind::HandleKind;
 use crate::slab::{CSlab, allot_slab};
@@ -88,7 +88,7 @@ unsafe fn alloc(handle: *mut allot_slab_handle) -> Result<NonNull<u8>, FailedCal
     // SAFETY: passed on to the caller.
     let this = unsafe { handle::get(handle) }?;
     let slot = this.handle.try_alloc();
-    slot.map_err(|error| fail(HandleKind::SlabHandle, this.name(), error))
+    slot.map_err(|error| this.failed(error))
 }
 
 // SAFETY, of every function below: the caller keeps the contract of the header, which includes that

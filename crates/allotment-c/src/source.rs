@@ -13,10 +13,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use allotment::{AllocError, ErrorKind, File, Malloc, Mmap, SharedSource, Source};
+use allotment::source::SharedSource;
+use allotment::{AllocError, ErrorKind, File, Malloc, Mmap, Source};
 
-use crate::call_pair::call_pair;
-use crate::error::{CallError, FailedCall, check_abi, fail, or_abort, pointer_or_abort};
+use crate::calls::{call, call_pair};
+use crate::error::{CallError, FailedCall, check_abi, fail, or_abort};
 use crate::handle::{self, HandleBox, HandleTarget};
 use crate::handle_kind::HandleKind;
 use crate::handle_table;
@@ -163,6 +164,22 @@ unsafe fn create_from_callbacks(
     create(Arc::new(source), None)
 }
 
+fn mmap() -> Result<NonNull<allot_source>, FailedCall> {
+    create(Mmap::new(), None)
+}
+
+fn small_pages() -> Result<NonNull<allot_source>, FailedCall> {
+    create(Mmap::small_pages(), None)
+}
+
+fn huge_pages() -> Result<NonNull<allot_source>, FailedCall> {
+    create(Mmap::huge_pages(), None)
+}
+
+fn malloc() -> Result<NonNull<allot_source>, FailedCall> {
+    create(Malloc, None)
+}
+
 /// # Safety
 /// The path is NULL, or a string that ends with a NUL.
 unsafe fn create_from_file(
@@ -214,24 +231,20 @@ call_pair! {
     ) -> *mut allot_source = create_from_callbacks
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn allot_source_mmap() -> *mut allot_source {
-    pointer_or_abort(create(Mmap::new(), None))
+call_pair! {
+    fn allot_source_mmap, allot_source_try_mmap() -> *mut allot_source = mmap
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn allot_source_small_pages() -> *mut allot_source {
-    pointer_or_abort(create(Mmap::small_pages(), None))
+call_pair! {
+    fn allot_source_small_pages, allot_source_try_small_pages() -> *mut allot_source = small_pages
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn allot_source_huge_pages() -> *mut allot_source {
-    pointer_or_abort(create(Mmap::huge_pages(), None))
+call_pair! {
+    fn allot_source_huge_pages, allot_source_try_huge_pages() -> *mut allot_source = huge_pages
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn allot_source_malloc() -> *mut allot_source {
-    pointer_or_abort(create(Malloc, None))
+call_pair! {
+    fn allot_source_malloc, allot_source_try_malloc() -> *mut allot_source = malloc
 }
 
 call_pair! {
@@ -264,8 +277,4 @@ pub unsafe extern "C" fn allot_source_file_offset(
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn allot_source_destroy(source: *mut allot_source) {
-    // SAFETY: as above.
-    or_abort(unsafe { handle::destroy(source) });
-}
+call! { fn allot_source_destroy(source: *mut allot_source) = handle::destroy }

@@ -168,6 +168,94 @@ fn the_declarations_of_a_header_are_found() {
     assert_eq!(names, ["last", "make", "set", "take"]);
 }
 
+/// The functions that need no memory, or whose result says what they could not do.
+const NEVER_REFUSED: [&str; 68] = [
+    "allot_abi",
+    "allot_arena_adopt",
+    "allot_arena_destroy",
+    "allot_arena_free_sized",
+    "allot_arena_mark",
+    "allot_arena_reset",
+    "allot_arena_rewind",
+    "allot_arena_statistics",
+    "allot_budget_destroy",
+    "allot_budget_limit",
+    "allot_budget_used",
+    "allot_clear_error",
+    "allot_current",
+    "allot_free",
+    "allot_free_list_adopt",
+    "allot_free_list_destroy",
+    "allot_free_list_free_slowly",
+    "allot_free_list_live",
+    "allot_free_list_statistics",
+    "allot_free_list_stride",
+    "allot_free_list_trim",
+    "allot_free_sized",
+    "allot_global",
+    "allot_last_error",
+    "allot_owner_of",
+    "allot_pool_any_holds",
+    "allot_pool_destroy",
+    "allot_pool_free_sized",
+    "allot_pool_leave",
+    "allot_pool_reference",
+    "allot_pool_statistics",
+    "allot_pool_trim",
+    "allot_reap_adopt",
+    "allot_reap_destroy",
+    "allot_reap_free",
+    "allot_reap_free_sized",
+    "allot_reap_reset",
+    "allot_reap_statistics",
+    "allot_reap_trim",
+    "allot_recycler_cached_bytes",
+    "allot_recycler_limit",
+    "allot_recycler_set_limit",
+    "allot_recycler_set_policy",
+    "allot_recycler_trim",
+    "allot_ref_is_usable",
+    "allot_report_json",
+    "allot_report_text",
+    "allot_sealed_destroy",
+    "allot_sealed_get",
+    "allot_sealed_leak",
+    "allot_sealed_statistics",
+    "allot_set_failure_handler",
+    "allot_set_hardened",
+    "allot_slab_destroy",
+    "allot_slab_flush",
+    "allot_slab_free",
+    "allot_slab_free_anywhere",
+    "allot_slab_free_many",
+    "allot_slab_handle_destroy",
+    "allot_slab_handle_free_slowly",
+    "allot_slab_set_packing",
+    "allot_slab_slot_size",
+    "allot_slab_statistics",
+    "allot_slab_trim",
+    "allot_source_destroy",
+    "allot_source_file_offset",
+    "allot_usable_size",
+    "allot_version",
+];
+
+#[test]
+fn every_function_that_can_be_refused_has_a_twin_with_try() {
+    let header =
+        std::fs::read_to_string(package().join("include/allotment.h")).expect("there is a header");
+    let declared = declared(&header);
+    let has_twin = |name: &str| {
+        declared.iter().any(|twin| twin.replacen("try_", "", 1) == name && twin != name)
+    };
+    let without: Vec<_> = declared
+        .iter()
+        .filter(|name| !name.contains("_try_") && !has_twin(name))
+        .map(String::as_str)
+        .collect();
+    assert_eq!(without, NEVER_REFUSED);
+}
+
 #[test]
 fn the_header_declares_what_the_libraries_export_and_nothing_else() {
     let header =

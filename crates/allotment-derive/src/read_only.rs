@@ -180,7 +180,7 @@ fn sealable(input: &DeriveInput, library: &Path, lifetime: Option<&Lifetime>) ->
     }
     quote! {
         #[automatically_derived]
-        impl<#parameters> #library::Sealable for #for_ever where #predicates {
+        impl<#parameters> #library::sealed::Sealable for #for_ever where #predicates {
             type In<#memory> = #for_a_while;
         }
     }

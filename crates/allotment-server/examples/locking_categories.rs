@@ -14,7 +14,8 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use allotment::{Arena, ArenaString, LocalPool, PoolString, ReadOnly, Sealable, Sealed};
+use allotment::sealed::Sealable;
+use allotment::{Arena, ArenaString, LocalPool, PoolString, ReadOnly, Sealed};
 use allotment_server::{
     ArenaBytes, Configuration, ConfigurationError, Initialiser, ObjectFactories, Outcome,
     ReadOnlyObjects, RequestContext, Section, ServerHandle, Shared, WhenFull,
@@ -41,8 +42,8 @@ type Pages = Sealed<ReadOnlyObjects<'static>>;
 fn factories() -> ObjectFactories {
     ObjectFactories::new().read_only::<Page<'static>>("page", |sealer, section| {
         Ok(Page {
-            path: sealer.try_str(section.get("path")?)?,
-            title: sealer.try_str(section.get("title")?)?,
+            path: sealer.try_alloc_str(section.get("path")?)?,
+            title: sealer.try_alloc_str(section.get("title")?)?,
         })
     })
 }

@@ -4,7 +4,8 @@
 use core::fmt;
 use std::sync::Arc;
 
-use allotment::{Published, PublishedGuard};
+use allotment::Published;
+use allotment::sealed::PublishedGuard;
 
 use crate::counts::RequestCounts;
 use crate::current_server;

@@ -3,8 +3,9 @@
 use core::fmt;
 use std::sync::Arc;
 
+use allotment::arena::ArenaBuilder;
 use allotment::pool::LocalPoolBuilder;
-use allotment::{Arena, ArenaBuilder, LocalPool};
+use allotment::{Arena, LocalPool};
 
 use crate::queue::WhenFull;
 

@@ -7,7 +7,8 @@ use crate::configuration::{Configuration, ConfigurationError, ConfigurationProbl
 use crate::initialised::Initialised;
 use crate::initialiser::Initialiser;
 use crate::objects::{ReadOnlyObject, ReadOnlyObjects, SharedObject, SharedObjects};
-use allotment::{AllocError, Sealable, Sealed, Sealer};
+use allotment::sealed::Sealable;
+use allotment::{AllocError, Sealed, Sealer};
 
 /// The error of a factory: any error type. A [`ConfigurationError`] is passed on unchanged.
 pub type FactoryError = Box<dyn Error + Send + Sync>;
@@ -21,7 +22,8 @@ type SharedFactory = Box<dyn Fn(&Section) -> Result<SharedObject, FactoryError> 
 /// sections of the configuration say which objects are made.
 ///
 /// ```
-/// use allotment::{ReadOnly, Sealable};
+/// use allotment::sealed::Sealable;
+/// use allotment::ReadOnly;
 /// use allotment_server::{Configuration, Initialiser, ObjectFactories, Section};
 ///
 /// struct Route<'s> { path: &'s str, ttl: u32 }
@@ -32,7 +34,7 @@ type SharedFactory = Box<dyn Fn(&Section) -> Result<SharedObject, FactoryError> 
 ///
 /// let factories = ObjectFactories::new()
 ///     .read_only::<Route<'static>>("route", |sealer, section| {
-///         Ok(Route { path: sealer.try_str(section.get("path")?)?, ttl: section.get_or("ttl", 60)? })
+///         Ok(Route { path: sealer.try_alloc_str(section.get("path")?)?, ttl: section.get_or("ttl", 60)? })
 ///     })
 ///     .shared("counter", |section| Ok(section.get_or("start", 0_u64)?));
 /// let configuration = Configuration::new("in code")

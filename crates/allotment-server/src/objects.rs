@@ -14,7 +14,8 @@ use core::ptr::NonNull;
 use std::any::Any;
 use std::collections::HashMap;
 
-use allotment::{AllocError, ReadOnly, Sealable, Sealer};
+use allotment::sealed::Sealable;
+use allotment::{AllocError, ReadOnly, Sealer};
 
 use crate::shared::Shared;
 
@@ -60,11 +61,11 @@ impl<'s> ReadOnlyObject<'s> {
         object: T::In<'s>,
     ) -> Result<Self, AllocError> {
         Ok(Self {
-            kind: sealer.try_str(kind)?,
-            name: sealer.try_str(name)?,
+            kind: sealer.try_alloc_str(kind)?,
+            name: sealer.try_alloc_str(name)?,
             type_id: TypeId::of::<T>(),
             type_name: core::any::type_name::<T>(),
-            object: NonNull::from(sealer.try_value(object)?).cast(),
+            object: NonNull::from(sealer.try_alloc(object)?).cast(),
             sealed: PhantomData,
         })
     }
@@ -83,7 +84,10 @@ impl<'s> ReadOnlyObjects<'s> {
         objects.sort_by_key(|object| object.kind);
         let mut by_name: Vec<usize> = (0..objects.len()).collect();
         by_name.sort_by_key(|position| (objects[*position].kind, objects[*position].name));
-        Ok(Self { objects: sealer.try_copy(&objects)?, by_name: sealer.try_copy(&by_name)? })
+        Ok(Self {
+            objects: sealer.try_alloc_slice_copy(&objects)?,
+            by_name: sealer.try_alloc_slice_copy(&by_name)?,
+        })
     }
 
     /// Returns the object of this kind and name, if there is one and it is a `T`.

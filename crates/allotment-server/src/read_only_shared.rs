@@ -1,6 +1,7 @@
 //! The category *read-only shared*: objects that all workers read without a lock.
 
-use allotment::{RwShared, Sealable, Sealed};
+use allotment::sealed::Sealable;
+use allotment::{RwShared, Sealed};
 
 /// The category *read-only shared*: objects that all workers read without a lock.
 ///

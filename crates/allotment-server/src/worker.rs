@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use allotment::{Published, PublishedGuard};
+use allotment::Published;
+use allotment::sealed::PublishedGuard;
 
 use crate::context::RequestContext;
 use crate::current_server;

@@ -6,7 +6,8 @@ use core::time::Duration;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use allotment::{ReadOnly, Sealable, Sealed, Sealer};
+use allotment::sealed::Sealable;
+use allotment::{ReadOnly, Sealed, Sealer};
 use allotment_server::{
     Configuration, ConfigurationError, ConfigurationProblem, FromValue, Initialiser,
     ObjectFactories, Outcome, ReadOnlyObjects, RequestContext, Section, SharedObjects, Value,
@@ -35,11 +36,11 @@ fn route<'s>(
         if method.chars().any(|character| !character.is_ascii_uppercase()) {
             return Err(section.wrong_value("methods", "methods in capital letters").into());
         }
-        methods.push(sealer.try_str(method)?);
+        methods.push(sealer.try_alloc_str(method)?);
     }
     Ok(Route {
-        path: sealer.try_str(section.get("path")?)?,
-        methods: sealer.try_copy(&methods)?,
+        path: sealer.try_alloc_str(section.get("path")?)?,
+        methods: sealer.try_alloc_slice_copy(&methods)?,
         ttl: section.get_or("ttl", Duration::from_secs(60))?,
     })
 }

@@ -41,7 +41,7 @@ fn allocators_named(start: &str) -> Vec<(String, &'static str, u64)> {
 
 #[test]
 fn a_request_reads_what_is_sealed_locks_what_is_shared_and_has_memory_of_its_own() {
-    let url = Sealed::<&'static str>::new(|sealer| sealer.str("http://example.org"));
+    let url = Sealed::<&'static str>::new(|sealer| sealer.alloc_str("http://example.org"));
     let initialised =
         Initialiser::new("paper").workers(3).objects(url, Shared::new(Vec::<u32>::new()));
     let running = initialised
@@ -148,7 +148,7 @@ fn what_a_request_made_in_its_pool_may_outlive_it_and_the_server() {
 fn a_reply_may_keep_the_requests_arena_and_the_next_request_gets_another() {
     let running = Initialiser::new("keep")
         .workers(1)
-        .objects(Sealed::<&'static str>::new(|sealer| sealer.str("reply")), ())
+        .objects(Sealed::<&'static str>::new(|sealer| sealer.alloc_str("reply")), ())
         .start(|context: &mut RequestContext<'_, Sealed<&'static str>, ()>, number: usize| {
             assert_eq!(context.arena().statistics().live_objects, 0);
             context.arena().alloc_str("work before the reply");

@@ -338,7 +338,7 @@ fn a_factory_that_panics_leaves_nothing() {
     let factories = ObjectFactories::new()
         .read_only::<&'static str>("text", move |sealer, section| {
             made(section);
-            Ok(sealer.try_str(section.name())?)
+            Ok(sealer.try_alloc_str(section.name())?)
         })
         .shared("object", move |section| {
             made(section);

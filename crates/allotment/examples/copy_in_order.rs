@@ -27,7 +27,7 @@ fn numbers(count: usize) -> Vec<usize> {
 /// a list with few live objects sorts its free slots when it sweeps for empty chunks.
 fn scrambled<T>(places: usize) -> FreeList<T> {
     let list = FreeList::new();
-    let mut slots: Vec<_> = (0..places).map(|_| Some(list.slot())).collect();
+    let mut slots: Vec<_> = (0..places).map(|_| Some(list.alloc_slot())).collect();
     for number in numbers(places) {
         slots[number % places] = None;
     }
@@ -103,7 +103,7 @@ fn list() -> [usize; 2] {
     // The list may be as long as memory allows, so there is no recursion: take all slots first, in
     // order, then fill them from the last to the first.
     let links: Vec<_> = chain(first.as_deref()).collect();
-    let places: Vec<_> = compact.run(links.len()).collect();
+    let places: Vec<_> = compact.alloc_run(links.len()).collect();
     let copy = places
         .into_iter()
         .zip(&links)
@@ -155,7 +155,7 @@ fn graph() -> [usize; 2] {
     order.iter().enumerate().for_each(|(new, &old)| number[old] = new);
     let copy: Vec<_> = order
         .iter()
-        .zip(compact.run(order.len()))
+        .zip(compact.alloc_run(order.len()))
         .map(|(&old, place)| {
             let neighbours = graph[old].neighbours.iter().map(|&old| number[old]).collect();
             place.fill(Vertex { neighbours })

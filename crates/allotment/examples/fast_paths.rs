@@ -4,10 +4,11 @@
 
 use allotment::collections::VecIn;
 use allotment::pool::ReapBox;
+use allotment::sealed::PublishedGuard;
+use allotment::slab::{Lifetime, RawSlabHandle, SlabHandle};
 use allotment::{
-    Arena, ArenaBox, ArenaVec, FreeList, Lifetime, ListBox, LocalPool, PoolBox, PoolGlobalAlloc,
-    PoolRef, PoolVec, Published, PublishedGuard, RawFreeList, RawSlab, RawSlabHandle, Reap, Sealed,
-    Sealer, Slab, SlabBox, SlabHandle,
+    Arena, ArenaBox, ArenaVec, FreeList, ListBox, LocalPool, PoolBox, PoolGlobalAlloc, PoolRef,
+    PoolVec, Published, RawFreeList, RawSlab, Reap, Sealed, Sealer, Slab, SlabBox,
 };
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -35,306 +36,315 @@ pub fn golden_arena_try_alloc_u32(arena: &Arena, value: u32) -> Option<&mut u32>
     arena.try_alloc(value).ok()
 }
 
+/// Allocates values in a loop, in an arena that the function makes.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn golden_own_arena_loop(values: u64) -> usize {
+    let arena = Arena::new();
+    (0..values).fold(0, |_, value| (&raw const *arena.alloc(value)).addr())
+}
+
 /// Frees an object of an arena, perhaps inside a scope.
 ///
 /// # Safety
-/// As for [`Arena::free`].
+/// As for [`Arena::free_layout`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe fn golden_arena_free(arena: &Arena, object: NonNull<u8>, size: usize) {
     // SAFETY: guaranteed by the caller.
-    unsafe { arena.free(object, small(size)) }
+    unsafe { arena.free_layout(object, small(size)) }
 }
 
-/// A value of `WORDS` words, none of which is known at compile time.
+/// A value of `COUNT` elements that are not known at compile time. The compiler keeps words in
+/// registers until it knows their address. It fills an array of bytes in memory at once.
 #[derive(Clone, Copy)]
-pub struct Value<const WORDS: usize>([u64; WORDS]);
+pub struct Value<E, const COUNT: usize>([E; COUNT]);
 
-/// A value of `WORDS` words that has a destructor.
-pub struct Dropped<const WORDS: usize>([u64; WORDS]);
+/// A value of `COUNT` elements that has a destructor.
+pub struct Dropped<E, const COUNT: usize>([E; COUNT]);
 
-impl<const WORDS: usize> Drop for Dropped<WORDS> {
+impl<E, const COUNT: usize> Drop for Dropped<E, COUNT> {
     #[inline(never)]
     fn drop(&mut self) {
         black_box(self.0.as_ptr());
     }
 }
 
-/// Functions that allocate a value, for each size: a module, the number of words, and the bytes.
-/// The function `arena_alloc` for 64 bytes is the symbol `golden_arena_alloc_64`.
+/// Functions that allocate a value, for each size: a module, the elements, and the end of the
+/// symbols' names. The function `arena_alloc` for 64 bytes is the symbol `golden_arena_alloc_64`.
 macro_rules! values {
-    ($($size:ident: $words:literal words, $bytes:literal bytes;)*) => {
+    ($($size:ident: $count:literal of $element:ty, $bytes:literal;)*) => {
         $(mod $size {
             use super::*;
 
             #[unsafe(export_name = concat!("golden_arena_alloc_", $bytes))]
             #[inline(never)]
-            pub fn arena_alloc(arena: &Arena, word: u64) -> &mut Value<$words> {
-                arena.alloc(Value([word; $words]))
+            pub fn arena_alloc(arena: &Arena, word: $element) -> &mut Value<$element, $count> {
+                arena.alloc(Value([word; $count]))
             }
 
             #[unsafe(export_name = concat!("golden_arena_try_alloc_", $bytes))]
             #[inline(never)]
-            pub fn arena_try_alloc(arena: &Arena, word: u64) -> Option<&mut Value<$words>> {
-                arena.try_alloc(Value([word; $words])).ok()
+            pub fn arena_try_alloc(arena: &Arena, word: $element) -> Option<&mut Value<$element, $count>> {
+                arena.try_alloc(Value([word; $count])).ok()
             }
 
             #[unsafe(export_name = concat!("golden_arena_alloc_with_", $bytes))]
             #[inline(never)]
-            pub fn arena_alloc_with(arena: &Arena, word: u64) -> &mut Value<$words> {
-                arena.alloc_with(|| Value([word; $words]))
+            pub fn arena_alloc_with(arena: &Arena, word: $element) -> &mut Value<$element, $count> {
+                arena.alloc_with(|| Value([word; $count]))
             }
 
             #[unsafe(export_name = concat!("golden_arena_try_alloc_with_", $bytes))]
             #[inline(never)]
-            pub fn arena_try_alloc_with(arena: &Arena, word: u64) -> Option<&mut Value<$words>> {
-                arena.try_alloc_with(|| Value([word; $words])).ok()
+            pub fn arena_try_alloc_with(arena: &Arena, word: $element) -> Option<&mut Value<$element, $count>> {
+                arena.try_alloc_with(|| Value([word; $count])).ok()
             }
 
             #[unsafe(export_name = concat!("golden_arena_alloc_boxed_", $bytes))]
             #[inline(never)]
-            pub fn arena_alloc_boxed(arena: &Arena, word: u64) -> ArenaBox<'_, Dropped<$words>> {
-                arena.alloc_boxed(Dropped([word; $words]))
+            pub fn arena_alloc_boxed(arena: &Arena, word: $element) -> ArenaBox<'_, Dropped<$element, $count>> {
+                arena.alloc_boxed(Dropped([word; $count]))
             }
 
             #[unsafe(export_name = concat!("golden_arena_try_alloc_boxed_", $bytes))]
             #[inline(never)]
-            pub fn arena_try_alloc_boxed(arena: &Arena, word: u64) -> Option<ArenaBox<'_, Dropped<$words>>> {
-                arena.try_alloc_boxed(Dropped([word; $words])).ok()
+            pub fn arena_try_alloc_boxed(arena: &Arena, word: $element) -> Option<ArenaBox<'_, Dropped<$element, $count>>> {
+                arena.try_alloc_boxed(Dropped([word; $count])).ok()
             }
 
             #[unsafe(export_name = concat!("golden_arena_alloc_undropped_", $bytes))]
             #[inline(never)]
-            pub fn arena_alloc_undropped(arena: &Arena, word: u64) -> &mut Dropped<$words> {
-                arena.alloc_undropped(Dropped([word; $words]))
+            pub fn arena_alloc_undropped(arena: &Arena, word: $element) -> &mut Dropped<$element, $count> {
+                arena.alloc_undropped(Dropped([word; $count]))
             }
 
             #[unsafe(export_name = concat!("golden_list_alloc_", $bytes))]
             #[inline(never)]
-            pub fn list_alloc(list: &FreeList<Value<$words>>, word: u64) -> ListBox<'_, Value<$words>> {
-                list.alloc(Value([word; $words]))
+            pub fn list_alloc(list: &FreeList<Value<$element, $count>>, word: $element) -> ListBox<'_, Value<$element, $count>> {
+                list.alloc(Value([word; $count]))
             }
 
             #[unsafe(export_name = concat!("golden_list_alloc_dropped_", $bytes))]
             #[inline(never)]
-            pub fn list_alloc_dropped(list: &FreeList<Dropped<$words>>, word: u64) -> ListBox<'_, Dropped<$words>> {
-                list.alloc(Dropped([word; $words]))
+            pub fn list_alloc_dropped(list: &FreeList<Dropped<$element, $count>>, word: $element) -> ListBox<'_, Dropped<$element, $count>> {
+                list.alloc(Dropped([word; $count]))
             }
 
             #[unsafe(export_name = concat!("golden_list_try_alloc_dropped_", $bytes))]
             #[inline(never)]
-            pub fn list_try_alloc_dropped(list: &FreeList<Dropped<$words>>, word: u64) -> Option<ListBox<'_, Dropped<$words>>> {
-                list.try_alloc(Dropped([word; $words])).ok()
+            pub fn list_try_alloc_dropped(list: &FreeList<Dropped<$element, $count>>, word: $element) -> Option<ListBox<'_, Dropped<$element, $count>>> {
+                list.try_alloc(Dropped([word; $count])).ok()
             }
 
             #[unsafe(export_name = concat!("golden_list_alloc_with_", $bytes))]
             #[inline(never)]
-            pub fn list_alloc_with(list: &FreeList<Dropped<$words>>, word: u64) -> ListBox<'_, Dropped<$words>> {
-                list.alloc_with(|| Dropped([word; $words]))
+            pub fn list_alloc_with(list: &FreeList<Dropped<$element, $count>>, word: $element) -> ListBox<'_, Dropped<$element, $count>> {
+                list.alloc_with(|| Dropped([word; $count]))
             }
 
             #[unsafe(export_name = concat!("golden_list_try_alloc_with_", $bytes))]
             #[inline(never)]
-            pub fn list_try_alloc_with(list: &FreeList<Dropped<$words>>, word: u64) -> Option<ListBox<'_, Dropped<$words>>> {
-                list.try_alloc_with(|| Dropped([word; $words])).ok()
+            pub fn list_try_alloc_with(list: &FreeList<Dropped<$element, $count>>, word: $element) -> Option<ListBox<'_, Dropped<$element, $count>>> {
+                list.try_alloc_with(|| Dropped([word; $count])).ok()
             }
 
             #[unsafe(export_name = concat!("golden_list_slot_fill_", $bytes))]
             #[inline(never)]
-            pub fn list_slot_fill(list: &FreeList<Value<$words>>, word: u64) -> ListBox<'_, Value<$words>> {
-                list.slot().fill(Value([word; $words]))
+            pub fn list_slot_fill(list: &FreeList<Value<$element, $count>>, word: $element) -> ListBox<'_, Value<$element, $count>> {
+                list.alloc_slot().fill(Value([word; $count]))
             }
 
             #[unsafe(export_name = concat!("golden_reap_alloc_value_", $bytes))]
             #[inline(never)]
-            pub fn reap_alloc_value(reap: &Reap, word: u64) -> &mut Value<$words> {
-                reap.alloc(Value([word; $words]))
+            pub fn reap_alloc_value(reap: &Reap, word: $element) -> &mut Value<$element, $count> {
+                reap.alloc(Value([word; $count]))
             }
 
             #[unsafe(export_name = concat!("golden_reap_try_alloc_", $bytes))]
             #[inline(never)]
-            pub fn reap_try_alloc(reap: &Reap, word: u64) -> Option<&mut Value<$words>> {
-                reap.try_alloc(Value([word; $words])).ok()
+            pub fn reap_try_alloc(reap: &Reap, word: $element) -> Option<&mut Value<$element, $count>> {
+                reap.try_alloc(Value([word; $count])).ok()
             }
 
             #[unsafe(export_name = concat!("golden_reap_alloc_with_", $bytes))]
             #[inline(never)]
-            pub fn reap_alloc_with(reap: &Reap, word: u64) -> &mut Value<$words> {
-                reap.alloc_with(|| Value([word; $words]))
+            pub fn reap_alloc_with(reap: &Reap, word: $element) -> &mut Value<$element, $count> {
+                reap.alloc_with(|| Value([word; $count]))
             }
 
             #[unsafe(export_name = concat!("golden_reap_try_alloc_with_", $bytes))]
             #[inline(never)]
-            pub fn reap_try_alloc_with(reap: &Reap, word: u64) -> Option<&mut Value<$words>> {
-                reap.try_alloc_with(|| Value([word; $words])).ok()
+            pub fn reap_try_alloc_with(reap: &Reap, word: $element) -> Option<&mut Value<$element, $count>> {
+                reap.try_alloc_with(|| Value([word; $count])).ok()
             }
 
             #[unsafe(export_name = concat!("golden_reap_alloc_boxed_", $bytes))]
             #[inline(never)]
-            pub fn reap_alloc_boxed(reap: &Reap, word: u64) -> ReapBox<'_, Dropped<$words>> {
-                reap.alloc_boxed(Dropped([word; $words]))
+            pub fn reap_alloc_boxed(reap: &Reap, word: $element) -> ReapBox<'_, Dropped<$element, $count>> {
+                reap.alloc_boxed(Dropped([word; $count]))
             }
 
             #[unsafe(export_name = concat!("golden_reap_alloc_undropped_", $bytes))]
             #[inline(never)]
-            pub fn reap_alloc_undropped(reap: &Reap, word: u64) -> &mut Dropped<$words> {
-                reap.alloc_undropped(Dropped([word; $words]))
+            pub fn reap_alloc_undropped(reap: &Reap, word: $element) -> &mut Dropped<$element, $count> {
+                reap.alloc_undropped(Dropped([word; $count]))
             }
 
             #[unsafe(export_name = concat!("golden_slab_alloc_", $bytes))]
             #[inline(never)]
-            pub fn slab_alloc(slab: &Slab<Value<$words>>, word: u64) -> SlabBox<Value<$words>> {
-                slab.alloc(Value([word; $words]))
+            pub fn slab_alloc(slab: &Slab<Value<$element, $count>>, word: $element) -> SlabBox<Value<$element, $count>> {
+                slab.alloc(Value([word; $count]))
             }
 
             #[unsafe(export_name = concat!("golden_slab_alloc_dropped_", $bytes))]
             #[inline(never)]
-            pub fn slab_alloc_dropped(slab: &Slab<Dropped<$words>>, word: u64) -> SlabBox<Dropped<$words>> {
-                slab.alloc(Dropped([word; $words]))
+            pub fn slab_alloc_dropped(slab: &Slab<Dropped<$element, $count>>, word: $element) -> SlabBox<Dropped<$element, $count>> {
+                slab.alloc(Dropped([word; $count]))
             }
 
             #[unsafe(export_name = concat!("golden_slab_try_alloc_dropped_", $bytes))]
             #[inline(never)]
-            pub fn slab_try_alloc_dropped(slab: &Slab<Dropped<$words>>, word: u64) -> Option<SlabBox<Dropped<$words>>> {
-                slab.try_alloc(Dropped([word; $words])).ok()
+            pub fn slab_try_alloc_dropped(slab: &Slab<Dropped<$element, $count>>, word: $element) -> Option<SlabBox<Dropped<$element, $count>>> {
+                slab.try_alloc(Dropped([word; $count])).ok()
             }
 
             #[unsafe(export_name = concat!("golden_slab_alloc_with_", $bytes))]
             #[inline(never)]
-            pub fn slab_alloc_with(slab: &Slab<Dropped<$words>>, word: u64) -> SlabBox<Dropped<$words>> {
-                slab.alloc_with(|| Dropped([word; $words]))
+            pub fn slab_alloc_with(slab: &Slab<Dropped<$element, $count>>, word: $element) -> SlabBox<Dropped<$element, $count>> {
+                slab.alloc_with(|| Dropped([word; $count]))
             }
 
             #[unsafe(export_name = concat!("golden_slab_try_alloc_with_", $bytes))]
             #[inline(never)]
-            pub fn slab_try_alloc_with(slab: &Slab<Dropped<$words>>, word: u64) -> Option<SlabBox<Dropped<$words>>> {
-                slab.try_alloc_with(|| Dropped([word; $words])).ok()
+            pub fn slab_try_alloc_with(slab: &Slab<Dropped<$element, $count>>, word: $element) -> Option<SlabBox<Dropped<$element, $count>>> {
+                slab.try_alloc_with(|| Dropped([word; $count])).ok()
             }
 
             #[unsafe(export_name = concat!("golden_slab_slot_fill_", $bytes))]
             #[inline(never)]
-            pub fn slab_slot_fill(slab: &Slab<Value<$words>>, word: u64) -> SlabBox<Value<$words>> {
-                slab.slot().fill(Value([word; $words]))
+            pub fn slab_slot_fill(slab: &Slab<Value<$element, $count>>, word: $element) -> SlabBox<Value<$element, $count>> {
+                slab.alloc_slot().fill(Value([word; $count]))
             }
 
             #[unsafe(export_name = concat!("golden_slab_alloc_for_", $bytes))]
             #[inline(never)]
-            pub fn slab_alloc_for(slab: &Slab<Dropped<$words>>, word: u64) -> SlabBox<Dropped<$words>> {
-                slab.alloc_for(Lifetime::Long, Dropped([word; $words]))
+            pub fn slab_alloc_for(slab: &Slab<Dropped<$element, $count>>, word: $element) -> SlabBox<Dropped<$element, $count>> {
+                slab.alloc_for(Lifetime::Long, Dropped([word; $count]))
             }
 
             #[unsafe(export_name = concat!("golden_handle_alloc_", $bytes))]
             #[inline(never)]
-            pub fn handle_alloc(handle: &SlabHandle<'_, Value<$words>>, word: u64) -> SlabBox<Value<$words>> {
-                handle.alloc(Value([word; $words]))
+            pub fn handle_alloc(handle: &SlabHandle<'_, Value<$element, $count>>, word: $element) -> SlabBox<Value<$element, $count>> {
+                handle.alloc(Value([word; $count]))
             }
 
             #[unsafe(export_name = concat!("golden_handle_try_alloc_dropped_", $bytes))]
             #[inline(never)]
-            pub fn handle_try_alloc_dropped(handle: &SlabHandle<'_, Dropped<$words>>, word: u64) -> Option<SlabBox<Dropped<$words>>> {
-                handle.try_alloc(Dropped([word; $words])).ok()
+            pub fn handle_try_alloc_dropped(handle: &SlabHandle<'_, Dropped<$element, $count>>, word: $element) -> Option<SlabBox<Dropped<$element, $count>>> {
+                handle.try_alloc(Dropped([word; $count])).ok()
             }
 
             #[unsafe(export_name = concat!("golden_handle_alloc_with_", $bytes))]
             #[inline(never)]
-            pub fn handle_alloc_with(handle: &SlabHandle<'_, Dropped<$words>>, word: u64) -> SlabBox<Dropped<$words>> {
-                handle.alloc_with(|| Dropped([word; $words]))
+            pub fn handle_alloc_with(handle: &SlabHandle<'_, Dropped<$element, $count>>, word: $element) -> SlabBox<Dropped<$element, $count>> {
+                handle.alloc_with(|| Dropped([word; $count]))
             }
 
             #[unsafe(export_name = concat!("golden_handle_try_alloc_with_", $bytes))]
             #[inline(never)]
-            pub fn handle_try_alloc_with(handle: &SlabHandle<'_, Dropped<$words>>, word: u64) -> Option<SlabBox<Dropped<$words>>> {
-                handle.try_alloc_with(|| Dropped([word; $words])).ok()
+            pub fn handle_try_alloc_with(handle: &SlabHandle<'_, Dropped<$element, $count>>, word: $element) -> Option<SlabBox<Dropped<$element, $count>>> {
+                handle.try_alloc_with(|| Dropped([word; $count])).ok()
             }
 
             #[unsafe(export_name = concat!("golden_handle_slot_fill_", $bytes))]
             #[inline(never)]
-            pub fn handle_slot_fill(handle: &SlabHandle<'_, Value<$words>>, word: u64) -> SlabBox<Value<$words>> {
-                handle.slot().fill(Value([word; $words]))
+            pub fn handle_slot_fill(handle: &SlabHandle<'_, Value<$element, $count>>, word: $element) -> SlabBox<Value<$element, $count>> {
+                handle.alloc_slot().fill(Value([word; $count]))
             }
 
             #[unsafe(export_name = concat!("golden_pool_box_", $bytes))]
             #[inline(never)]
-            pub fn pool_box(pool: PoolRef, word: u64) -> PoolBox<Value<$words>> {
-                PoolBox::new_in(Value([word; $words]), pool)
+            pub fn pool_box(pool: PoolRef, word: $element) -> PoolBox<Value<$element, $count>> {
+                PoolBox::new_in(Value([word; $count]), pool)
             }
 
             #[unsafe(export_name = concat!("golden_pool_box_dropped_", $bytes))]
             #[inline(never)]
-            pub fn pool_box_dropped(pool: PoolRef, word: u64) -> PoolBox<Dropped<$words>> {
-                PoolBox::new_in(Dropped([word; $words]), pool)
+            pub fn pool_box_dropped(pool: PoolRef, word: $element) -> PoolBox<Dropped<$element, $count>> {
+                PoolBox::new_in(Dropped([word; $count]), pool)
             }
 
             #[unsafe(export_name = concat!("golden_pool_box_try_dropped_", $bytes))]
             #[inline(never)]
-            pub fn pool_box_try_dropped(pool: PoolRef, word: u64) -> Option<PoolBox<Dropped<$words>>> {
-                PoolBox::try_new_in(Dropped([word; $words]), pool).ok()
+            pub fn pool_box_try_dropped(pool: PoolRef, word: $element) -> Option<PoolBox<Dropped<$element, $count>>> {
+                PoolBox::try_new_in(Dropped([word; $count]), pool).ok()
             }
 
             #[unsafe(export_name = concat!("golden_pool_box_current_", $bytes))]
             #[inline(never)]
-            pub fn pool_box_current(word: u64) -> PoolBox<Value<$words>> {
-                PoolBox::new(Value([word; $words]))
+            pub fn pool_box_current(word: $element) -> PoolBox<Value<$element, $count>> {
+                PoolBox::new(Value([word; $count]))
             }
 
             #[unsafe(export_name = concat!("golden_arena_push_", $bytes))]
             #[inline(never)]
-            pub fn arena_push(vec: &mut ArenaVec<'_, Value<$words>>, word: u64) {
-                vec.push(Value([word; $words]));
+            pub fn arena_push(vec: &mut ArenaVec<'_, Value<$element, $count>>, word: $element) {
+                vec.push(Value([word; $count]));
             }
 
             #[unsafe(export_name = concat!("golden_arena_push_dropped_", $bytes))]
             #[inline(never)]
-            pub fn arena_push_dropped(vec: &mut ArenaVec<'_, Dropped<$words>>, word: u64) {
-                vec.push(Dropped([word; $words]));
+            pub fn arena_push_dropped(vec: &mut ArenaVec<'_, Dropped<$element, $count>>, word: $element) {
+                vec.push(Dropped([word; $count]));
             }
 
             #[unsafe(export_name = concat!("golden_arena_try_push_dropped_", $bytes))]
             #[inline(never)]
-            pub fn arena_try_push_dropped(vec: &mut ArenaVec<'_, Dropped<$words>>, word: u64) -> bool {
-                vec.try_push(Dropped([word; $words])).is_ok()
+            pub fn arena_try_push_dropped(vec: &mut ArenaVec<'_, Dropped<$element, $count>>, word: $element) -> bool {
+                vec.try_push(Dropped([word; $count])).is_ok()
             }
 
             #[unsafe(export_name = concat!("golden_reap_push_", $bytes))]
             #[inline(never)]
-            pub fn reap_push(vec: &mut VecIn<Value<$words>, &Reap>, word: u64) {
-                vec.push(Value([word; $words]));
+            pub fn reap_push(vec: &mut VecIn<Value<$element, $count>, &Reap>, word: $element) {
+                vec.push(Value([word; $count]));
             }
 
             #[unsafe(export_name = concat!("golden_reap_push_dropped_", $bytes))]
             #[inline(never)]
-            pub fn reap_push_dropped(vec: &mut VecIn<Dropped<$words>, &Reap>, word: u64) {
-                vec.push(Dropped([word; $words]));
+            pub fn reap_push_dropped(vec: &mut VecIn<Dropped<$element, $count>, &Reap>, word: $element) {
+                vec.push(Dropped([word; $count]));
             }
 
             #[unsafe(export_name = concat!("golden_reap_try_push_dropped_", $bytes))]
             #[inline(never)]
-            pub fn reap_try_push_dropped(vec: &mut VecIn<Dropped<$words>, &Reap>, word: u64) -> bool {
-                vec.try_push(Dropped([word; $words])).is_ok()
+            pub fn reap_try_push_dropped(vec: &mut VecIn<Dropped<$element, $count>, &Reap>, word: $element) -> bool {
+                vec.try_push(Dropped([word; $count])).is_ok()
             }
 
             #[unsafe(export_name = concat!("golden_pool_push_", $bytes))]
             #[inline(never)]
-            pub fn pool_push(vec: &mut PoolVec<Value<$words>>, word: u64) {
-                vec.push(Value([word; $words]));
+            pub fn pool_push(vec: &mut PoolVec<Value<$element, $count>>, word: $element) {
+                vec.push(Value([word; $count]));
             }
 
             #[unsafe(export_name = concat!("golden_pool_push_dropped_", $bytes))]
             #[inline(never)]
-            pub fn pool_push_dropped(vec: &mut PoolVec<Dropped<$words>>, word: u64) {
-                vec.push(Dropped([word; $words]));
+            pub fn pool_push_dropped(vec: &mut PoolVec<Dropped<$element, $count>>, word: $element) {
+                vec.push(Dropped([word; $count]));
             }
 
             #[unsafe(export_name = concat!("golden_pool_try_push_dropped_", $bytes))]
             #[inline(never)]
-            pub fn pool_try_push_dropped(vec: &mut PoolVec<Dropped<$words>>, word: u64) -> bool {
-                vec.try_push(Dropped([word; $words])).is_ok()
+            pub fn pool_try_push_dropped(vec: &mut PoolVec<Dropped<$element, $count>>, word: $element) -> bool {
+                vec.try_push(Dropped([word; $count])).is_ok()
             }
 
             #[unsafe(export_name = concat!("golden_sealer_value_", $bytes))]
             #[inline(never)]
-            pub fn sealer_value<'s>(sealer: Sealer<'s>, word: u64) -> &'s mut [u64; $words] {
-                sealer.value([word; $words])
+            pub fn sealer_value<'s>(sealer: Sealer<'s>, word: $element) -> &'s mut [$element; $count] {
+                sealer.alloc([word; $count])
             }
         })*
 
@@ -344,6 +354,7 @@ macro_rules! values {
             let pool = pool.reference();
             $({
                 use $size::*;
+                let word = word as $element;
                 let (list, slab) = (FreeList::new(), Slab::new());
                 let (handle, dropped_list, dropped_slab) =
                     (slab.handle(), FreeList::new(), Slab::new());
@@ -392,18 +403,21 @@ macro_rules! values {
                 black_box(pool_push(&mut VecIn::new_in(pool), word));
                 black_box(pool_push_dropped(&mut VecIn::new_in(pool), word));
                 black_box(pool_try_push_dropped(&mut VecIn::new_in(pool), word));
-                let _ = Sealed::<&'static [u64; $words]>::new(|sealer| sealer_value(sealer, word));
+                let _ = Sealed::<&'static [$element; $count]>::new(|sealer| sealer_value(sealer, word));
             })*
         }
     };
 }
 
 values! {
-    bytes_8: 1 words, 8 bytes;
-    bytes_16: 2 words, 16 bytes;
-    bytes_64: 8 words, 64 bytes;
-    bytes_192: 24 words, 192 bytes;
-    bytes_512: 64 words, 512 bytes;
+    words_8: 1 of u64, 8;
+    words_16: 2 of u64, 16;
+    words_64: 8 of u64, 64;
+    words_192: 24 of u64, 192;
+    words_512: 64 of u64, 512;
+    filled_16: 16 of u8, "16_filled";
+    filled_64: 64 of u8, "64_filled";
+    filled_192: 192 of u8, "192_filled";
 }
 
 /// Allocates a slot by the ordinary call.
@@ -626,7 +640,7 @@ fn main() {
     golden_reading_drop(golden_published_read(&published));
     assert_eq!(golden_published_copy(&published), 7);
     let limits = Sealed::<[u64; 4]>::new(|_| [1, 2, 3, 4]);
-    let text = Sealed::<&'static str>::new(|sealer| sealer.str("sealed"));
+    let text = Sealed::<&'static str>::new(|sealer| sealer.alloc_str("sealed"));
     println!("{} {}", golden_sealed_number(&limits), golden_sealed_text(&text));
     let (reap, pool) = (Reap::new(), LocalPool::new());
     assert_eq!(
@@ -665,6 +679,7 @@ fn main() {
     let object = arena.alloc_layout(small(24));
     // SAFETY: allocated above, freed once.
     unsafe { golden_arena_free(&arena, object, 24) };
+    assert_ne!(golden_own_arena_loop(1000), 0);
     let word = arena.statistics().live_objects;
     use_values(word);
 }

@@ -4,7 +4,8 @@
 //! space, so the walk holds as much memory as its depth needs, and not as much as all its steps
 //! need.
 
-use allotment::{Arena, Scope};
+use allotment::Arena;
+use allotment::arena::Scope;
 
 /// The number of ways to climb `stairs` stairs in steps of one to three, with a scratch copy at
 /// each level.

@@ -3,7 +3,8 @@
 //! Each request copies names, collects points and renders a reply in the arena. Nothing is freed
 //! one by one. From the second request on, no request makes a system call.
 
-use allotment::{Arena, ArenaString, ArenaVec, Retain};
+use allotment::arena::Retain;
+use allotment::{Arena, ArenaString, ArenaVec};
 use std::fmt::Write;
 
 struct Point<'a> {

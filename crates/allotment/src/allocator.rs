@@ -134,7 +134,7 @@ mod blocks {
     use core::ptr::{self, NonNull};
 
     use crate::collections::BlockSource;
-    use crate::error::{AllocError, ErrorKind, OnRefusal, ReturnError, fail};
+    use crate::error::{AllocError, OnRefusal, ReturnError, fail};
 
     fn without_bytes(layout: Layout) -> NonNull<u8> {
         NonNull::new(ptr::without_provenance_mut(layout.align())).expect("an alignment is not 0")
@@ -184,7 +184,7 @@ mod blocks {
         }
     }
 
-    /// Returns the trait's error, or panics if the program itself refused and the builder chose so.
+    /// Returns the trait's error, or panics if the program can go on and `on_refusal` is `Panic`.
     #[cold]
     #[inline(never)]
     pub(super) fn refused<E>(
@@ -193,9 +193,8 @@ mod blocks {
         may_panic: bool,
         returned: E,
     ) -> E {
-        let by_program =
-            matches!(error.kind(), ErrorKind::BudgetExceeded | ErrorKind::SizeOverflow);
-        if may_panic && by_program && source.on_refusal() == OnRefusal::Panic {
+        let can_go_on = !error.is_out_of_memory();
+        if may_panic && can_go_on && source.on_refusal() == OnRefusal::Panic {
             fail(error)
         }
         returned

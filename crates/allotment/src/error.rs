@@ -3,6 +3,8 @@
 use core::fmt;
 use std::io::Write;
 
+use rustix::io::Errno;
+
 /// The longest name of an allocator, in bytes.
 pub const MAX_NAME_LEN: usize = 64;
 
@@ -17,11 +19,16 @@ pub enum ErrorKind {
     /// The allocator's budget, or one of the budgets above it, has fewer bytes left than the call
     /// needs.
     BudgetExceeded,
-    /// The operating system refused. The value is its error number.
+    /// A fixed limit of the library or of the source is reached, such as the number of slabs or the
+    /// addresses of all pools.
+    LimitReached,
+    /// The operating system refused. The value is its error number: `ENOMEM` or `EAGAIN` if it has
+    /// no memory, another one if it refused for another reason, such as a full disk.
     System(i32),
-    /// The source refused without an error number: malloc returned null, or a
+    /// The source has no memory, and gave no error number: malloc returned null, or a
     /// [`Source`](crate::Source) of your own refused. A source that refuses because of a limit of
-    /// its own returns [`BudgetExceeded`](Self::BudgetExceeded) instead.
+    /// its own returns [`BudgetExceeded`](Self::BudgetExceeded) or
+    /// [`LimitReached`](Self::LimitReached) instead.
     SourceRefused,
     /// The source belongs to the process from which this process was forked.
     ForkedChild,
@@ -39,14 +46,16 @@ pub enum ErrorKind {
 ///
 /// They panic or end the process:
 ///
-/// - After [`ErrorKind::System`] and [`ErrorKind::SourceRefused`], the system or the source has no
-///   memory. The call prints the error and ends the process by
+/// - After [`ErrorKind::SourceRefused`], and after [`ErrorKind::System`] with `ENOMEM` or `EAGAIN`,
+///   the system or the source has no memory. The call prints the error and ends the process by
 ///   [`handle_alloc_error`](std::alloc::handle_alloc_error), as the standard library's calls do.
-/// - After every other kind, the call panics. The message of the panic is that of the error; for
-///   [`ErrorKind::SizeOverflow`] it is "capacity overflow", as in the standard library.
+/// - After every other error, the program can go on, and the call panics: a limit refused (a
+///   budget, a full disk, a limit on the length of files, a full table), or an argument is invalid.
+///   The message of the panic is that of the error; for [`ErrorKind::SizeOverflow`] it is "capacity
+///   overflow", as in the standard library.
 ///
 /// So `catch_unwind`, or a server that catches the panics of its requests, confines the refusal of
-/// a budget to one request:
+/// a limit to one request:
 ///
 /// ```
 /// use std::panic::catch_unwind;
@@ -99,6 +108,20 @@ impl AllocError {
         self.requested
     }
 
+    /// Whether the system or the source has no memory. After every other error, the program can go
+    /// on.
+    pub(crate) const fn is_out_of_memory(&self) -> bool {
+        match self.kind {
+            ErrorKind::SourceRefused => true,
+            ErrorKind::System(code) => {
+                // `EAGAIN`: the memory would have to be locked, and the limit on locked memory is
+                // reached.
+                code == Errno::NOMEM.raw_os_error() || code == Errno::AGAIN.raw_os_error()
+            }
+            _ => false,
+        }
+    }
+
     /// The limit, in bytes, of the budget that refused: the allocator's own or one above it.
     #[must_use]
     pub const fn budget_limit(&self) -> Option<usize> {
@@ -137,6 +160,10 @@ impl fmt::Display for AllocError {
                 }
                 f.write_str(" has left; reset or drop what it covers, or raise its limit")
             }
+            ErrorKind::LimitReached => write!(
+                f,
+                "{bytes} bytes refused: a fixed limit is reached, such as the number of slabs or the addresses of all pools; drop what is no longer needed"
+            ),
             ErrorKind::System(code) => {
                 let cause = std::io::Error::from_raw_os_error(code);
                 write!(f, "the system refused {bytes} bytes: {cause}")?;
@@ -145,6 +172,10 @@ impl fmt::Display for AllocError {
                         "; free memory, or raise the process's limits (ulimit -v, vm.max_map_count)"
                     }
                     std::io::ErrorKind::StorageFull => "; free space on the file's disk",
+                    std::io::ErrorKind::QuotaExceeded => "; free space in the disk quota",
+                    std::io::ErrorKind::FileTooLarge => {
+                        "; raise the process's limit on the length of files (ulimit -f)"
+                    }
                     _ => "",
                 })
             }
@@ -169,9 +200,9 @@ impl fmt::Display for AllocError {
 
 impl std::error::Error for AllocError {}
 
-/// What the calls of the `Allocator` traits of `allocator-api2` do when the allocator's budget
-/// refuses, or when a size fits no address space in an allocator that has a budget. A builder's
-/// `on_refusal` sets it.
+/// What the calls of the `Allocator` traits of `allocator-api2` do after an error other than a lack
+/// of memory: a limit refuses, or a size exceeds the address space. A builder's `on_refusal` sets
+/// it. If the system or the source has no memory, the calls return the error in any case.
 ///
 /// A collection of another crate does not tell its allocator whether it can return an error. Most
 /// of its calls can't: `insert` and `push` end the process when the allocator returns one.
@@ -189,13 +220,6 @@ pub enum OnRefusal {
     /// Return the error. `try_reserve` of the collection returns it. Its calls that can't return it
     /// end the process.
     ReturnError,
-}
-
-impl OnRefusal {
-    /// The choice of an allocator with this budget. Without one there is nothing to confine.
-    pub(crate) const fn with<B>(self, budget: &Option<B>) -> Self {
-        if budget.is_some() { self } else { Self::ReturnError }
-    }
 }
 
 /// What a call does with an error. One generic body serves a call and its `try_` twin.
@@ -226,21 +250,21 @@ impl OnFailure for PanicOrAbort {
     }
 }
 
-/// Ends an infallible call that failed. It panics if the program itself refused, by a limit or by
-/// its arguments. If the system has no memory, it ends the process: unwinding and destructors may
+/// Ends an infallible call that failed. It panics if the program can go on: a limit or an argument
+/// is the reason. If the system has no memory, it ends the process: unwinding and destructors may
 /// need memory too.
 #[cold]
 #[inline(never)]
 #[track_caller]
 pub(crate) fn fail(error: AllocError) -> ! {
+    if error.is_out_of_memory() {
+        // Print the cause first: `handle_alloc_error` knows only the size.
+        let _ = writeln!(std::io::stderr(), "allotment: {error}");
+        let layout = core::alloc::Layout::from_size_align(error.requested, 1)
+            .unwrap_or(core::alloc::Layout::new::<u8>());
+        std::alloc::handle_alloc_error(layout)
+    }
     match error.kind {
-        ErrorKind::System(_) | ErrorKind::SourceRefused => {
-            // Print the cause first: `handle_alloc_error` knows only the size.
-            let _ = writeln!(std::io::stderr(), "allotment: {error}");
-            let layout = core::alloc::Layout::from_size_align(error.requested, 1)
-                .unwrap_or(core::alloc::Layout::new::<u8>());
-            std::alloc::handle_alloc_error(layout)
-        }
         // The words of the standard library's collections.
         ErrorKind::SizeOverflow => panic!("capacity overflow"),
         _ => panic!("allotment: {error}"),

@@ -27,8 +27,8 @@
 //!
 //! # What all allocators share
 //!
-//! - **Errors**: each call that allocates panics if a budget refuses, and ends the process if the
-//!   system has no memory. Its `try_` twin returns an [`AllocError`] instead.
+//! - **Errors**: each call that allocates panics if a limit refuses, such as a budget, and ends the
+//!   process if the system has no memory. Its `try_` twin returns an [`AllocError`] instead.
 //! - **Limits**: a [`Budget`] is a hard limit on the bytes held by one allocator or by several.
 //! - **Statistics**: [`Statistics`] are always on. [`report()`] lists every named allocator.
 //! - **Sources**: memory comes from [`Mmap`] (the default), [`Malloc`], a [`File`], or a [`Source`]
@@ -40,6 +40,9 @@
 //! - **Debugging tools**: the library finds AddressSanitizer and Valgrind at run time and reports
 //!   to them which memory is free. `ALLOTMENT_PASSTHROUGH=1` in the environment sends every
 //!   allocation to malloc.
+//!
+//! The types that most programs name are at the root. What only the users of one allocator need,
+//! such as its builder, is in the allocator's module.
 //!
 //! The crate `allotment-server` builds the life cycle of a multi-threaded server on these
 //! allocators. It fixes which thread may use which object in which phase.
@@ -89,29 +92,42 @@ compile_error!("allotment supports Linux on x86-64 and aarch64");
 
 mod error;
 mod memory;
-#[cfg(not(loom))]
 pub mod pool;
-#[cfg(loom)]
-mod pool;
-mod sealed;
-mod slab;
+pub mod sealed;
+pub mod slab;
 mod statistics;
 mod sync;
 
 #[cfg(not(loom))]
 mod allocator;
 #[cfg(not(loom))]
-mod arena;
+pub mod arena;
 #[cfg(not(loom))]
 mod checked;
 #[cfg(not(loom))]
 pub mod collections;
 #[cfg(not(loom))]
-mod free_list;
+pub mod free_list;
 #[cfg(not(loom))]
 mod options;
 #[cfg(not(loom))]
-mod report;
+pub mod report;
+
+#[cfg(not(loom))]
+pub mod source {
+    //! Where allocators get their memory: [`Source`] and its implementations.
+
+    pub use crate::memory::file::File;
+    pub use crate::memory::source::{Malloc, Mmap, PagedSource, SharedSource, Source};
+}
+
+#[cfg(not(loom))]
+pub mod recycler {
+    //! The process-wide cache of warm chunks: [`recycler()`] returns its [`Recycler`].
+
+    pub use crate::memory::first_touch::FreshMemory;
+    pub use crate::memory::recycler::{Recycler, recycler};
+}
 
 pub use error::{AllocError, ErrorKind, MAX_NAME_LEN, OnRefusal};
 pub use memory::budget::Budget;
@@ -121,34 +137,33 @@ pub use memory::release::Release;
 #[doc(inline)]
 pub use allotment_derive::ReadOnly;
 #[cfg(not(loom))]
-pub use arena::{
-    Arena, ArenaBox, ArenaBuilder, ArenaPosition, ArenaString, ArenaVec, Mark, Retain, Scope,
-};
+#[doc(inline)]
+pub use arena::{Arena, ArenaBox, ArenaString, ArenaVec};
 #[cfg(not(loom))]
-pub use free_list::{Copier, FreeList, FreeListBuilder, ListBox, ListRun, ListSlot, RawFreeList};
+#[doc(inline)]
+pub use free_list::{FreeList, ListBox, RawFreeList};
 #[cfg(not(loom))]
+#[doc(inline)]
 pub use memory::{
     file::File,
-    first_touch::FreshMemory,
-    recycler::{Recycler, recycler},
-    source::{Malloc, Mmap, PagedSource, SharedSource, Source},
+    recycler::recycler,
+    source::{Malloc, Mmap, Source},
 };
 #[cfg(not(loom))]
 #[doc(inline)]
 pub use pool::{LocalPool, PoolBox, PoolGlobalAlloc, PoolRef, PoolString, PoolVec, Reap, ReapBox};
 #[cfg(not(loom))]
-pub use report::{AllocatorReport, Report, owner_of, report};
+#[doc(inline)]
+pub use report::{owner_of, report};
 #[cfg(not(loom))]
-pub use sealed::{
-    Published, PublishedGuard, ReadOnly, RwShared, RwSharedGuard, SealString, SealVec, Sealable,
-    Sealed, SealedBuilder, Sealer,
-};
+#[doc(inline)]
+pub use sealed::{Published, ReadOnly, RwShared, SealString, SealVec, Sealed, Sealer};
 #[cfg(all(not(loom), feature = "hashbrown-017"))]
+#[doc(inline)]
 pub use sealed::{SealMap, SealSet};
 #[cfg(not(loom))]
-pub use slab::{
-    Lifetime, RawSlab, RawSlabHandle, Slab, SlabBox, SlabBuilder, SlabHandle, SlabSlot,
-};
+#[doc(inline)]
+pub use slab::{RawSlab, Slab, SlabBox};
 #[cfg(not(loom))]
 pub use statistics::Statistics;
 
@@ -162,14 +177,20 @@ pub mod layout_for_fuzzing {
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod for_loom {
-    pub use crate::memory::{chunk_cache, index_stack, layout, small_chunks};
-    pub use crate::pool::ownership;
-    pub use crate::sealed::{fences, hazard_records, publication};
-    pub use crate::slab::{
-        cache_ownership, cache_steps, geometry, page, page_group, page_hints, page_steps,
-        references, waiters,
-    };
-    pub use crate::statistics::sequence_lock;
+    macro_rules! from {
+        ($folder:ident: $($file:ident),*) => {$(
+            pub mod $file {
+                pub use crate::$folder::$file::*;
+            }
+        )*};
+    }
+
+    from!(memory: chunk_cache, growing_table, index_stack, layout, small_chunks, table_slot);
+    from!(pool: ownership);
+    from!(sealed: fences, hazard_records, publication);
+    from!(slab: cache_ownership, cache_steps, geometry, page, page_group, page_hints, page_steps, references, waiters);
+    from!(statistics: sequence_lock);
+    pub use crate::sync::{Mutant, mutant};
 
     /// Charges a budget as an allocator does.
     pub fn charge(budget: &crate::Budget, bytes: usize) -> Result<(), crate::AllocError> {

@@ -1,5 +1,6 @@
-//! The options that the builders of several allocators have. An option has one meaning, and one
-//! sentence that says it, wherever it appears; a builder adds what is particular to its allocator.
+//! The options that several allocators have. An option has one meaning, one default, and one
+//! sentence that says both, wherever it appears; a builder adds what is particular to its
+//! allocator.
 //!
 //! | option | absent from | because |
 //! |---|---|---|
@@ -11,7 +12,64 @@
 //!
 //! Pools and reaps have `initial`, `increment` and `reserved`, too.
 //!
-//! A builder that uses the macro has a field `settings` with a field for each of its options.
+//! A builder that uses the macros has a field `settings`, which has a field `common`.
+
+use crate::error::{AllocError, OnRefusal};
+use crate::memory::budget::Budget;
+use crate::memory::release::Release;
+use crate::memory::source::SharedSource;
+
+/// The values of the options that several allocators have. Options that an allocator lacks keep
+/// their defaults.
+#[derive(Clone, Debug)]
+pub(crate) struct CommonSettings {
+    pub name: Option<Box<str>>,
+    pub source: SharedSource,
+    pub release: Release,
+    pub budget: Option<Budget>,
+    pub on_refusal: OnRefusal,
+    pub hardened: bool,
+    pub report_live: Option<bool>,
+}
+
+impl CommonSettings {
+    pub(crate) const DEFAULT: Self = Self {
+        name: None,
+        source: SharedSource::DEFAULT,
+        release: Release::Adaptive,
+        budget: None,
+        on_refusal: OnRefusal::Panic,
+        hardened: false,
+        report_live: None,
+    };
+
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Whether dropping the allocator reports live objects.
+    pub(crate) fn reports_live(&self) -> bool {
+        self.report_live.unwrap_or(self.hardened)
+    }
+
+    /// Whether chunks come from the recycler and go back to it. Those of a hardened allocator
+    /// don't, so that an access to a chunk that was given back faults.
+    pub(crate) fn recycles(&self) -> bool {
+        self.release != Release::AtOnce && !self.hardened
+    }
+
+    /// Charges the budget, if there is one.
+    pub(crate) fn charge(&self, bytes: usize) -> Result<(), AllocError> {
+        self.budget.as_ref().map_or(Ok(()), |budget| budget.charge(bytes))
+    }
+
+    /// Credits the budget, if there is one.
+    pub(crate) fn credit(&self, bytes: usize) {
+        if let Some(budget) = &self.budget {
+            budget.credit(bytes);
+        }
+    }
+}
 
 /// Defines the methods of a builder for these options. What is documented before an option's name
 /// follows the option's own sentences.
@@ -27,7 +85,7 @@ macro_rules! common_option {
         /// most [`MAX_NAME_LEN`](crate::MAX_NAME_LEN) bytes. Names need not be unique.
         $(#[$detail])*
         pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
-            self.settings.name = Some(name.into());
+            self.settings.common.name = Some(name.into());
             self
         }
     };
@@ -35,8 +93,8 @@ macro_rules! common_option {
         /// Sets the source of the allocator's memory. The default is anonymous mappings
         /// ([`Mmap`](crate::Mmap)).
         $(#[$detail])*
-        pub fn source(mut self, source: impl Into<crate::SharedSource>) -> Self {
-            self.settings.source = source.into();
+        pub fn source(mut self, source: impl Into<crate::memory::source::SharedSource>) -> Self {
+            self.settings.common.source = source.into();
             self
         }
     };
@@ -53,7 +111,7 @@ macro_rules! common_option {
         /// [`Release::Adaptive`](crate::Release::Adaptive).
         $(#[$detail])*
         pub fn release(mut self, release: crate::Release) -> Self {
-            self.settings.release = release;
+            self.settings.common.release = release;
             self
         }
     };
@@ -63,7 +121,7 @@ macro_rules! common_option {
         /// call, and a panic in any other call.
         $(#[$detail])*
         pub fn budget(mut self, budget: &crate::Budget) -> Self {
-            self.settings.budget = Some(budget.clone());
+            self.settings.common.budget = Some(budget.clone());
             self
         }
     };
@@ -72,7 +130,7 @@ macro_rules! common_option {
         /// budget was set before, the new one is its child, and both limits hold.
         $(#[$detail])*
         pub fn maximum(mut self, bytes: usize) -> Self {
-            self.settings.budget = Some(match &self.settings.budget {
+            self.settings.common.budget = Some(match &self.settings.common.budget {
                 Some(budget) => budget.child(bytes),
                 None => crate::Budget::new(bytes),
             });
@@ -80,12 +138,12 @@ macro_rules! common_option {
         }
     };
     (on_refusal, $(#[$detail:meta])*) => {
-        /// Sets what the `Allocator` traits do when the budget refuses. The default is
+        /// Sets what the `Allocator` traits do when a limit refuses. The default is
         /// [`OnRefusal::Panic`](crate::OnRefusal::Panic). The allocator's own calls don't depend on
         /// it.
         $(#[$detail])*
         pub fn on_refusal(mut self, on_refusal: crate::OnRefusal) -> Self {
-            self.settings.on_refusal = on_refusal;
+            self.settings.common.on_refusal = on_refusal;
             self
         }
     };
@@ -94,15 +152,16 @@ macro_rules! common_option {
         /// prints what it found to standard error, and aborts. Every call takes a slow path.
         $(#[$detail])*
         pub fn hardened(mut self, hardened: bool) -> Self {
-            self.settings.hardened = hardened;
+            self.settings.common.hardened = hardened;
             self
         }
     };
     (report_live, $(#[$detail:meta])*) => {
         /// Whether dropping the allocator while objects are live reports them on standard error.
+        /// The default is yes in hardened mode and no otherwise.
         $(#[$detail])*
         pub fn report_live(mut self, report: bool) -> Self {
-            self.settings.report_live = Some(report);
+            self.settings.common.report_live = Some(report);
             self
         }
     };
@@ -135,4 +194,46 @@ macro_rules! common_option {
     };
 }
 
-pub(crate) use {common_option, common_options};
+/// Defines `build`, the infallible twin of a builder's `try_build`.
+macro_rules! build_call {
+    ($what:literal, $built:ty) => {
+        #[doc = concat!("Builds the ", $what, ".")]
+        ///
+        /// # Panics
+        /// Panics or ends the process if [`try_build`](Self::try_build) returns an error: see
+        /// [`AllocError`](crate::AllocError).
+        #[must_use]
+        #[track_caller]
+        pub fn build(self) -> $built {
+            $crate::error::or_fail(self.try_build())
+        }
+    };
+}
+
+/// Defines `new` and `try_new`, which build with the default options. The attributes document the
+/// errors of `try_new`.
+macro_rules! new_calls {
+    ($what:literal $(, $layout:ident: $type:ty)?; $(#[$errors:meta])*) => {
+        #[doc = concat!("Makes a ", $what, " with the default options.")]
+        /// It takes no memory for objects yet.
+        ///
+        /// # Panics
+        /// Panics or ends the process if [`try_new`](Self::try_new) returns an error: see
+        /// [`AllocError`](crate::AllocError).
+        #[must_use]
+        #[track_caller]
+        pub fn new($($layout: $type)?) -> Self {
+            $crate::error::or_fail(Self::try_new($($layout)?))
+        }
+
+        /// Fallible version of [`new`](Self::new).
+        ///
+        /// # Errors
+        $(#[$errors])*
+        pub fn try_new($($layout: $type)?) -> Result<Self, AllocError> {
+            Self::builder($($layout)?).try_build()
+        }
+    };
+}
+
+pub(crate) use {build_call, common_option, common_options, new_calls};

@@ -1,15 +1,18 @@
-//! Collections of `allocator-api2` and of hashbrown in an arena, one version of the trait after the
-//! other.
+//! Collections of `allocator-api2`, of the standard library and of hashbrown in an arena, one
+//! version of the trait after the other.
 //!
 //! Needs the three features: `cargo test -p allotment --all-targets --features
-//! allocator-api2-02,allocator-api2-03,allocator-api2-04`.
+//! allocator-api2-02,allocator-api2-03,allocator-api2-04`. With `nightly-allocator-api`, on a
+//! nightly toolchain, the standard library's trait is tested too.
+#![cfg_attr(feature = "nightly-allocator-api", feature(allocator_api))]
 
 #[path = "support/mod.rs"]
 mod support;
 
 use std::rc::Rc;
 
-use allotment::{Arena, Budget, LocalPool, OnRefusal, Reap, SealMap, Sealed};
+use allotment::{Arena, Budget, ErrorKind, LocalPool, OnRefusal, Reap, SealMap, Sealed};
+use support::sources::Limiting;
 use support::subject::{assert_over_budget, panic_message};
 
 /// The same claims for a version of the trait.
@@ -93,12 +96,61 @@ macro_rules! version {
             }
 
             #[test]
-            fn without_a_budget_a_size_that_overflows_is_the_traits_error() {
-                let arena = Arena::new();
-                let mut numbers: Vec<u64, _> = Vec::new_in(&arena);
-                assert!(numbers.try_reserve(isize::MAX as usize / 8).is_err());
-                numbers.try_reserve(10).unwrap();
+            fn zeroed_blocks_read_zeros_even_where_memory_was_used() {
+                let arena = &Arena::new();
+                let layout = Layout::from_size_align(256, 8).unwrap();
+                let bigger = Layout::from_size_align(1024, 8).unwrap();
+                // SAFETY: blocks of this arena with their layouts; each is given up once.
+                unsafe {
+                    let dirty = arena.allocate(bigger).unwrap().cast::<u8>();
+                    dirty.write_bytes(0xff, 1024);
+                    arena.deallocate(dirty, bigger);
+                    let clean = arena.allocate_zeroed(layout).unwrap().cast::<u8>();
+                    clean.write_bytes(1, 256);
+                    let grown = arena.grow_zeroed(clean, layout, bigger).unwrap().cast::<u8>();
+                    let bytes = core::slice::from_raw_parts(grown.as_ptr(), 1024);
+                    assert!(bytes[..256].iter().all(|&byte| byte == 1));
+                    assert!(bytes[256..].iter().all(|&byte| byte == 0));
+                }
             }
+
+            #[test]
+            fn growing_and_shrinking_to_another_alignment_keeps_the_bytes() {
+                let arena = &Arena::new();
+                let layout = |size, align| Layout::from_size_align(size, align).unwrap();
+                // SAFETY: blocks of this arena with their layouts; each is given up once.
+                unsafe {
+                    let _odd = arena.allocate(layout(1, 1)).unwrap();
+                    let block = arena.allocate(layout(10, 1)).unwrap().cast::<u8>();
+                    block.write_bytes(9, 10);
+                    let grown = Allocator::grow(&arena, block, layout(10, 1), layout(20, 64));
+                    let grown = grown.unwrap();
+                    assert_eq!(grown.cast::<u8>().addr().get() % 64, 0);
+                    let shrunk = arena.shrink(grown.cast(), layout(20, 64), layout(5, 128));
+                    let shrunk = shrunk.unwrap().cast::<u8>();
+                    assert_eq!(shrunk.addr().get() % 128, 0);
+                    assert_eq!(core::slice::from_raw_parts(shrunk.as_ptr(), 5), [9; 5]);
+                }
+                assert_eq!(arena.statistics().live_bytes, 6);
+            }
+        }
+    };
+}
+
+version!(version_02, allocator_api2_02);
+version!(version_03, allocator_api2_03);
+version!(version_04, allocator_api2_04);
+#[cfg(feature = "nightly-allocator-api")]
+version!(version_std, std);
+
+/// What a refusal does in the versions whose collections are prepared for a panic.
+macro_rules! refusals {
+    ($module:ident, $crate_name:ident) => {
+        mod $module {
+            use super::*;
+            use $crate_name::alloc::Allocator;
+            use $crate_name::boxed::Box;
+            use $crate_name::vec::Vec;
 
             /// Pushes, inserts and clones until the allocator's budget refuses, again and again.
             fn confined<A: Allocator + Copy>(allocator: A, limit: usize) {
@@ -149,50 +201,80 @@ macro_rules! version {
             }
 
             #[test]
-            fn zeroed_blocks_read_zeros_even_where_memory_was_used() {
-                let arena = &Arena::new();
-                let layout = Layout::from_size_align(256, 8).unwrap();
-                let bigger = Layout::from_size_align(1024, 8).unwrap();
-                // SAFETY: blocks of this arena with their layouts; each is given up once.
-                unsafe {
-                    let dirty = arena.allocate(bigger).unwrap().cast::<u8>();
-                    dirty.write_bytes(0xff, 1024);
-                    arena.deallocate(dirty, bigger);
-                    let clean = arena.allocate_zeroed(layout).unwrap().cast::<u8>();
-                    clean.write_bytes(1, 256);
-                    let grown = arena.grow_zeroed(clean, layout, bigger).unwrap().cast::<u8>();
-                    let bytes = core::slice::from_raw_parts(grown.as_ptr(), 1024);
-                    assert!(bytes[..256].iter().all(|&byte| byte == 1));
-                    assert!(bytes[256..].iter().all(|&byte| byte == 0));
+            fn without_a_budget_the_builders_choice_holds_too() {
+                const MOST: usize = isize::MAX as usize / 8;
+                let arena = Arena::new();
+                let mut numbers: Vec<u64, _> = Vec::new_in(&arena);
+                assert_eq!(panic_message(|| numbers.try_reserve(MOST)), "capacity overflow");
+                numbers.try_reserve(10).unwrap();
+                let builder = Arena::builder().on_refusal(OnRefusal::ReturnError);
+                let arena = builder.build();
+                let mut numbers: Vec<u64, _> = Vec::new_in(&arena);
+                assert!(numbers.try_reserve(MOST).is_err());
+                numbers.try_reserve(10).unwrap();
+            }
+
+            /// Pushes values until the limit of the allocator's source refuses.
+            fn fills_its_source(allocator: impl Allocator + Copy) {
+                let mut boxes = std::vec::Vec::new();
+                loop {
+                    boxes.push(Box::new_in([7u64; 100], allocator));
                 }
             }
 
             #[test]
-            fn growing_and_shrinking_to_another_alignment_keeps_the_bytes() {
-                let arena = &Arena::new();
-                let layout = |size, align| Layout::from_size_align(size, align).unwrap();
-                // SAFETY: blocks of this arena with their layouts; each is given up once.
-                unsafe {
-                    let _odd = arena.allocate(layout(1, 1)).unwrap();
-                    let block = arena.allocate(layout(10, 1)).unwrap().cast::<u8>();
-                    block.write_bytes(9, 10);
-                    let grown = Allocator::grow(&arena, block, layout(10, 1), layout(20, 64));
-                    let grown = grown.unwrap();
-                    assert_eq!(grown.cast::<u8>().addr().get() % 64, 0);
-                    let shrunk = arena.shrink(grown.cast(), layout(20, 64), layout(5, 128));
-                    let shrunk = shrunk.unwrap().cast::<u8>();
-                    assert_eq!(shrunk.addr().get() % 128, 0);
-                    assert_eq!(core::slice::from_raw_parts(shrunk.as_ptr(), 5), [9; 5]);
+            fn a_limit_of_the_source_panics_unless_the_builder_chose_the_error() {
+                for error in [ErrorKind::LimitReached, ErrorKind::System(libc::ENOSPC)] {
+                    let source = || Limiting::new(200_000, error);
+                    let arena = Arena::builder().source(source()).build();
+                    let message = panic_message(|| fills_its_source(&arena));
+                    assert!(message.starts_with("allotment: "), "{message}");
+                    let reap = Reap::builder().source(source()).build();
+                    panic_message(|| fills_its_source(&reap));
+                    assert_eq!(reap.statistics().live_objects, 0);
+                    fn refuses(mut numbers: Vec<u64, impl Allocator>) {
+                        assert!(numbers.try_reserve(100_000).is_err());
+                        numbers.try_reserve(10).unwrap();
+                    }
+                    let builder = Arena::builder().source(source());
+                    let arena = builder.on_refusal(OnRefusal::ReturnError).build();
+                    refuses(Vec::new_in(&arena));
+                    let builder = Reap::builder().source(source());
+                    refuses(Vec::new_in(&builder.on_refusal(OnRefusal::ReturnError).build()));
                 }
-                assert_eq!(arena.statistics().live_bytes, 6);
+                // Without memory, the error is returned in any case.
+                let lack = Limiting::new(200_000, ErrorKind::SourceRefused);
+                let arena = Arena::builder().source(lack).build();
+                let mut numbers: Vec<u64, _> = Vec::new_in(&arena);
+                assert!(numbers.try_reserve(100_000).is_err());
             }
         }
     };
 }
 
-version!(version_02, allocator_api2_02);
-version!(version_03, allocator_api2_03);
-version!(version_04, allocator_api2_04);
+refusals!(refusals_02, allocator_api2_02);
+refusals!(refusals_03, allocator_api2_03);
+refusals!(refusals_04, allocator_api2_04);
+
+/// The standard library's collections are not prepared for a panic of their allocator.
+#[cfg(feature = "nightly-allocator-api")]
+#[test]
+fn a_limit_that_refuses_is_the_standard_traits_error_whatever_the_builder_chose() {
+    let limits = [
+        Arena::builder().maximum(10_000),
+        Arena::builder().source(Limiting::new(200_000, ErrorKind::LimitReached)),
+        Arena::builder().source(Limiting::new(200_000, ErrorKind::System(libc::ENOSPC))),
+    ];
+    for builder in limits {
+        let arena = builder.build();
+        let mut numbers = std::vec::Vec::new_in(&arena);
+        numbers.extend(0..100u64);
+        assert!(numbers.try_reserve(100_000).is_err());
+        assert!(numbers.try_reserve(isize::MAX as usize / 8 - 100).is_err());
+        numbers.extend(100..200);
+        assert!(numbers.into_iter().eq(0..200));
+    }
+}
 
 #[test]
 fn a_hashbrown_map_lives_in_an_arena() {

@@ -8,10 +8,9 @@ use core::alloc::Layout;
 use core::cell::Cell;
 use core::mem::MaybeUninit;
 
-use allotment::{
-    AllocError, Arena, ArenaString, ArenaVec, Budget, ErrorKind, File, Malloc, Mmap, Retain,
-    SharedSource,
-};
+use allotment::arena::Retain;
+use allotment::source::SharedSource;
+use allotment::{AllocError, Arena, ArenaString, ArenaVec, Budget, ErrorKind, File, Malloc, Mmap};
 use support::child::{self, Child};
 use support::setup::file_directory;
 use support::sources::{Recorder, Refuse};
@@ -100,10 +99,10 @@ fn growing_past_the_address_space_is_an_error_and_the_object_stays() {
     unsafe {
         object.cast::<u64>().write(0x1234);
         let before = arena.statistics();
-        assert!(arena.try_grow(object, old, new).is_err());
+        assert!(arena.try_resize(object, old, new).is_err());
         assert_eq!(arena.statistics(), before);
         assert_eq!(object.cast::<u64>().read(), 0x1234);
-        arena.free(object, old);
+        arena.free_layout(object, old);
     }
     assert_eq!(arena.statistics().live_objects, 0);
 }
@@ -122,9 +121,8 @@ fn a_size_of_zero_takes_nothing_and_is_aligned() {
                 // SAFETY: of this arena and layout; a size of zero may be freed and resized like
                 // any other.
                 unsafe {
-                    let same = arena.try_grow(nothing, layout, layout).unwrap();
-                    let same = arena.try_shrink(same, layout, layout).unwrap();
-                    arena.free(same, layout);
+                    let same = arena.try_resize(nothing, layout, layout).unwrap();
+                    arena.free_layout(same, layout);
                 }
             }
             assert_eq!(arena.alloc_str(""), "");

@@ -7,7 +7,9 @@ mod support;
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use allotment::{Arena, ErrorKind, Malloc, Retain, SharedSource, Source, owner_of};
+use allotment::arena::Retain;
+use allotment::source::SharedSource;
+use allotment::{Arena, ErrorKind, Malloc, Source, owner_of};
 use support::fork::forked;
 use support::kernel::{is_resident, mappings, page_size};
 use support::misuse::{self, print_address};
@@ -55,7 +57,7 @@ fn a_write_after_reset_is_stopped_when_the_memory_is_used_again() {
         arena.reset();
         // SAFETY: none: this is the misuse.
         unsafe { object.write(1) };
-        arena.alloc_layout(layout(24));
+        _ = arena.alloc_layout(layout(24));
     });
 }
 
@@ -68,7 +70,7 @@ fn a_write_after_a_scope_is_stopped_when_the_memory_is_used_again() {
         let object = arena.scope(|scope| object(scope, 24));
         // SAFETY: none: this is the misuse.
         unsafe { object.write(1) };
-        arena.alloc_layout(layout(24));
+        _ = arena.alloc_layout(layout(24));
     });
 }
 
@@ -107,7 +109,7 @@ fn correct_programs_are_not_stopped_on_any_source() {
             // SAFETY: live, with this layout, and written within its bounds.
             unsafe {
                 object.write_bytes(0xff, 100);
-                arena.free(object, layout(100));
+                arena.free_layout(object, layout(100));
             }
             arena.reset();
         }
@@ -200,6 +202,9 @@ fn at_the_limit_of_mappings_hardened_arenas_stay_usable_and_their_memory_goes_ba
                 }
             }
             drop((arenas, new));
+            // With the neighbours of a chunk, its addresses go too.
+            let mapped = released.iter().filter(|&&address| is_resident(address).is_some());
+            assert_eq!(mapped.count(), 0, "released chunks that are still mapped");
         })
     };
     assert_eq!(status, 0);

@@ -6,7 +6,9 @@ mod support;
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use allotment::{Arena, Malloc, Mmap, Retain, SharedSource};
+use allotment::arena::Retain;
+use allotment::source::SharedSource;
+use allotment::{Arena, Malloc, Mmap};
 use support::sources::{Recorder, Refuse};
 
 fn live(arena: &Arena) -> (u64, u64) {
@@ -31,7 +33,7 @@ fn objects_freed_in_a_scope_of_many_chunks_are_counted_in_any_order() {
         let mut count = 50_000;
         for object in first.into_iter().chain(second.into_iter().rev()).chain(third) {
             // SAFETY: live, of this layout, and of the scope.
-            unsafe { scope.free(object, layout) };
+            unsafe { scope.free_layout(object, layout) };
             count -= 1;
             assert_eq!(live(scope), (1 + count, 8 + 48 * count));
         }
@@ -51,7 +53,7 @@ fn an_object_from_outside_a_scope_counts_as_freed_until_the_scope_ends() {
             freed.write_bytes(6, layout.size());
             for _ in 0..3 {
                 arena.scope(|scope| {
-                    scope.free(freed, layout);
+                    scope.free_layout(freed, layout);
                     assert_eq!(live(scope), (1, 32), "hardened: {hardened}");
                     let inner = scope.alloc_layout(layout);
                     inner.write_bytes(7, layout.size());
@@ -61,7 +63,7 @@ fn an_object_from_outside_a_scope_counts_as_freed_until_the_scope_ends() {
                 });
                 assert_eq!((live(&arena), kept.read(), freed.read()), ((2, 64), 5, 6));
             }
-            arena.free(freed, layout);
+            arena.free_layout(freed, layout);
         }
         assert_eq!(live(&arena), (1, 32), "hardened: {hardened}");
     }
@@ -76,12 +78,16 @@ fn an_object_from_outside_a_scope_never_grows_over_the_scopes_objects() {
     unsafe {
         outer.write_bytes(5, 16);
         arena.scope(|scope| {
-            let grown = scope.grow(outer, small, large);
+            let grown = scope.resize(outer, small, large);
             assert_ne!(grown, outer, "the position of the scope's start is after it");
             assert_eq!(grown.add(15).read(), 5);
         });
         assert_eq!(outer.add(15).read(), 5);
-        assert_eq!(arena.grow(outer, small, large), outer, "after the scope it is the last object");
+        assert_eq!(
+            arena.resize(outer, small, large),
+            outer,
+            "after the scope it is the last object"
+        );
     }
 }
 
@@ -94,7 +100,7 @@ fn an_object_larger_than_a_window_still_grows_in_place_after_a_scope() {
         scope.alloc_slice_copy(&[1u8; 1000]);
     });
     // SAFETY: live, of this layout.
-    let grown = unsafe { arena.grow(object, layout(2), layout(3)) };
+    let grown = unsafe { arena.resize(object, layout(2), layout(3)) };
     assert_eq!(grown, object);
     assert_eq!(live(&arena), (1, 3 << 20));
 }

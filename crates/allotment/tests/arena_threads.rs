@@ -8,7 +8,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use std::sync::mpsc;
 
-use allotment::{Arena, Budget, Mmap, Release, Retain, recycler};
+use allotment::arena::Retain;
+use allotment::{Arena, Budget, Mmap, Release, recycler};
 use support::model::Model;
 
 const THREADS: usize = 16;

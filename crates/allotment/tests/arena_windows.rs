@@ -37,10 +37,10 @@ fn an_object_shrunk_within_its_padding_and_then_freed_as_the_last_is_counted_rig
     let other = arena.alloc_layout(bytes(8));
     // SAFETY: both are the arena's, of these layouts, and not used after they are freed.
     unsafe {
-        arena.try_shrink(first, bytes(15), bytes(9)).unwrap();
+        arena.try_resize(first, bytes(15), bytes(9)).unwrap();
         assert_eq!(arena.statistics().live_bytes, 17);
-        arena.free(other, bytes(8));
-        arena.free(first, bytes(9));
+        arena.free_layout(other, bytes(8));
+        arena.free_layout(first, bytes(9));
     }
     let next = arena.alloc(7_u64);
     assert_eq!(*next, 7);
@@ -56,9 +56,9 @@ fn a_shrunk_object_of_padded_positions_can_be_freed_as_the_last() {
     let b = arena.alloc_layout(bytes(1));
     // SAFETY: as above.
     unsafe {
-        arena.try_shrink(a, bytes(30), bytes(20)).unwrap();
-        arena.free(b, bytes(1));
-        arena.free(a, bytes(20));
+        arena.try_resize(a, bytes(30), bytes(20)).unwrap();
+        arena.free_layout(b, bytes(1));
+        arena.free_layout(a, bytes(20));
     }
     let statistics = arena.statistics();
     assert_eq!((statistics.live_objects, statistics.live_bytes), (1, 1));
@@ -71,8 +71,8 @@ fn a_layout_that_lies_about_its_size_moves_no_position_out_of_the_chunk() {
     // SAFETY: the object is the arena's. It is older than the scope that shrinks it, which breaks
     // the contract, so the count of bytes may be wrong afterwards. The arena must stay intact.
     unsafe {
-        arena.scope(|scope| assert_eq!(scope.try_shrink(object, bytes(5), bytes(3)), Ok(object)));
-        arena.free(object, bytes(3));
+        arena.scope(|scope| assert_eq!(scope.try_resize(object, bytes(5), bytes(3)), Ok(object)));
+        arena.free_layout(object, bytes(3));
     }
     let next = arena.alloc(7_u64);
     assert_eq!(std::ptr::from_ref(next).addr(), object.addr().get(), "the bytes are used again");

@@ -11,11 +11,12 @@ use allotment::{Budget, ErrorKind, Malloc, Release};
 use support::list::under_a_tool;
 use support::slab::{assert_apart, layout};
 use support::sources::{Recorder, Refuse};
-use support::subject::{Options, Sourced, sourced};
+use support::subject::{Options, Sourced, claims};
 
-sourced! {
-    a_source_that_refuses_the_nth_call_makes_typed_errors_and_no_damage
-    a_source_that_refuses_now_and_then_loses_nothing
+claims! {
+    sourced:
+        a_source_that_refuses_the_nth_call_makes_typed_errors_and_no_damage,
+        a_source_that_refuses_now_and_then_loses_nothing;
 }
 
 /// Allocates and frees objects. Any allocation may be refused. Returns the number of refusals.

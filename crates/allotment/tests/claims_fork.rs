@@ -16,18 +16,15 @@ use support::child::{self, Child};
 use support::fork::{faulted, forked};
 use support::list::{passed_through, under_a_tool};
 use support::slab::{Object, Random, assert_apart, layout};
-use support::subject::{Limited, Options, Sourced, Subject, every, limited, sourced};
+use support::subject::{Limited, Options, Sourced, Subject, claims};
 
-every! {
-    a_forked_child_goes_on_with_what_it_inherits
-    a_child_of_a_child_goes_on_with_what_it_inherits
-    a_forked_child_makes_its_own_while_the_parents_threads_were_inside_theirs
-}
-sourced! {
-    what_a_child_does_changes_nothing_of_its_parents_on_any_source
-}
-limited! {
-    a_child_that_drops_what_it_inherits_has_everything_back
+claims! {
+    every:
+        a_forked_child_goes_on_with_what_it_inherits,
+        a_child_of_a_child_goes_on_with_what_it_inherits,
+        a_forked_child_makes_its_own_while_the_parents_threads_were_inside_theirs;
+    sourced: what_a_child_does_changes_nothing_of_its_parents_on_any_source;
+    limited: a_child_that_drops_what_it_inherits_has_everything_back;
 }
 
 fn a_forked_child_goes_on_with_what_it_inherits<S: Subject>(_: &str) {
@@ -221,6 +218,7 @@ fn a_forked_child_makes_its_own_while_the_parents_threads_were_inside_theirs<S: 
     // Alone in a process, so that the recycler is this test's.
     if !child::is(test) {
         Child::new(test, test).succeeds();
+        Child::new(test, test).env("ALLOTMENT_PASSTHROUGH", "1").succeeds();
         return;
     }
     if S::SHARED && (under_a_tool() || passed_through()) {

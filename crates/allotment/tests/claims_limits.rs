@@ -8,26 +8,33 @@ mod support;
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
+use std::sync::Arc;
 
-use allotment::{AllocError, Budget, ErrorKind, MAX_NAME_LEN};
+use allotment::{AllocError, Budget, ErrorKind, File, MAX_NAME_LEN};
 use support::child::{self, Child};
 use support::slab::{Object, assert_apart, layout};
+use support::sources::Limiting;
 use support::subject::{
-    Figures, Limited, Options, Subject, assert_over_budget, assert_too_much, every, limited,
+    Figures, Limited, Options, Sourced, Subject, assert_over_budget, assert_too_much, claims,
+    panic_message,
 };
 
-every! {
-    an_alignment_is_met_or_refused
-    a_size_that_no_machine_has_is_refused
-}
-limited! {
-    objects_of_every_alignment_are_counted_on_every_source
-    a_budget_is_never_passed_and_a_refusal_changes_nothing
-    a_name_of_the_documented_length_is_kept_and_a_longer_one_is_refused
-    an_infallible_call_over_the_budget_panics_and_changes_nothing
-    a_tenant_over_its_limit_ends_its_request_and_no_other
-    an_infallible_call_without_memory_prints_the_cause_and_aborts
-    a_low_limit_of_addresses_is_a_typed_error
+claims! {
+    every:
+        an_alignment_is_met_or_refused,
+        a_size_that_no_machine_has_is_refused;
+    limited:
+        objects_of_every_alignment_are_counted_on_every_source,
+        a_budget_is_never_passed_and_a_refusal_changes_nothing,
+        a_name_of_the_documented_length_is_kept_and_a_longer_one_is_refused,
+        an_infallible_call_over_the_budget_panics_and_changes_nothing,
+        a_tenant_over_its_limit_ends_its_request_and_no_other,
+        an_infallible_call_without_memory_prints_the_cause_and_aborts,
+        a_low_limit_of_addresses_is_a_typed_error;
+    sourced:
+        a_limit_on_files_panics_and_the_allocator_goes_on,
+        a_limit_of_the_source_panics_and_changes_nothing,
+        a_source_without_memory_ends_the_process;
 }
 
 /// Allocates objects of a layout and frees them again; checks that they are aligned and apart.
@@ -313,18 +320,105 @@ fn a_tenant_over_its_limit_ends_its_request_and_no_other<S: Limited>(_: &str) {
     assert_eq!(server.used(), 0);
 }
 
+/// All pools share one range of addresses. If that is full, the process has other memory.
 fn an_infallible_call_without_memory_prints_the_cause_and_aborts<S: Limited>(test: &str) {
     if child::is(test) {
         let options = Options::of_size(16_000);
         let subject = S::create(&options);
-        let mut objects = Vec::with_capacity(100_000);
-        (0..100_000).for_each(|_| objects.push(subject.alloc(options.layout)));
+        let mut live = Live::new(&subject, options.layout);
+        live.objects.reserve(100_000);
+        if S::SHARES_A_RANGE {
+            let message = panic_message(|| live.alloc(100_000));
+            assert!(message.contains("a fixed limit is reached"), "{message}");
+            live.objects.drain(1000..).for_each(|object| {
+                // SAFETY: allocated by `alloc`, and taken off the list.
+                unsafe { subject.free(object, options.layout) };
+            });
+            return live.alloc(1000);
+        }
+        live.alloc(100_000);
         unreachable!("there are fewer addresses");
+    }
+    if S::SHARES_A_RANGE {
+        Child::new(test, test).limit_addresses(400 << 20).succeeds();
+        return;
     }
     let stderr = Child::new(test, test).limit_addresses(400 << 20).aborts();
     let line = stderr.lines().find(|line| line.starts_with("allotment: "));
     let cause = line.unwrap_or_else(|| panic!("{stderr}"));
     assert!(cause.contains("the system refused") || cause.contains("could not supply"), "{cause}");
+}
+
+/// Allocates by infallible calls until one panics, three times over, and frees the objects.
+fn refused_again_and_again<S: Sourced>(subject: &mut S, layout: Layout, cause: &str) {
+    for _ in 0..3 {
+        let mut live = Live::new(subject, layout);
+        let message = panic_message(|| live.alloc(usize::MAX));
+        assert!(message.starts_with("allotment: ") && message.contains(cause), "{message}");
+        assert!(!live.objects.is_empty());
+        let before = subject.figures();
+        assert_eq!(before.live_objects, live.objects.len());
+        panic_message(|| live.alloc(1));
+        assert_eq!(subject.figures(), before, "a refusal changes nothing");
+        drop(live);
+        assert_eq!(subject.figures().live_objects, 0);
+        subject.recycle();
+    }
+}
+
+/// The limit holds for each file, and the kernel's signal (SIGXFSZ) does not end the process.
+fn a_limit_on_files_panics_and_the_allocator_goes_on<S: Sourced>(test: &str) {
+    if !child::is(test) {
+        Child::new(test, test).limit_files(1 << 20).succeeds();
+        return;
+    }
+    for &hardened in S::MODES {
+        let file = File::in_directory(&std::env::temp_dir()).expect("a file can be made");
+        let options = Options::of_size(1000).source(file.into()).hardened(hardened);
+        let mut subject = S::create(&options);
+        refused_again_and_again(&mut subject, options.layout, "(ulimit -f)");
+        round_trip(&mut subject, options.layout, 3);
+    }
+}
+
+fn a_limit_of_the_source_panics_and_changes_nothing<S: Sourced>(_: &str) {
+    for (error, cause) in [
+        (ErrorKind::BudgetExceeded, "the budget has left"),
+        (ErrorKind::LimitReached, "a fixed limit is reached"),
+        (ErrorKind::System(libc::ENOSPC), "the file's disk"),
+        (ErrorKind::System(libc::EDQUOT), "the disk quota"),
+        (ErrorKind::System(libc::EPERM), "the system refused"),
+        (ErrorKind::ForkedChild, "forked"),
+    ] {
+        for &hardened in S::MODES {
+            let source = Limiting::new(300_000, error);
+            let options =
+                Options::of_size(1000).source(Arc::clone(&source).into()).hardened(hardened);
+            let mut subject = S::create(&options);
+            refused_again_and_again(&mut subject, options.layout, cause);
+            source.raise();
+            round_trip(&mut subject, options.layout, 1000);
+        }
+    }
+}
+
+fn a_source_without_memory_ends_the_process<S: Sourced>(test: &str) {
+    let lacks = [
+        (ErrorKind::SourceRefused, "could not supply"),
+        (ErrorKind::System(libc::ENOMEM), "the system refused"),
+        (ErrorKind::System(libc::EAGAIN), "the system refused"),
+    ];
+    for (number, (error, cause)) in lacks.into_iter().enumerate() {
+        let case = format!("{test} {number}");
+        if child::is(&case) {
+            let source = Limiting::new(300_000, error);
+            let options = Options::of_size(1000).source(source.into());
+            Live::new(&S::create(&options), options.layout).alloc(usize::MAX);
+        } else if !child::is_any() {
+            let stderr = Child::new(test, &case).aborts();
+            assert!(stderr.contains(cause), "{stderr}");
+        }
+    }
 }
 
 fn a_low_limit_of_addresses_is_a_typed_error<S: Limited>(test: &str) {

@@ -12,14 +12,14 @@ use support::child::{self, Child};
 use support::kernel::is_resident;
 use support::list::{passed_through, under_a_tool};
 use support::slab::{assert_apart, layout};
-use support::subject::{Options, Subject, every};
+use support::subject::{Options, Subject, claims};
 
 /// The usual limit of a process, in bytes.
 const LIMIT: u64 = 8 << 20;
 const BLOCK: usize = 1 << 20;
 
-every! {
-    an_allocator_works_within_the_limit_on_locked_memory
+claims! {
+    every: an_allocator_works_within_the_limit_on_locked_memory;
 }
 
 /// Locks what is mapped from now on, and with `now` also what is mapped already. Returns why the

@@ -13,17 +13,14 @@ use core::ptr::NonNull;
 use allotment::{Budget, ErrorKind};
 use support::child::{self, Child};
 use support::slab::{assert_apart, assert_sums, layout};
-use support::subject::{Checked, FOREIGN, Options, Sourced, Subject, ending, sourced, writable};
+use support::subject::{Checked, FOREIGN, Options, Sourced, Subject, claims};
 
-writable! {
-    each_object_is_a_malloc_block
-}
-sourced! {
-    figures_and_budgets_are_exact
-    a_double_free_and_a_foreign_pointer_are_stopped
-}
-ending! {
-    a_drop_frees_the_blocks_of_live_objects
+claims! {
+    writable: each_object_is_a_malloc_block;
+    sourced:
+        figures_and_budgets_are_exact,
+        a_double_free_and_a_foreign_pointer_are_stopped;
+    ending: a_drop_frees_the_blocks_of_live_objects;
 }
 
 /// Runs `body` in a child process in pass-through mode.

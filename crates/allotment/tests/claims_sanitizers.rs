@@ -12,21 +12,19 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 
 use support::slab::layout;
-use support::subject::{Options, Resets, Reuses, Subject, resets, reusing, writable};
+use support::subject::{Options, Resets, Reuses, Subject, claims};
 use support::tool::{self, Access, branch_on, fill, read, write};
 
-writable! {
-    correct_programs_make_no_report
-    a_touch_of_a_freed_object_is_caught
-    an_overrun_by_one_byte_is_caught
-    a_touch_of_memory_that_was_never_allocated_is_caught
-}
-reusing! {
-    a_touch_of_a_freed_object_is_caught_while_it_is_in_quarantine
-    a_branch_on_reused_bytes_that_were_not_written_is_caught_by_valgrind
-}
-resets! {
-    a_touch_of_an_object_from_before_a_reset_is_caught
+claims! {
+    writable:
+        correct_programs_make_no_report,
+        a_touch_of_a_freed_object_is_caught,
+        an_overrun_by_one_byte_is_caught,
+        a_touch_of_memory_that_was_never_allocated_is_caught;
+    reusing:
+        a_touch_of_a_freed_object_is_caught_while_it_is_in_quarantine,
+        a_branch_on_reused_bytes_that_were_not_written_is_caught_by_valgrind;
+    resets: a_touch_of_an_object_from_before_a_reset_is_caught;
 }
 
 /// A small object, one whose size is no multiple of a tool's unit, and a large one.

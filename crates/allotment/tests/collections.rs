@@ -13,8 +13,8 @@ use std::rc::Rc;
 
 use allotment::collections::{BlockSource, StringIn, VecIn};
 use allotment::{
-    Arena, ArenaBox, ArenaString, ArenaVec, Budget, LocalPool, PoolBox, PoolRef, PoolString,
-    PoolVec, Reap, Sealed, Slab, SlabBox, format_in, unsize_box,
+    AllocError, Arena, ArenaBox, ArenaString, ArenaVec, Budget, LocalPool, PoolBox, PoolRef,
+    PoolString, PoolVec, Reap, Sealed, Slab, SlabBox, format_in, unsize_box,
 };
 use proptest::test_runner::{Config, TestError, TestRunner};
 use support::input::Input;
@@ -447,12 +447,13 @@ fn in_each_memory(bytes: &[u8]) {
 
     // The first page of sealed memory is the library's own.
     let budget = Budget::new(budget.limit().saturating_add(4096));
-    let sealed = Sealed::<()>::builder().budget(&budget).try_new(|sealer| {
-        vec_program(&mut copy(), sealer, || _ = sealer.try_value(1u64));
+    let sealed = Sealed::<()>::builder().budget(&budget).try_build(|sealer| {
+        vec_program(&mut copy(), sealer, || _ = sealer.try_alloc(1u64));
+        Ok::<_, AllocError>(())
     });
     drop(sealed);
     drop(Sealed::<()>::new(|sealer| {
-        string_program(&mut copy(), sealer, || _ = sealer.value(1u8));
+        string_program(&mut copy(), sealer, || _ = sealer.alloc(1u8));
     }));
     assert_eq!(budget.used(), 0);
 }

@@ -6,10 +6,13 @@ mod support;
 use core::alloc::Layout;
 use core::cell::Cell;
 
+use allotment::arena::{ArenaBuilder, Mark, Retain, Scope};
 use allotment::collections::IntoIter;
+use allotment::recycler::Recycler;
+use allotment::report::Report;
+use allotment::source::SharedSource;
 use allotment::{
-    AllocError, Arena, ArenaBox, ArenaBuilder, ArenaString, ArenaVec, Budget, File, Malloc, Mark,
-    Mmap, Recycler, Report, Retain, Scope, SharedSource, Statistics,
+    AllocError, Arena, ArenaBox, ArenaString, ArenaVec, Budget, File, Malloc, Mmap, Statistics,
 };
 use support::program::{caught, throw};
 use support::sources::{Recorder, Refuse};
@@ -96,7 +99,7 @@ fn growing_copies_the_old_size_and_no_more() {
     unsafe {
         object.write_bytes(7, 100);
         arena.alloc(1u8);
-        let grown = arena.grow(object, old, new);
+        let grown = arena.resize(object, old, new);
         let bytes = core::slice::from_raw_parts(grown.as_ptr(), 100);
         assert!(bytes.iter().all(|&byte| byte == 7));
     }
@@ -111,12 +114,12 @@ fn an_object_of_an_outer_scope_is_not_freed_or_moved_back_over_in_an_inner_one()
     unsafe {
         outer.write_bytes(5, layout.size());
         arena.scope(|scope| {
-            scope.free(outer, layout);
+            scope.free_layout(outer, layout);
             let inner = scope.alloc_layout(layout);
             assert_ne!(inner, outer);
             inner.write_bytes(6, layout.size());
             let mut mark = scope.mark();
-            mark.free(inner, layout);
+            mark.free_layout(inner, layout);
             assert_ne!(mark.alloc_layout(layout), inner);
             mark.rewind();
             drop(mark);
@@ -124,7 +127,7 @@ fn an_object_of_an_outer_scope_is_not_freed_or_moved_back_over_in_an_inner_one()
         });
         assert_eq!(outer.read(), 5);
         assert_eq!(arena.statistics().live_objects, 1);
-        arena.free(outer, layout);
+        arena.free_layout(outer, layout);
     }
     assert_eq!(arena.statistics().live_objects, 0);
 }
@@ -149,7 +152,7 @@ fn a_forgotten_mark_frees_nothing_and_an_outer_one_frees_all() {
     assert_eq!(arena.statistics().live_objects, 0);
     let last = arena.alloc_layout(Layout::new::<u64>());
     // SAFETY: live, of this layout.
-    unsafe { arena.free(last, Layout::new::<u64>()) };
+    unsafe { arena.free_layout(last, Layout::new::<u64>()) };
     assert_eq!(arena.statistics().live_bytes, 0, "a reset closes the forgotten mark's scope");
 }
 
@@ -172,7 +175,7 @@ fn a_scope_that_panics_frees_what_it_made() {
     }
     assert!(arena.statistics().held_bytes <= 64 << 10);
     // SAFETY: live, of this layout.
-    unsafe { arena.free(kept, Layout::new::<u64>()) };
+    unsafe { arena.free_layout(kept, Layout::new::<u64>()) };
 }
 
 #[test]
@@ -281,13 +284,13 @@ fn the_last_object_grows_shrinks_and_is_freed_in_place() {
         let object = arena.alloc_layout(layout(100));
         // SAFETY: the object is live, each time with the layout that it was last given.
         unsafe {
-            assert_eq!(arena.grow(object, layout(100), layout(50_000)), object);
-            assert_eq!(arena.try_shrink(object, layout(50_000), layout(16)).unwrap(), object);
+            assert_eq!(arena.resize(object, layout(100), layout(50_000)), object);
+            assert_eq!(arena.try_resize(object, layout(50_000), layout(16)).unwrap(), object);
             assert_eq!(arena.statistics().live_bytes, 16);
             let next = arena.alloc_layout(layout(8));
             assert_eq!(next.addr().get(), object.addr().get() + 16);
-            arena.free(next, layout(8));
-            arena.free(object, layout(16));
+            arena.free_layout(next, layout(8));
+            arena.free_layout(object, layout(16));
             assert_eq!(arena.alloc_layout(layout(8)), object, "its memory serves the next one");
         }
     }

@@ -10,9 +10,11 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use allotment::arena::Retain;
+use allotment::source::SharedSource;
 use allotment::{
     AllocError, Arena, ArenaVec, Budget, ErrorKind, File, FreeList, RawSlab, Reap, ReapBox,
-    Release, Retain, SharedSource, Slab, Source,
+    Release, Slab, Source,
 };
 use support::fork::{faulted, forked};
 use support::kernel::page_size;

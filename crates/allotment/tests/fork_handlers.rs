@@ -13,7 +13,8 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
-use allotment::{AllocError, Arena, ErrorKind, File, RawSlab, SharedSource, Source};
+use allotment::source::SharedSource;
+use allotment::{AllocError, Arena, ErrorKind, File, RawSlab, Source};
 use support::fork::{faulted, forked};
 use support::kernel::page_size;
 use support::list::{passed_through, under_a_tool};

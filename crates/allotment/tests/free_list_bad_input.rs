@@ -4,9 +4,8 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use allotment::{
-    Budget, ErrorKind, FreeList, MAX_NAME_LEN, Malloc, Mmap, RawFreeList, SharedSource,
-};
+use allotment::source::SharedSource;
+use allotment::{Budget, ErrorKind, FreeList, MAX_NAME_LEN, Malloc, Mmap, RawFreeList};
 use support::list::{self, free_all, stamped, under_a_tool};
 use support::slab::{assert_apart, layout};
 use support::slab_program::assert_refusal;
@@ -89,7 +88,7 @@ fn runs_of_more_objects_than_addresses_are_refused_at_once() {
         }
     }
     let typed = FreeList::<[u64; 9]>::new();
-    assert!(typed.try_run(usize::MAX).is_err());
+    assert!(typed.try_alloc_run(usize::MAX).is_err());
     list::assert_empties(typed.raw());
 }
 
@@ -185,8 +184,8 @@ fn an_infallible_call_that_the_program_refuses_panics_with_the_cause() {
     let calls: [Body; 6] = [
         |list| core::mem::forget(list.alloc(1)),
         |list| core::mem::forget(list.alloc_with(|| 1)),
-        |list| core::mem::forget(list.slot()),
-        |list| core::mem::forget(list.run(7)),
+        |list| core::mem::forget(list.alloc_slot()),
+        |list| core::mem::forget(list.alloc_run(7)),
         |list| core::mem::forget(list.copy_in_order((), |(), _| 1)),
         |list| assert!(list.raw().alloc_fresh().addr().get() > 0),
     ];

@@ -5,10 +5,11 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use allotment::{Arena, Budget, Malloc, Mmap, RawFreeList, Release, SharedSource, recycler};
+use allotment::source::SharedSource;
+use allotment::{Arena, Budget, Malloc, Mmap, RawFreeList, Release, recycler};
 use support::child::{self, Child};
 use support::list::{
-    self, address, by_block, free, free_all, recorded, scatter, skipped, stamped, stamped_run,
+    self, address, by_block, free, free_all, recorded, skipped, stamped, stamped_run,
 };
 use support::slab::{Object, Random, assert_apart, layout};
 
@@ -46,7 +47,7 @@ fn a_burst_that_is_freed_whole_leaves_one_chunk() {
         return;
     }
     let orders: [fn(&mut Vec<Object>); 3] =
-        [|_| {}, |objects| objects.reverse(), |objects| scatter(objects, &mut Random::new(1))];
+        [|_| {}, |objects| objects.reverse(), |objects| Random::new(1).shuffle(objects)];
     for order in orders {
         for count in [1000, 30_000, 200_000] {
             let (source, builder) = recorded();
@@ -345,6 +346,27 @@ fn a_list_on_any_source_releases_everything() {
             drop(list);
             assert_eq!(budget.used(), 0);
         }
+    }
+}
+
+#[test]
+fn a_run_looks_at_few_of_the_spare_chunks() {
+    if skipped() {
+        return;
+    }
+    for (others, blocks) in [(3, 0), (300, 1)] {
+        let (source, builder) = recorded();
+        let list = builder.objects_per_chunk(1).release(Release::Keep(usize::MAX)).build();
+        // The chunk of the first run comes last among the spare ones.
+        let mut objects = stamped_run(&list, 1000);
+        (0..others).for_each(|_| objects.extend(stamped_run(&list, 40)));
+        free_all(&list, objects);
+        let before = source.lent_blocks();
+        let run = stamped_run(&list, 1000);
+        assert_eq!(source.lent_blocks(), before + blocks);
+        list::assert_exact(&list, 1000, None);
+        free_all(&list, run);
+        list::assert_empties(&list);
     }
 }
 

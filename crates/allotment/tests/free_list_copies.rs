@@ -5,7 +5,8 @@ mod support;
 
 use core::cell::{Cell, RefCell};
 
-use allotment::{Budget, Copier, FreeList, ListBox};
+use allotment::free_list::Copier;
+use allotment::{Budget, FreeList, ListBox};
 use support::list::{self, live};
 use support::program::{caught, throw};
 

@@ -6,9 +6,9 @@ mod support;
 
 use core::ptr::NonNull;
 
-use allotment::{
-    Budget, ErrorKind, File, FreeList, FreeListBuilder, Malloc, RawFreeList, SharedSource,
-};
+use allotment::free_list::FreeListBuilder;
+use allotment::source::SharedSource;
+use allotment::{Budget, ErrorKind, File, FreeList, Malloc, RawFreeList};
 
 use support::child::{self, Child};
 use support::list::{self, free_all, objects_of, stamped, stamped_run};

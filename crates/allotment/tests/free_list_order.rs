@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use allotment::{Malloc, RawFreeList, Release};
 use support::list::{
-    self, address, by_block, free, free_all, objects_of, recorded, scatter, skipped, stamped,
-    stamped_run, under_a_tool,
+    self, address, by_block, free, free_all, objects_of, recorded, skipped, stamped, stamped_run,
+    under_a_tool,
 };
 use support::slab::{Object, Random, assert_apart, layout};
 use support::sources::{Recorder, Refuse};
@@ -43,14 +43,14 @@ fn after_a_sweep_the_fullest_chunks_are_used_first_and_each_in_the_order_of_its_
     let mut freed = vec![Vec::new(); 4];
     let mut going = Vec::new();
     for ((objects, share), freed) in blocks.iter_mut().zip(shares).zip(&mut freed) {
-        scatter(objects, &mut random);
+        random.shuffle(objects);
         for object in objects.drain(..511 * share / 100) {
             freed.push(address(&object));
             going.push(object);
         }
         freed.sort_unstable();
     }
-    scatter(&mut going, &mut random);
+    random.shuffle(&mut going);
     free_all(&list, going);
     list.trim();
     let expected = [1, 3, 0, 2].into_iter().flat_map(|chunk| freed[chunk].clone());
@@ -68,7 +68,7 @@ fn a_sweep_without_a_trim_orders_the_free_objects_too() {
     let (source, builder) = recorded();
     let list = builder.objects_per_chunk(500).build();
     let mut objects = stamped(&list, 20_000);
-    scatter(&mut objects, &mut Random::new(3));
+    Random::new(3).shuffle(&mut objects);
     // Below half: the list sweeps. Its level is just below 10,000, because the last chunk was taken
     // shortly before the end.
     let stay = objects.split_off(10_300);

@@ -4,7 +4,8 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use allotment::{Budget, Copier, ErrorKind, FreeList, ListBox};
+use allotment::free_list::Copier;
+use allotment::{Budget, ErrorKind, FreeList, ListBox};
 use support::child::{self, Child};
 use support::list;
 
@@ -23,9 +24,9 @@ fn a_fresh_object_is_a_block_and_a_run_of_more_is_refused() {
         let fresh = list.raw().try_alloc_fresh().expect("a block");
         // SAFETY: allocated just now.
         unsafe { list.raw().free(fresh) };
-        assert_eq!(list.run(1).map(|slot| slot.fill([1; 4])[3]).sum::<u64>(), 1);
-        assert_eq!(list.run(0).count(), 0);
-        assert_eq!(list.raw().try_alloc_run(2).unwrap_err().kind(), ErrorKind::SourceRefused);
+        assert_eq!(list.alloc_run(1).map(|slot| slot.fill([1; 4])[3]).sum::<u64>(), 1);
+        assert_eq!(list.alloc_run(0).count(), 0);
+        assert_eq!(list.raw().try_alloc_run(2).unwrap_err().kind(), ErrorKind::LimitReached);
         list::assert_exact(list.raw(), 0, None);
     });
 }

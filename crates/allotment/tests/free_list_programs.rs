@@ -8,7 +8,8 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use allotment::{Budget, Copier, FreeList, ListBox, Release};
+use allotment::free_list::Copier;
+use allotment::{Budget, FreeList, ListBox, Release};
 use proptest::test_runner::{Config, TestError, TestRunner};
 use support::child::{self, Child};
 use support::input::Input;
@@ -94,7 +95,7 @@ fn boxes<T>(bytes: &[u8], make: impl Fn(u64) -> T, value: impl Fn(&T) -> u64) {
                     number += 1;
                     let boxed = match number % 4 {
                         0 => list.alloc_with(|| make(number)),
-                        1 => list.slot().fill(make(number)),
+                        1 => list.alloc_slot().fill(make(number)),
                         _ => list.alloc(make(number)),
                     };
                     live.push((boxed, number));
@@ -102,7 +103,7 @@ fn boxes<T>(bytes: &[u8], make: impl Fn(u64) -> T, value: impl Fn(&T) -> u64) {
             }
             3 => {
                 let (places, taken) = (input.below(50), input.below(50));
-                for slot in list.run(places).take(taken) {
+                for slot in list.alloc_run(places).take(taken) {
                     number += 1;
                     live.push((slot.fill(make(number)), number));
                 }

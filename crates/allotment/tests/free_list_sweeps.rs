@@ -7,9 +7,7 @@ use core::ptr::NonNull;
 
 use allotment::{Budget, ErrorKind, RawFreeList, Release};
 use support::child::{self, Child};
-use support::list::{
-    self, by_block, free, free_all, recorded, scatter, skipped, stamped, under_a_tool,
-};
+use support::list::{self, by_block, free, free_all, recorded, skipped, stamped, under_a_tool};
 use support::slab::{Object, Random, assert_apart, layout};
 
 #[test]
@@ -49,7 +47,7 @@ fn memory_does_not_creep_over_many_fillings() {
         let mut objects = stamped(&list, 20_000);
         peaks.push(source.lent_bytes());
         if round % 2 == 0 {
-            scatter(&mut objects, &mut random);
+            random.shuffle(&mut objects);
         }
         free_all(&list, objects);
         rests.push(source.lent_bytes());
@@ -92,7 +90,7 @@ fn a_structure_that_shrinks_and_grows_holds_what_it_needs() {
     let mut objects = Vec::new();
     for _ in 0..10 {
         objects.extend(stamped(&list, 30_000));
-        scatter(&mut objects, &mut random);
+        random.shuffle(&mut objects);
         // Scattered survivors hold their chunks. Survivors in few chunks, as after a trim and new
         // objects, do not.
         let stay = objects.split_off(objects.len() - 1000);
@@ -111,7 +109,7 @@ fn what_a_compact_copy_left_goes_back_while_the_list_runs() {
     let (source, builder) = recorded();
     let list = builder.build();
     let mut objects = stamped(&list, 100_000);
-    scatter(&mut objects, &mut Random::new(17));
+    Random::new(17).shuffle(&mut objects);
     let pruned = objects.split_off(40_000);
     free_all(&list, pruned);
     let fresh = |number| Object::stamp(list.alloc_fresh(), list.layout(), number);
@@ -130,7 +128,7 @@ fn fill_until_a_sweep_is_skipped(list: &RawFreeList, objects: usize, lent: impl 
     let mut random = Random::new(23);
     for _ in 0..100 {
         let mut all = stamped(list, objects);
-        scatter(&mut all, &mut random);
+        random.shuffle(&mut all);
         let full = lent();
         free_all(list, all);
         if lent() == full {
@@ -260,7 +258,7 @@ fn a_list_that_grew_again_within_its_chunks_sweeps_again() {
     let (source, builder) = recorded();
     let list = builder.objects_per_chunk(1000).build();
     let mut objects = stamped(&list, 60_000);
-    scatter(&mut objects, &mut Random::new(29));
+    Random::new(29).shuffle(&mut objects);
     let some = objects.split_off(20_000);
     free_all(&list, some);
     let full = source.lent_blocks();
@@ -287,7 +285,7 @@ fn what_was_freed_last_is_used_first_however_much_is_free() {
     for count in [1000, 30_000, 200_000] {
         let list = RawFreeList::builder(layout(64, 8)).build();
         let mut objects = stamped(&list, count);
-        scatter(&mut objects, &mut random);
+        random.shuffle(&mut objects);
         // Too few for a sweep. Frees and allocations alternate, so that chains begin and end.
         let mut freed = Vec::new();
         while freed.len() < count * 2 / 5 {
@@ -300,7 +298,7 @@ fn what_was_freed_last_is_used_first_however_much_is_free() {
                 assert_eq!(Some(object), freed.pop());
                 objects.push(Object::stamp(object, list.layout(), number as u64));
             }
-            scatter(&mut objects, &mut random);
+            random.shuffle(&mut objects);
         }
         while let Some(last) = freed.pop() {
             assert_eq!(list.alloc(), last);

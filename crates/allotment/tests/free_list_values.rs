@@ -7,9 +7,8 @@ use core::alloc::Layout;
 use core::cell::Cell;
 use core::ptr::NonNull;
 
-use allotment::{
-    Budget, FreeList, FreeListBuilder, ListBox, ListRun, ListSlot, Malloc, RawFreeList, report,
-};
+use allotment::free_list::{FreeListBuilder, ListRun, ListSlot};
+use allotment::{Budget, FreeList, ListBox, Malloc, RawFreeList, report};
 use support::child::{self, Child};
 use support::list::{self, live, under_a_tool};
 use support::program::{caught, throw};
@@ -43,7 +42,7 @@ fn a_box_drops_its_value_once_and_frees_its_slot() {
     let list = FreeList::new();
     let first = list.alloc(counted(&drops, 1));
     let second = list.alloc_with(|| counted(&drops, 2));
-    let third = list.slot().fill(counted(&drops, 3));
+    let third = list.alloc_slot().fill(counted(&drops, 3));
     assert_eq!((first.value, second.value, third.value), (1, 2, 3));
     drop(second);
     assert_eq!((drops.get(), live(&list)), (1, 2));
@@ -103,13 +102,13 @@ fn a_call_that_gets_no_slot_returns_the_value() {
     let (error, value) = list.try_alloc(counted(&drops, 9)).unwrap_err();
     assert_eq!((value.value, drops.get()), (9, 0));
     assert!(error.requested() > 0);
-    assert!(list.try_slot().is_err() && list.try_run(3).is_err());
+    assert!(list.try_alloc_slot().is_err() && list.try_alloc_run(3).is_err());
     assert!(list.try_copy_in_order((), |(), _| unreachable!("it has no place")).is_err());
     assert_eq!((live(&list), source.lent_blocks()), (0, 0));
     source.refuse(Refuse::None);
     let boxed = list.try_alloc(value).expect("the source has changed its mind");
     assert_eq!(boxed.value, 9);
-    assert!(list.try_slot().is_ok() && list.try_run(3).is_ok());
+    assert!(list.try_alloc_slot().is_ok() && list.try_alloc_run(3).is_ok());
     assert_eq!(live(&list), 1);
 }
 
@@ -153,12 +152,12 @@ fn a_destructor_that_panics_frees_its_slot() {
 #[test]
 fn a_slot_that_is_not_filled_is_free_again() {
     let list = FreeList::<String>::new();
-    let slot = list.slot();
+    let slot = list.alloc_slot();
     let place = slot.as_ptr();
     assert_eq!(live(&list), 1);
     drop(slot);
     assert_eq!(live(&list), 0);
-    let slot = list.slot();
+    let slot = list.alloc_slot();
     if !under_a_tool() {
         assert_eq!(slot.as_ptr(), place, "the one that was freed last");
     }
@@ -170,7 +169,7 @@ fn a_slot_that_is_not_filled_is_free_again() {
 fn a_run_yields_slots_in_order_and_frees_those_that_are_not_taken() {
     let drops = Cell::new(0);
     let list = FreeList::new();
-    let mut run = list.run(10);
+    let mut run = list.alloc_run(10);
     assert_eq!((run.len(), live(&list)), (10, 10));
     let taken: Vec<_> = run
         .by_ref()
@@ -190,8 +189,8 @@ fn a_run_yields_slots_in_order_and_frees_those_that_are_not_taken() {
     }
     drop(taken);
     assert_eq!((drops.get(), live(&list)), (4, 0));
-    assert_eq!(list.run(0).count(), 0);
-    let mut ended = list.run(1);
+    assert_eq!(list.alloc_run(0).count(), 0);
+    let mut ended = list.alloc_run(1);
     assert!(ended.next().is_some() && ended.next().is_none() && ended.next().is_none());
     assert_eq!(live(&list), 0);
 }
@@ -202,7 +201,7 @@ fn a_panic_between_the_slots_of_a_run_frees_all_of_them() {
     let list = FreeList::new();
     let filled = caught(|| {
         let mut filled = Vec::new();
-        for (slot, value) in list.run(10).zip(0..) {
+        for (slot, value) in list.alloc_run(10).zip(0..) {
             if value == 5 {
                 throw();
             }
@@ -231,7 +230,7 @@ fn values_of_no_size_and_of_large_alignment_have_slots_of_their_own() {
         assert_eq!(live(list), 300);
         drop(boxes);
         assert_eq!(
-            list.run(100).map(|slot| slot.as_ptr().addr().get() % align_of::<T>()).max(),
+            list.alloc_run(100).map(|slot| slot.as_ptr().addr().get() % align_of::<T>()).max(),
             Some(0)
         );
         list::assert_empties(list.raw());
@@ -359,7 +358,7 @@ fn lists_show_their_values_as_themselves() {
     assert_eq!(*as_ref, 7);
     assert_eq!(list.raw().layout(), Layout::new::<u64>());
     assert!(format!("{list:?}").starts_with("FreeList("));
-    assert!(format!("{:?}", list.run(3)).contains("remaining: 3"));
+    assert!(format!("{:?}", list.alloc_run(3)).contains("remaining: 3"));
 }
 
 #[test]

@@ -5,7 +5,8 @@ mod support;
 
 use std::ffi::CString;
 
-use allotment::{Arena, FreshMemory, LocalPool, Mmap, RawFreeList, RawSlab, Release, recycler};
+use allotment::recycler::FreshMemory;
+use allotment::{Arena, LocalPool, Mmap, RawFreeList, RawSlab, Release, recycler};
 use support::child::{self, Child, Directory};
 use support::kernel::{is_resident, mapping_flags};
 use support::list::{passed_through, under_a_tool};

@@ -6,7 +6,7 @@
 //! is not counted. A jump inside the function counts, and is followed.
 #![cfg(target_arch = "x86_64")]
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -34,7 +34,7 @@ const GOLDEN: [(&str, usize); 25] = [
     ("golden_reap_free", 13),
     ("golden_pool_alloc", 17),
     ("golden_pool_free", 15),
-    ("golden_pool_ref_alloc", 29),
+    ("golden_pool_ref_alloc", 27),
     ("golden_pool_ref_free", 29),
     ("golden_global_alloc", 18),
     ("golden_global_free", 29),
@@ -45,18 +45,25 @@ const GOLDEN: [(&str, usize); 25] = [
     ("golden_published_copy", 32),
 ];
 
+/// (function with one loop, most instructions of one round, bytes that a round writes: the value
+/// and the arena's position)
+const LOOPS: [(&str, usize, usize); 1] = [("golden_own_arena_loop", 13, 16)];
+
 /// (function, most instructions before the global allocator beneath gets its turn, the jump there
 /// included)
 const GLOBAL_ALLOC: [(&str, usize); 2] = [("golden_global_alloc", 4), ("golden_global_free", 6)];
 
 /// (function without a loop, most instructions on any path, the functions that it may call). It
-/// calls one of them in a checked mode only, the other at most once for each window. So many frees
-/// take a time in proportion to their number.
+/// calls one of them in a checked mode only, the other at most once for each window. So the time
+/// of frees is proportional to their number.
 const LOOPLESS: [(&str, usize, &[&str]); 1] =
     [("golden_arena_free", 32, &["free_checked", "free_before_window"])];
 
 /// The bytes of the values that the functions below allocate.
 const SIZES: [usize; 5] = [8, 16, 64, 192, 512];
+
+/// The sizes of the arrays of bytes. The compiler fills larger ones by a call.
+const FILLED_SIZES: [usize; 3] = [16, 64, 192];
 
 /// (functions `golden_`, this name, `_` and the bytes of the value; bytes that the allocator writes
 /// for itself)
@@ -187,22 +194,48 @@ fn stack_bytes(file: &object::File<'_>, function: &str) -> u64 {
 }
 
 fn fast_path(file: &object::File<'_>, function: &str) -> FastPath {
-    path(file, function, false).unwrap_or_else(|error| panic!("{error}"))
+    path(file, function, None, false).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// With `calls`, the path may call other functions, which are not looked into.
+/// One round of the function's only loop.
+fn loop_path(file: &object::File<'_>, function: &str) -> FastPath {
+    let code = instructions(file, function);
+    let is_jump = |instruction: &&Instruction| {
+        let flow = instruction.flow_control();
+        matches!(flow, FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch)
+    };
+    let back = code.iter().filter(is_jump).filter(|jump| jump.near_branch_target() <= jump.ip());
+    let starts: BTreeSet<u64> = back.map(Instruction::near_branch_target).collect();
+    // The slow path jumps back too, into the middle of the loop. A path from there leaves the loop.
+    let round = |start| path(file, function, Some(start), false).ok();
+    let mut rounds: Vec<FastPath> = starts.into_iter().filter_map(round).collect();
+    assert_eq!(rounds.len(), 1, "{function} has one loop");
+    rounds.remove(0)
+}
+
+/// The path from the function's start to its `ret`, or of a loop, from this start until the jump
+/// back to it. With `calls`, the path may call other functions, which are not looked into.
 ///
 /// # Errors
 /// If there is something else than a fast path.
-fn path(file: &object::File<'_>, function: &str, calls: bool) -> Result<FastPath, String> {
+fn path(
+    file: &object::File<'_>,
+    function: &str,
+    loop_start: Option<u64>,
+    calls: bool,
+) -> Result<FastPath, String> {
     let mut decoder = disassemble(file, function);
     let (start, size) = (symbol(file, function).address(), symbol(file, function).size());
+    if let Some(from) = loop_start {
+        decoder.set_ip(from);
+        decoder.set_position((from - start) as usize).expect("inside the function");
+    }
     let mut info = InstructionInfoFactory::new();
     let mut path = FastPath::default();
     loop {
         let instruction = decoder.decode();
         match instruction.flow_control() {
-            FlowControl::Return => return Ok(path),
+            FlowControl::Return if loop_start.is_none() => return Ok(path),
             FlowControl::Next | FlowControl::ConditionalBranch => {}
             FlowControl::Call | FlowControl::IndirectCall if calls => {}
             FlowControl::UnconditionalBranch
@@ -229,6 +262,9 @@ fn path(file: &object::File<'_>, function: &str, calls: bool) -> Result<FastPath
         path.locked += usize::from(instruction.has_lock_prefix() || exchanges);
         if instruction.mnemonic() != Mnemonic::Push {
             path.written += bytes_written(info.info(&instruction));
+        }
+        if loop_start == Some(instruction.near_branch_target()) {
+            return Ok(path);
         }
     }
 }
@@ -335,6 +371,12 @@ fn fast_paths_have_no_more_instructions_than_agreed_none_locked_and_write_each_v
         let is_known = |name: &String| may_call.iter().any(|known| name.contains(known));
         assert!(called.iter().all(is_known), "{function} calls {called:?}, not only {may_call:?}");
     }
+    for (function, most, written_once) in LOOPS {
+        let FastPath { instructions: count, written, .. } = loop_path(&file, function);
+        println!("{function}: {count} instructions and {written} bytes an object");
+        assert!(count <= most, "{function}: {count} instructions instead of {most}");
+        assert_eq!(written, written_once, "{function}: a register is spilled");
+    }
     let stack = stack_bytes(&file, "golden_reap_alloc_512_bytes");
     println!("golden_reap_alloc_512_bytes: {stack} bytes of stack");
     assert!(stack < 512, "the value is constructed in its block, not on the stack: {stack} bytes");
@@ -347,9 +389,11 @@ fn fast_paths_have_no_more_instructions_than_agreed_none_locked_and_write_each_v
     let values = VALUES.into_iter().map(|row| (row, false));
     let behind_calls = VALUES_BEHIND_CALLS.into_iter().map(|row| (row, true));
     for ((name, own), calls) in values.chain(behind_calls) {
-        for size in SIZES {
-            let function = format!("golden_{name}_{size}");
-            match path(&file, &function, calls) {
+        let words = SIZES.map(|size| (size, ""));
+        let filled = FILLED_SIZES.map(|size| (size, "_filled"));
+        for (size, suffix) in words.into_iter().chain(filled) {
+            let function = format!("golden_{name}_{size}{suffix}");
+            match path(&file, &function, None, calls) {
                 Ok(FastPath { instructions, written, .. }) => {
                     println!("{function}: {instructions} instructions, {written} bytes");
                     if written != size + own {

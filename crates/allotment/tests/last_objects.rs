@@ -103,15 +103,11 @@ fn steps<const MIN_ALIGN: usize>(
             // SAFETY: the object is the arena's, live, of this layout, and of the open scope.
             let moved = unsafe {
                 if new_size == 0 {
-                    arena.free(start, layout);
+                    arena.free_layout(start, layout);
                     objects.remove(index);
                     continue;
                 }
-                if new_size > size {
-                    arena.grow(start, layout, new)
-                } else {
-                    arena.try_shrink(start, layout, new).unwrap()
-                }
+                arena.resize(start, layout, new)
             };
             let object = Object { start: moved, layout: new, byte };
             if size <= 4096 {

@@ -8,109 +8,25 @@
 
 use core::ptr::NonNull;
 
+use allotment::for_loom::Mutant;
 use allotment::for_loom::fences::{KernelFences, as_thread};
-use allotment::for_loom::hazard_records::{HazardRecord, HazardRecords, reserve};
+use allotment::for_loom::hazard_records::{HazardRecord, HazardRecords};
 use allotment::for_loom::publication::{FREE_SLOT, Generation, HazardSlot, Publication, unlink};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::atomic::Ordering;
 use loom::thread;
 
 mod loom_support;
 use loom_support::explore;
 
-/// Where threads find slots.
-trait Slots: Send + Sync + 'static {
-    fn make() -> Self;
-    /// A slot in which no other thread announces until it is cleared.
-    fn slot(&self) -> &'static HazardSlot;
-    fn announces(&self, word: usize) -> bool;
-}
-
-struct Real(HazardRecords);
-
 fn new_record() -> &'static HazardRecord {
     Box::leak(Box::new(HazardRecord::new()))
 }
 
-impl Slots for Real {
-    fn make() -> Self {
-        let records = HazardRecords::new();
-        let record = new_record();
-        records.add(record);
-        record.disown();
-        Self(records)
-    }
-
-    fn slot(&self) -> &'static HazardSlot {
-        let record = self.0.adopt().unwrap_or_else(|| {
-            let record = new_record();
-            self.0.add(record);
-            record
-        });
-        let slot = record.free_slot().unwrap();
-        reserve(slot);
-        record.disown();
-        slot
-    }
-
-    fn announces(&self, word: usize) -> bool {
-        self.0.announces(word)
-    }
-}
-
-/// The mistakes of the copy.
-mod wrong {
-    pub const NOTHING: u8 = 0;
-    /// A record is adopted without a check of its slots.
-    pub const ADOPTS_BLINDLY: u8 = 1;
-    /// A record is given up before a slot of it is reserved.
-    pub const DISOWNS_FIRST: u8 = 2;
-    /// A slot is reserved without the order that puts the reads of its former owner first.
-    pub const RESERVES_RELAXED: u8 = 3;
-}
-
-/// A copy with records of one slot, with one mistake or none.
-struct Written<const WRONG: u8> {
-    records: [(AtomicU32, &'static HazardSlot); 2],
-}
-
-impl<const WRONG: u8> Slots for Written<WRONG> {
-    fn make() -> Self {
-        let record = |_| (AtomicU32::new(0), &*Box::leak(Box::new(HazardSlot::new(FREE_SLOT))));
-        Self { records: [0, 1].map(record) }
-    }
-
-    fn slot(&self) -> &'static HazardSlot {
-        loop {
-            for (owned, slot) in &self.records {
-                if owned.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
-                    continue;
-                }
-                if WRONG != wrong::ADOPTS_BLINDLY && slot.load(Ordering::Acquire) != FREE_SLOT {
-                    owned.store(0, Ordering::Release);
-                    continue;
-                }
-                match WRONG {
-                    wrong::DISOWNS_FIRST => {}
-                    wrong::RESERVES_RELAXED => slot.store(1, Ordering::Relaxed),
-                    _ => reserve(slot),
-                }
-                owned.store(0, Ordering::Release);
-                return slot;
-            }
-            thread::yield_now();
-        }
-    }
-
-    fn announces(&self, word: usize) -> bool {
-        self.records.iter().any(|(_, slot)| slot.load(Ordering::Acquire) == word)
-    }
-}
-
 /// Two values: the first one is replaced by the second.
-struct Model<S> {
-    slots: S,
+struct Model {
+    records: HazardRecords,
     /// The writer's slot, which no other thread takes.
     writers: &'static HazardSlot,
     publication: Publication<usize>,
@@ -121,19 +37,34 @@ fn generation(value: usize) -> NonNull<Generation<usize>> {
     NonNull::from(Box::leak(Box::new(Generation::new(0, value))))
 }
 
-impl<S: Slots> Model<S> {
+impl Model {
+    /// There is one record, which has no owner.
     fn new() -> Arc<Self> {
+        let records = HazardRecords::new();
+        let record = new_record();
+        records.add(record);
+        record.disown();
         Arc::new(Self {
-            slots: S::make(),
+            records,
             writers: Box::leak(Box::new(HazardSlot::new(FREE_SLOT))),
             publication: Publication::new(generation(0), 0),
             alive: [UnsafeCell::new(true), UnsafeCell::new(true)],
         })
     }
 
+    /// A slot in which no other thread announces until it is cleared.
+    fn slot(&self) -> &'static HazardSlot {
+        let record = self.records.adopt().unwrap_or_else(|| {
+            let record = new_record();
+            self.records.add(record);
+            record
+        });
+        record.disown_keeping_slot().expect("a record without an owner has a free slot")
+    }
+
     fn read(&self) {
         loop {
-            let slot = self.slots.slot();
+            let slot = self.slot();
             if let Some(generation) = self.publication.announce(slot) {
                 return self.end(slot, generation);
             }
@@ -160,7 +91,7 @@ impl<S: Slots> Model<S> {
 
     fn scan(&self) {
         let mut chain = self.publication.scan(|word| {
-            self.writers.load(Ordering::Acquire) == word || self.slots.announces(word)
+            self.writers.load(Ordering::Acquire) == word || self.records.announces(word)
         });
         // SAFETY: the chain belongs to this scan, and generations are never freed.
         while let Some(generation) = unsafe { unlink(&mut chain) } {
@@ -172,9 +103,9 @@ impl<S: Slots> Model<S> {
     }
 }
 
-fn two_threads_at_their_end<S: Slots>() {
+fn two_threads_at_their_end() {
     explore(2, || {
-        let model = Model::<S>::new();
+        let model = Model::new();
         let readers = [1, 2].map(|number| {
             let model = Arc::clone(&model);
             thread::spawn(move || {
@@ -192,30 +123,30 @@ fn two_threads_at_their_end<S: Slots>() {
 
 #[test]
 fn threads_that_share_a_record_keep_what_they_read() {
-    two_threads_at_their_end::<Real>();
+    two_threads_at_their_end();
 }
 
 #[test]
-fn the_copy_without_a_mistake_holds() {
-    two_threads_at_their_end::<Written<{ wrong::NOTHING }>>();
+#[should_panic(expected = "a record without an owner has a free slot")]
+fn a_record_that_is_given_up_before_its_slot_is_reserved_is_full_for_its_next_owner() {
+    let _mutant = Mutant::new("disown: slot not reserved");
+    two_threads_at_their_end();
+}
+
+/// A mutant with the kernel's fences: in loom, two full fences order more than they must.
+fn with_the_kernels_fences(name: &'static str) {
+    let (_mutant, _by_kernel) = (Mutant::new(name), KernelFences::new());
+    two_threads_at_their_end();
 }
 
 #[test]
 #[should_panic(expected = "Concurrent read and write")]
-fn a_record_that_is_adopted_blindly_loses_what_its_former_owner_reads() {
-    two_threads_at_their_end::<Written<{ wrong::ADOPTS_BLINDLY }>>();
-}
-
-#[test]
-#[should_panic(expected = "Concurrent read and write")]
-fn a_record_that_is_given_up_before_its_slot_is_reserved_loses_what_is_read() {
-    two_threads_at_their_end::<Written<{ wrong::DISOWNS_FIRST }>>();
+fn a_record_that_is_adopted_relaxed_lets_a_generation_end_beside_its_reader() {
+    with_the_kernels_fences("adopt: relaxed");
 }
 
 #[test]
 #[should_panic(expected = "Concurrent read and write")]
 fn a_slot_that_is_reserved_relaxed_lets_a_generation_end_beside_its_reader() {
-    // In loom, two full fences order more than they must.
-    let _by_kernel = KernelFences::new();
-    two_threads_at_their_end::<Written<{ wrong::RESERVES_RELAXED }>>();
+    with_the_kernels_fences("disown: slot reserved relaxed");
 }

@@ -6,32 +6,15 @@
 //! words, and it has one figure.
 #![cfg(loom)]
 
+use allotment::for_loom::Mutant;
 use allotment::for_loom::index_stack::{IndexStack, Links, NIL};
 use allotment::for_loom::sequence_lock::SequenceLock;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::thread;
 
 mod loom_support;
 use loom_support::{Gate, explore};
-
-/// The one step that is wrong.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wrong {
-    Nothing,
-    /// The new owner has no fence before it writes the name.
-    OpensUnfenced,
-    /// The new owner opens the record before it writes the name.
-    OpensFirst,
-    /// The former owner has no fence before it clears the figure.
-    ClosesUnfenced,
-    /// The former owner clears the figure before it closes the record.
-    ClearsFirst,
-    /// A report has no fence before it reads the number again.
-    ReadsUnfenced,
-    /// A report reads the number once.
-    ReadsOnce,
-}
 
 struct Record {
     gate: Gate,
@@ -40,7 +23,6 @@ struct Record {
     lock: SequenceLock,
     name: [AtomicU64; 2],
     figure: AtomicU64,
-    wrong: Wrong,
 }
 
 impl Links for Record {
@@ -50,7 +32,7 @@ impl Links for Record {
 }
 
 impl Record {
-    fn new(wrong: Wrong) -> Self {
+    fn new() -> Self {
         Self {
             gate: Gate::new(),
             free: IndexStack::new(),
@@ -58,13 +40,7 @@ impl Record {
             lock: SequenceLock::default(),
             name: [AtomicU64::new(0), AtomicU64::new(0)],
             figure: AtomicU64::new(0),
-            wrong,
         }
-    }
-
-    fn add_to_number(&self, order: Ordering) {
-        let number = self.lock.number();
-        number.store(number.load(Ordering::Relaxed) + 1, order);
     }
 
     /// Takes the record, if it is free, for an allocator of this name, whose figure is the name
@@ -74,64 +50,30 @@ impl Record {
         if self.free.pop(self).is_none() {
             return;
         }
-        let write = || self.name.iter().for_each(|word| word.store(name, Ordering::Relaxed));
-        match self.wrong {
-            Wrong::OpensUnfenced => {
-                write();
-                self.add_to_number(Ordering::Release);
-            }
-            Wrong::OpensFirst => {
-                fence(Ordering::Release);
-                self.add_to_number(Ordering::Release);
-                write();
-            }
-            _ => self.lock.open(write),
-        }
+        self.lock.open(|| self.name.iter().for_each(|word| word.store(name, Ordering::Relaxed)));
         self.figure.store(name, Ordering::Relaxed);
     }
 
     fn release(&self) {
         self.gate.pass();
-        let clear = || self.figure.store(0, Ordering::Relaxed);
-        match self.wrong {
-            Wrong::ClosesUnfenced => {
-                self.add_to_number(Ordering::Relaxed);
-                clear();
-            }
-            Wrong::ClearsFirst => {
-                clear();
-                self.add_to_number(Ordering::Relaxed);
-            }
-            _ => self.lock.close(clear),
-        }
+        self.lock.close(|| self.figure.store(0, Ordering::Relaxed));
         self.free.push(self, 0);
     }
 
     /// The two words of the name, and the figure.
     fn snapshot(&self) -> Option<([u64; 2], u64)> {
         self.gate.pass();
-        let read = || {
+        self.lock.read(|| {
             let name = [0, 1].map(|word: usize| self.name[word].load(Ordering::Relaxed));
             (name, self.figure.load(Ordering::Relaxed))
-        };
-        if self.wrong != Wrong::ReadsUnfenced && self.wrong != Wrong::ReadsOnce {
-            return self.lock.read(read);
-        }
-        let number = self.lock.number();
-        let before = number.load(Ordering::Acquire);
-        if before % 2 == 0 {
-            return None;
-        }
-        let read = read();
-        let same = self.wrong == Wrong::ReadsOnce || number.load(Ordering::Relaxed) == before;
-        same.then_some(read)
+        })
     }
 }
 
 /// One thread gives a record back, another takes it under another name, and a third reads it.
-fn a_record_changes_its_owner_while_a_report_reads_it(wrong: Wrong) {
-    explore(3, move || {
-        let record = Arc::new(Record::new(wrong));
+fn a_record_changes_its_owner_while_a_report_reads_it() {
+    explore(3, || {
+        let record = Arc::new(Record::new());
         record.free.push(&*record, 0);
         record.acquire(1);
         let (giving, taking) = (Arc::clone(&record), Arc::clone(&record));
@@ -153,41 +95,47 @@ fn a_record_changes_its_owner_while_a_report_reads_it(wrong: Wrong) {
 
 #[test]
 fn a_report_never_mixes_two_owners_of_a_record() {
-    a_record_changes_its_owner_while_a_report_reads_it(Wrong::Nothing);
+    a_record_changes_its_owner_while_a_report_reads_it();
 }
 
 #[test]
 #[should_panic(expected = "another's name")]
 fn an_owner_that_takes_a_record_without_a_fence_shows_its_figures_under_the_old_name() {
-    a_record_changes_its_owner_while_a_report_reads_it(Wrong::OpensUnfenced);
+    let _mutant = Mutant::new("open: no fence");
+    a_record_changes_its_owner_while_a_report_reads_it();
 }
 
 #[test]
 #[should_panic(expected = "another's name")]
 fn a_record_that_is_opened_before_its_name_is_written_shows_its_figures_under_the_old_name() {
-    a_record_changes_its_owner_while_a_report_reads_it(Wrong::OpensFirst);
+    let _mutant = Mutant::new("open: before the name");
+    a_record_changes_its_owner_while_a_report_reads_it();
 }
 
 #[test]
 #[should_panic(expected = "another's name")]
 fn a_record_that_is_closed_without_a_fence_shows_zeros_under_its_name() {
-    a_record_changes_its_owner_while_a_report_reads_it(Wrong::ClosesUnfenced);
+    let _mutant = Mutant::new("close: no fence");
+    a_record_changes_its_owner_while_a_report_reads_it();
 }
 
 #[test]
 #[should_panic(expected = "another's name")]
 fn a_record_that_is_cleared_before_it_is_closed_shows_zeros_under_its_name() {
-    a_record_changes_its_owner_while_a_report_reads_it(Wrong::ClearsFirst);
+    let _mutant = Mutant::new("close: after the figures");
+    a_record_changes_its_owner_while_a_report_reads_it();
 }
 
 #[test]
 #[should_panic(expected = "another's name")]
 fn a_report_without_a_fence_before_its_second_look_mixes_two_owners() {
-    a_record_changes_its_owner_while_a_report_reads_it(Wrong::ReadsUnfenced);
+    let _mutant = Mutant::new("read: no fence");
+    a_record_changes_its_owner_while_a_report_reads_it();
 }
 
 #[test]
 #[should_panic(expected = "another's name")]
 fn a_report_without_a_second_look_mixes_two_owners() {
-    a_record_changes_its_owner_while_a_report_reads_it(Wrong::ReadsOnce);
+    let _mutant = Mutant::new("read: no second look");
+    a_record_changes_its_owner_while_a_report_reads_it();
 }

@@ -12,12 +12,13 @@ use core::sync::atomic::AtomicUsize as PlainUsize;
 use core::time::Duration;
 
 use allotment::Release;
+use allotment::for_loom::Mutant;
 use allotment::for_loom::chunk_cache::{Backing, ChunkCache, Mappings, WarmChunk};
-use allotment::for_loom::index_stack::{IndexStack, Links, NIL};
+use allotment::for_loom::index_stack::{Links, NIL};
 use allotment::for_loom::layout::class_size;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
+use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use loom::thread;
 
 mod loom_support;
@@ -217,8 +218,7 @@ impl SharedCache {
     }
 }
 
-#[test]
-fn threads_that_take_and_give_never_hold_one_chunk_together() {
+fn threads_take_and_give() {
     explore(3, || {
         let shared = SharedCache::new(4);
         let first = shared.take(1);
@@ -237,6 +237,18 @@ fn threads_that_take_and_give_never_hold_one_chunk_together() {
         }
         shared.is_consistent(0);
     });
+}
+
+#[test]
+fn threads_that_take_and_give_never_hold_one_chunk_together() {
+    threads_take_and_give();
+}
+
+#[test]
+#[should_panic(expected = "more is cached than the limit allows")]
+fn bytes_reserved_after_the_push_let_the_count_fall_below_the_stack() {
+    let _mutant = Mutant::new("recycle: reserved after the push");
+    threads_take_and_give();
 }
 
 #[test]
@@ -273,8 +285,7 @@ fn the_limit_holds_at_every_instant_while_threads_give() {
     });
 }
 
-#[test]
-fn a_trim_while_others_take_and_give_unmaps_nothing_in_use() {
+fn a_trim_while_another_takes_and_gives() {
     explore(2, || {
         let shared = SharedCache::new(4);
         let chunks = [shared.take(1), shared.take(2)];
@@ -294,6 +305,18 @@ fn a_trim_while_others_take_and_give_unmaps_nothing_in_use() {
 }
 
 #[test]
+fn a_trim_while_others_take_and_give_unmaps_nothing_in_use() {
+    a_trim_while_another_takes_and_gives();
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_trim_that_unmaps_what_it_has_not_taken_meets_a_user() {
+    let _mutant = Mutant::new("trim: chain not taken");
+    a_trim_while_another_takes_and_gives();
+}
+
+#[test]
 fn two_trims_at_once_unmap_each_chunk_once() {
     explore(2, || {
         let shared = SharedCache::new(4);
@@ -307,7 +330,7 @@ fn two_trims_at_once_unmap_each_chunk_once() {
         shared.table.gate.pass();
         let mine = shared.cache.trim_to(0);
         let theirs = trimmer.join().unwrap();
-        assert_eq!(mine + theirs, shared.table.unmapped.load(Ordering::Relaxed));
+        assert_eq!(mine + theirs, SIZE * shared.table.unmapped.load(Ordering::Relaxed));
         shared.is_consistent(0);
     });
 }
@@ -397,8 +420,7 @@ fn switching_off_binds_a_thread_that_was_giving_meanwhile() {
     });
 }
 
-#[test]
-fn a_lower_limit_binds_a_trim_that_puts_chunks_back_meanwhile() {
+fn a_limit_is_lowered_while_a_trim_puts_chunks_back() {
     explore(2, || {
         let shared = SharedCache::new(4);
         let chunks = [shared.take(1), shared.take(2)];
@@ -414,6 +436,18 @@ fn a_lower_limit_binds_a_trim_that_puts_chunks_back_meanwhile() {
         assert_eq!(shared.cache.cached(), 0, "more is cached than the limit allows");
         shared.is_consistent(0);
     });
+}
+
+#[test]
+fn a_lower_limit_binds_a_trim_that_puts_chunks_back_meanwhile() {
+    a_limit_is_lowered_while_a_trim_puts_chunks_back();
+}
+
+#[test]
+#[should_panic(expected = "more is cached than the limit allows")]
+fn a_trim_that_does_not_compare_again_leaves_more_than_the_limit_allows() {
+    let _mutant = Mutant::new("trim: no second comparison");
+    a_limit_is_lowered_while_a_trim_puts_chunks_back();
 }
 
 #[test]
@@ -472,135 +506,5 @@ fn of_two_policies_that_are_set_at_once_one_remains() {
         shared.cache.set_policy(policies[0]);
         setter.join().unwrap();
         assert!(policies.contains(&shared.cache.policy()), "no thread set this policy");
-    });
-}
-
-/// The cache in a few lines. The bytes are reserved before the push or after it.
-struct Small {
-    stack: IndexStack,
-    cached: AtomicUsize,
-    table: Table,
-    reserves_first: bool,
-}
-
-impl Small {
-    fn give(&self, mapping: u32) {
-        self.table.gate.pass();
-        if self.reserves_first {
-            self.cached.fetch_add(SIZE, Ordering::Relaxed);
-        }
-        self.stack.push(&self.table, mapping);
-        if !self.reserves_first {
-            self.cached.fetch_add(SIZE, Ordering::Relaxed);
-        }
-    }
-
-    fn take(&self) {
-        self.table.gate.pass();
-        if self.stack.pop(&self.table).is_some() {
-            let before = self.cached.fetch_sub(SIZE, Ordering::Relaxed);
-            assert!(before >= SIZE, "`cached` fell below what lay on the stack");
-        }
-    }
-}
-
-fn give_while_another_takes(reserves_first: bool) {
-    explore(3, move || {
-        let small = Arc::new(Small {
-            stack: IndexStack::new(),
-            cached: AtomicUsize::new(0),
-            table: Table::new(1),
-            reserves_first,
-        });
-        let other = Arc::clone(&small);
-        let taker = thread::spawn(move || other.take());
-        small.give(0);
-        taker.join().unwrap();
-    });
-}
-
-#[test]
-fn bytes_reserved_before_the_push_keep_the_count_above_the_stack() {
-    give_while_another_takes(true);
-}
-
-#[test]
-#[should_panic(expected = "fell below what lay on the stack")]
-fn bytes_reserved_after_the_push_let_the_count_fall_below_the_stack() {
-    give_while_another_takes(false);
-}
-
-/// A trim in a few lines: it keeps one chunk. It compares with the limit again after it has put the
-/// chunk back, or does not.
-fn trim_while_another_lowers_the_limit(compares_again: bool) {
-    explore(3, move || {
-        let small = Arc::new(Small {
-            stack: IndexStack::new(),
-            cached: AtomicUsize::new(SIZE),
-            table: Table::new(1),
-            reserves_first: true,
-        });
-        small.stack.push(&small.table, 0);
-        let limit = Arc::new(AtomicUsize::new(SIZE));
-        let give_back = |small: &Small, limit: &AtomicUsize| {
-            fence(Ordering::SeqCst);
-            if small.cached.load(Ordering::Relaxed) > limit.load(Ordering::Relaxed)
-                && small.stack.take_all() != NIL
-            {
-                small.cached.fetch_sub(SIZE, Ordering::Relaxed);
-            }
-        };
-        let (other, others_limit) = (Arc::clone(&small), Arc::clone(&limit));
-        let setter = thread::spawn(move || {
-            other.table.gate.pass();
-            others_limit.store(0, Ordering::Relaxed);
-            give_back(&other, &others_limit);
-        });
-        small.table.gate.pass();
-        let kept = small.stack.take_all();
-        if kept != NIL {
-            small.stack.push(&small.table, kept);
-            if compares_again {
-                give_back(&small, &limit);
-            }
-        }
-        setter.join().unwrap();
-        assert_eq!(small.cached.load(Ordering::Relaxed), 0, "more is cached than the limit allows");
-    });
-}
-
-#[test]
-fn a_trim_that_compares_again_after_it_put_a_chunk_back_keeps_to_the_limit() {
-    trim_while_another_lowers_the_limit(true);
-}
-
-#[test]
-#[should_panic(expected = "more is cached than the limit allows")]
-fn a_trim_that_does_not_compare_again_leaves_more_than_the_limit_allows() {
-    trim_while_another_lowers_the_limit(false);
-}
-
-/// A trim that follows the links on the stack, instead of taking the whole chain.
-#[test]
-#[should_panic(expected = "Causality violation")]
-fn a_trim_that_unmaps_what_it_has_not_taken_meets_a_user() {
-    explore(2, || {
-        let shared = Arc::new((IndexStack::new(), Table::new(1)));
-        let start = shared.1.map();
-        shared.1.set_start(0, start);
-        shared.0.push(&shared.1, 0);
-        let other = Arc::clone(&shared);
-        let user = thread::spawn(move || {
-            other.1.gate.pass();
-            if let Some(mapping) = other.0.pop(&other.1) {
-                other.1.with_chunk(other.1.start(mapping), |chunk| chunk.written = 1);
-            }
-        });
-        let (stack, table) = &*shared;
-        table.gate.pass();
-        if !stack.is_empty() {
-            table.with_chunk(start, |chunk| chunk.unmapped = true);
-        }
-        user.join().unwrap();
     });
 }

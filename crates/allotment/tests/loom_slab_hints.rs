@@ -6,7 +6,8 @@
 //! once.
 #![cfg(loom)]
 
-use allotment::for_loom::page_hints::{LISTS, PageHints, words_for};
+use allotment::for_loom::Mutant;
+use allotment::for_loom::page_hints::{PageHints, words_for};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::thread;
@@ -21,28 +22,14 @@ const LIST: usize = 3;
 const FIRST: usize = 70;
 const SECOND: usize = 71;
 
-/// Which step is wrong.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wrong {
-    Nothing,
-    /// A summary bit is cleared without a second look at its word.
-    ClearsSummaryBlindly,
-    /// A summary bit is cleared and its word read without an order between them.
-    ClearsSummaryUnordered,
-    /// A hint is set after its word's summary bit.
-    SetsSummaryFirst,
-}
-
 struct ModelHints {
-    wrong: Wrong,
     gate: Gate,
     words: Vec<AtomicU64>,
 }
 
 impl ModelHints {
-    fn new(wrong: Wrong) -> Self {
+    fn new() -> Self {
         Self {
-            wrong,
             gate: Gate::new(),
             words: (0..words_for(PAGES)).map(|_| AtomicU64::new(0)).collect(),
         }
@@ -52,50 +39,21 @@ impl ModelHints {
         PageHints { words: &self.words }
     }
 
-    /// The second word of the list, and the summary word.
-    fn second(&self) -> (&AtomicU64, &AtomicU64) {
-        let words = self.words.len() / LISTS;
-        (&self.words[LIST * words + 1], &self.words[LIST * words + 2])
-    }
-
     fn set(&self, page: usize) {
         self.gate.pass();
-        if self.wrong == Wrong::SetsSummaryFirst {
-            let (word, summary) = self.second();
-            summary.fetch_or(2, Ordering::SeqCst);
-            word.fetch_or(1 << (page - 64), Ordering::SeqCst);
-        } else {
-            self.hints().set(LIST, page);
-        }
+        self.hints().set(LIST, page);
     }
 
     fn clear_one(&self) -> Option<usize> {
         self.gate.pass();
-        if !matches!(self.wrong, Wrong::ClearsSummaryBlindly | Wrong::ClearsSummaryUnordered) {
-            return self.hints().clear_one(LIST, 0);
-        }
-        let (word, summary) = self.second();
-        if summary.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
-        let hints = word.load(Ordering::Relaxed);
-        let bit = hints & hints.wrapping_neg();
-        let before = word.fetch_and(!bit, Ordering::AcqRel);
-        let found = (before & bit != 0).then(|| 64 + bit.trailing_zeros() as usize);
-        if before == bit {
-            summary.fetch_and(!2, Ordering::AcqRel);
-            if self.wrong == Wrong::ClearsSummaryUnordered && word.load(Ordering::Relaxed) != 0 {
-                summary.fetch_or(2, Ordering::AcqRel);
-            }
-        }
-        found
+        self.hints().clear_one(LIST, 0)
     }
 }
 
 /// Hints are set by one thread, or by two, and followed by another.
-fn hints_are_set_while_one_is_followed(before: &'static [usize], setters: usize, wrong: Wrong) {
+fn hints_are_set_while_one_is_followed(before: &'static [usize], setters: usize) {
     explore(3, move || {
-        let lists = Arc::new(ModelHints::new(wrong));
+        let lists = Arc::new(ModelHints::new());
         before.iter().for_each(|page| lists.set(*page));
         let pages = [FIRST, SECOND];
         let threads: Vec<_> = pages[2 - setters..]
@@ -124,42 +82,45 @@ fn hints_are_set_while_one_is_followed(before: &'static [usize], setters: usize,
 
 #[test]
 fn a_hint_set_while_the_last_of_its_word_is_followed_is_found() {
-    hints_are_set_while_one_is_followed(&[FIRST], 1, Wrong::Nothing);
+    hints_are_set_while_one_is_followed(&[FIRST], 1);
 }
 
 #[test]
 fn a_hint_set_again_while_it_is_followed_is_found() {
-    hints_are_set_while_one_is_followed(&[SECOND], 1, Wrong::Nothing);
+    hints_are_set_while_one_is_followed(&[SECOND], 1);
 }
 
 #[test]
 fn two_hints_of_one_word_set_while_one_is_followed_are_found() {
-    hints_are_set_while_one_is_followed(&[], 2, Wrong::Nothing);
+    hints_are_set_while_one_is_followed(&[], 2);
 }
 
 #[test]
 #[should_panic(expected = "a hint was lost")]
 fn a_word_that_is_called_unused_without_a_second_look_loses_a_hint() {
-    hints_are_set_while_one_is_followed(&[FIRST], 1, Wrong::ClearsSummaryBlindly);
+    let _mutant = Mutant::new("clear summary: no second look");
+    hints_are_set_while_one_is_followed(&[FIRST], 1);
 }
 
 #[test]
 #[should_panic(expected = "a hint was lost")]
 fn a_word_that_is_called_unused_without_order_loses_a_hint() {
-    hints_are_set_while_one_is_followed(&[FIRST], 1, Wrong::ClearsSummaryUnordered);
+    let _mutant = Mutant::new("clear summary: unordered");
+    hints_are_set_while_one_is_followed(&[FIRST], 1);
 }
 
 #[test]
 #[should_panic(expected = "a hint was lost")]
 fn a_word_that_is_called_used_before_it_has_a_hint_loses_it() {
-    hints_are_set_while_one_is_followed(&[FIRST], 1, Wrong::SetsSummaryFirst);
+    let _mutant = Mutant::new("hint: after its summary");
+    hints_are_set_while_one_is_followed(&[FIRST], 1);
 }
 
 /// Two threads follow the last hint of a word while a third sets another.
 #[test]
 fn a_hint_set_while_two_threads_follow_the_last_of_its_word_is_found() {
     explore(3, || {
-        let lists = Arc::new(ModelHints::new(Wrong::Nothing));
+        let lists = Arc::new(ModelHints::new());
         lists.set(FIRST);
         let followers = [(); 2].map(|()| {
             let lists = Arc::clone(&lists);

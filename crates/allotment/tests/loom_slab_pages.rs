@@ -7,13 +7,14 @@
 //! owned its slots.
 #![cfg(loom)]
 
+use allotment::for_loom::Mutant;
 use allotment::for_loom::page_steps::PageSteps;
 use loom::sync::Arc;
 use loom::thread;
 
 mod loom_support;
 use loom_support::explore;
-use loom_support::slab::{PagesModel, Slots, Wrong};
+use loom_support::slab::{PagesModel, Slots};
 
 /// A slab with one page, which no thread has claimed, and the slots that were taken of it.
 fn with_open_page(pages: PagesModel, takes: &[(usize, usize)]) -> (Arc<PagesModel>, Vec<Slots>) {
@@ -45,9 +46,9 @@ fn find_and_use_up(pages: &PagesModel, mark: u32) -> Option<Slots> {
 // ---- a free against a page that is put back ----
 
 /// Another thread frees one of a page's two slots while its owner puts the page back.
-fn a_free_while_the_page_is_put_back(wrong: Wrong) {
+fn a_free_while_the_page_is_put_back() {
     explore(3, move || {
-        let pages = Arc::new(PagesModel::new(1, 1, 2).wrong(wrong));
+        let pages = Arc::new(PagesModel::new(1, 1, 2));
         let claim = pages.add_page().unwrap();
         let page = pages.leave_claim(claim);
         let theirs = pages.take_slots(page, 0, 1, 11).unwrap();
@@ -62,25 +63,28 @@ fn a_free_while_the_page_is_put_back(wrong: Wrong) {
 
 #[test]
 fn a_slot_freed_while_its_page_is_put_back_can_be_found() {
-    a_free_while_the_page_is_put_back(Wrong::Nothing);
+    a_free_while_the_page_is_put_back();
 }
 
 #[test]
 #[should_panic(expected = "is in no list")]
 fn a_page_that_is_looked_at_before_it_is_opened_loses_a_slot() {
-    a_free_while_the_page_is_put_back(Wrong::OpensAfterTheLook);
+    let _mutant = Mutant::new("put back: looks before it opens");
+    a_free_while_the_page_is_put_back();
 }
 
 #[test]
 #[should_panic(expected = "is in no list")]
 fn a_free_that_looks_at_the_state_before_it_sets_the_bit_loses_its_slot() {
-    a_free_while_the_page_is_put_back(Wrong::FreesAfterTheLook);
+    let _mutant = Mutant::new("free: state read before");
+    a_free_while_the_page_is_put_back();
 }
 
 #[test]
 #[should_panic(expected = "is in no list")]
 fn a_free_that_does_not_order_its_store_and_its_look_loses_its_slot() {
-    a_free_while_the_page_is_put_back(Wrong::FreesUnordered);
+    let _mutant = Mutant::new("free: unordered");
+    a_free_while_the_page_is_put_back();
 }
 
 #[test]
@@ -106,9 +110,9 @@ fn a_page_whose_last_slots_are_freed_while_it_is_put_back_goes_once() {
 // ---- frees against the page's release ----
 
 /// Two threads free the last two slots of an open page, of one word or of two.
-fn the_last_two_slots_are_freed(slots: usize, takes: [(usize, usize); 2], wrong: Wrong) {
+fn the_last_two_slots_are_freed(slots: usize, takes: [(usize, usize); 2]) {
     explore(3, move || {
-        let (pages, taken) = with_open_page(PagesModel::new(1, 1, slots).wrong(wrong), &takes);
+        let (pages, taken) = with_open_page(PagesModel::new(1, 1, slots), &takes);
         let freers: Vec<_> = taken
             .into_iter()
             .map(|slots| {
@@ -127,24 +131,25 @@ fn the_last_two_slots_are_freed(slots: usize, takes: [(usize, usize); 2], wrong:
 
 #[test]
 fn of_two_threads_that_free_the_last_slots_of_a_word_one_releases_the_page() {
-    the_last_two_slots_are_freed(2, [(0, 1), (0, 1)], Wrong::Nothing);
+    the_last_two_slots_are_freed(2, [(0, 1), (0, 1)]);
 }
 
 #[test]
 fn of_two_threads_that_free_the_last_slots_of_two_words_one_releases_the_page() {
-    the_last_two_slots_are_freed(65, [(0, 64), (1, 1)], Wrong::Nothing);
+    the_last_two_slots_are_freed(65, [(0, 64), (1, 1)]);
 }
 
 #[test]
 #[should_panic(expected = "an empty page was not noticed")]
 fn two_frees_that_do_not_order_their_store_and_their_look_leave_an_empty_page() {
-    the_last_two_slots_are_freed(65, [(0, 64), (1, 1)], Wrong::FreesUnordered);
+    let _mutant = Mutant::new("free: unordered");
+    the_last_two_slots_are_freed(65, [(0, 64), (1, 1)]);
 }
 
 /// The last slot is freed while another thread takes one without a claim, and frees it again.
-fn a_page_is_emptied_while_a_slot_is_stolen(wrong: Wrong) {
+fn a_page_is_emptied_while_a_slot_is_stolen() {
     explore(3, move || {
-        let (pages, mut taken) = with_open_page(PagesModel::new(1, 1, 2).wrong(wrong), &[(0, 1)]);
+        let (pages, mut taken) = with_open_page(PagesModel::new(1, 1, 2), &[(0, 1)]);
         let last = taken.pop().unwrap();
         let other = Arc::clone(&pages);
         let freer = thread::spawn(move || other.free(last));
@@ -160,22 +165,23 @@ fn a_page_is_emptied_while_a_slot_is_stolen(wrong: Wrong) {
 
 #[test]
 fn a_page_is_released_only_by_a_thread_with_all_of_its_slots() {
-    a_page_is_emptied_while_a_slot_is_stolen(Wrong::Nothing);
+    a_page_is_emptied_while_a_slot_is_stolen();
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_page_that_is_released_because_all_bits_were_set_goes_under_a_slot_in_use() {
-    a_page_is_emptied_while_a_slot_is_stolen(Wrong::EmptiesWithoutTaking);
+    let _mutant = Mutant::new("take all: nothing taken");
+    a_page_is_emptied_while_a_slot_is_stolen();
 }
 
 // ---- claims against hints ----
 
 /// A page is put back while another thread follows the hints; it may have one already, set late by
 /// a thread that saw the page open before.
-fn a_page_is_put_back_while_another_thread_looks_for_one(hint: bool, wrong: Wrong) {
+fn a_page_is_put_back_while_another_thread_looks_for_one(hint: bool) {
     explore(3, move || {
-        let pages = Arc::new(PagesModel::new(1, 1, 2).wrong(wrong));
+        let pages = Arc::new(PagesModel::new(1, 1, 2));
         let claim = pages.add_page().unwrap();
         let page = pages.leave_claim(claim);
         let mine = pages.take_slots(page, 0, 1, 11).unwrap();
@@ -192,30 +198,33 @@ fn a_page_is_put_back_while_another_thread_looks_for_one(hint: bool, wrong: Wron
 
 #[test]
 fn a_page_put_back_while_a_thread_looks_for_one_can_be_found() {
-    a_page_is_put_back_while_another_thread_looks_for_one(false, Wrong::Nothing);
+    a_page_is_put_back_while_another_thread_looks_for_one(false);
 }
 
 #[test]
 #[should_panic(expected = "is in no list")]
 fn a_page_that_is_listed_before_it_is_opened_is_lost() {
-    a_page_is_put_back_while_another_thread_looks_for_one(false, Wrong::OpensAfterTheHint);
+    let _mutant = Mutant::new("put back: lists before it opens");
+    a_page_is_put_back_while_another_thread_looks_for_one(false);
 }
 
 #[test]
 fn a_page_put_back_with_a_hint_that_is_just_cleared_can_be_found() {
-    a_page_is_put_back_while_another_thread_looks_for_one(true, Wrong::Nothing);
+    a_page_is_put_back_while_another_thread_looks_for_one(true);
 }
 
 #[test]
 #[should_panic(expected = "is in no list")]
 fn a_hint_that_is_cleared_after_the_look_at_its_page_loses_the_page() {
-    a_page_is_put_back_while_another_thread_looks_for_one(true, Wrong::ClearsAfterTheLook);
+    let _mutant = Mutant::new("find: hint cleared after the look");
+    a_page_is_put_back_while_another_thread_looks_for_one(true);
 }
 
 #[test]
 #[should_panic(expected = "is in no list")]
 fn a_hint_that_is_left_alone_is_lost_when_its_clearing_is_not_ordered_with_the_look() {
-    a_page_is_put_back_while_another_thread_looks_for_one(true, Wrong::ClearsUnordered);
+    let _mutant = Mutant::new("find: unordered");
+    a_page_is_put_back_while_another_thread_looks_for_one(true);
 }
 
 #[test]
@@ -235,10 +244,9 @@ fn two_threads_that_look_for_pages_never_have_one_together() {
 
 /// A page with a hint is claimed and used up, while a free that has seen it open lists it again and
 /// a third thread follows that hint.
-fn a_page_is_used_up_while_it_is_listed(wrong: Wrong) {
+fn a_page_is_used_up_while_it_is_listed() {
     explore(3, move || {
-        let (pages, mut taken) =
-            with_open_page(PagesModel::new(1, 1, 3).wrong(wrong), &[(0, 1), (0, 1)]);
+        let (pages, mut taken) = with_open_page(PagesModel::new(1, 1, 3), &[(0, 1), (0, 1)]);
         let freed = taken.remove(0);
         let finders = [21, 22].map(|mark| {
             let pages = Arc::clone(&pages);
@@ -252,11 +260,12 @@ fn a_page_is_used_up_while_it_is_listed(wrong: Wrong) {
 
 #[test]
 fn a_page_that_was_used_up_while_it_was_listed_is_listed_again_with_its_next_free_slot() {
-    a_page_is_used_up_while_it_is_listed(Wrong::Nothing);
+    a_page_is_used_up_while_it_is_listed();
 }
 
 #[test]
 #[should_panic(expected = "is in no list")]
 fn a_page_whose_hint_goes_and_whose_note_stays_is_listed_no_more() {
-    a_page_is_used_up_while_it_is_listed(Wrong::ClearsWithoutTheNote);
+    let _mutant = Mutant::new("find: note left");
+    a_page_is_used_up_while_it_is_listed();
 }

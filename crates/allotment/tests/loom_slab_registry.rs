@@ -11,30 +11,14 @@ use std::ptr::NonNull;
 
 use allotment::for_loom::index_stack::{IndexStack, Links, NIL};
 use allotment::for_loom::references::References;
+use allotment::for_loom::{Mutant, mutant};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::atomic::AtomicU32;
 use loom::thread;
 
 mod loom_support;
 use loom_support::{Gate, explore};
-
-/// Which step is wrong.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wrong {
-    Nothing,
-    /// References are counted up from zero, too.
-    CountsUpFromZero,
-    /// The last reference is released without the order after the others' uses.
-    ReleasesRelaxed,
-    /// A slab is registered without the order that hands it over.
-    RegistersRelaxed,
-    /// The number is returned before its slab is forgotten.
-    ReturnsNumberFirst,
-    /// A thread that frees by address has no reference but the page's, which is released with the
-    /// page.
-    FreesWithoutReference,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
@@ -48,7 +32,6 @@ type ModelSlab = UnsafeCell<Life>;
 
 /// One entry, and its slabs.
 struct Registry {
-    wrong: Wrong,
     gate: Gate,
     references: References<ModelSlab>,
     slabs: [ModelSlab; 2],
@@ -83,9 +66,8 @@ fn use_slab(slab: &ModelSlab) {
 
 impl Registry {
     /// The first slab is registered, with one reference.
-    fn new(wrong: Wrong) -> Arc<Self> {
+    fn new() -> Arc<Self> {
         let registry = Arc::new(Self {
-            wrong,
             gate: Gate::new(),
             references: References::none(),
             slabs: [UnsafeCell::new(Life::Unmade), UnsafeCell::new(Life::Unmade)],
@@ -100,56 +82,23 @@ impl Registry {
         self.gate.pass();
         let slab = &self.slabs[index];
         change(slab, Life::Unmade, Life::Alive);
-        if self.wrong == Wrong::RegistersRelaxed {
-            let (count, object) = self.references.words();
-            object.store(core::ptr::from_ref(slab).cast_mut(), Ordering::Relaxed);
-            count.store(1, Ordering::Relaxed);
-        } else {
-            self.references.set(NonNull::from(slab));
-        }
+        self.references.set(NonNull::from(slab));
     }
 
     fn try_add(&self) -> Option<&ModelSlab> {
         self.gate.pass();
-        let slab = if self.wrong == Wrong::CountsUpFromZero {
-            let (count, object) = self.references.words();
-            count.fetch_add(1, Ordering::Acquire);
-            NonNull::new(object.load(Ordering::Relaxed))
-        } else {
-            self.references.try_add()
-        };
         // SAFETY: one of `slabs`.
-        slab.map(|slab| unsafe { slab.as_ref() })
+        self.references.try_add().map(|slab| unsafe { slab.as_ref() })
     }
 
-    /// Releases a reference, as `release_reference` in shared.rs does: the last one destroys the
-    /// slab and returns its number.
+    /// Releases a reference. The last one destroys the slab, and returns its number.
     fn release(&self) {
         self.gate.pass();
-        let last = match self.wrong {
-            Wrong::ReleasesRelaxed | Wrong::ReturnsNumberFirst => self.release_wrongly(),
-            _ => self.references.release(),
-        };
-        if let Some(slab) = last {
+        self.references.release(|slab| {
             // SAFETY: one of `slabs`.
             change(unsafe { slab.as_ref() }, Life::Alive, Life::Destroyed);
-            if self.wrong != Wrong::ReturnsNumberFirst {
-                self.vacant.push(self, 0);
-            }
-        }
-    }
-
-    fn release_wrongly(&self) -> Option<NonNull<ModelSlab>> {
-        let (count, object) = self.references.words();
-        let relaxed = self.wrong == Wrong::ReleasesRelaxed;
-        let order = if relaxed { Ordering::Relaxed } else { Ordering::AcqRel };
-        if count.fetch_sub(1, order) != 1 {
-            return None;
-        }
-        if self.wrong == Wrong::ReturnsNumberFirst {
             self.vacant.push(self, 0);
-        }
-        NonNull::new(object.swap(core::ptr::null_mut(), Ordering::Relaxed))
+        });
     }
 
     /// Visits the slab, as a report does.
@@ -167,9 +116,9 @@ impl Registry {
 }
 
 /// The last reference is released while two other threads visit the slab.
-fn a_slab_is_dropped_while_others_visit_it(wrong: Wrong) {
-    explore(3, move || {
-        let registry = Registry::new(wrong);
+fn a_slab_is_dropped_while_others_visit_it() {
+    explore(3, || {
+        let registry = Registry::new();
         let visitors = [(); 2].map(|()| {
             let registry = Arc::clone(&registry);
             thread::spawn(move || registry.visit())
@@ -185,26 +134,28 @@ fn a_slab_is_dropped_while_others_visit_it(wrong: Wrong) {
 
 #[test]
 fn a_slab_is_destroyed_once_after_its_last_use() {
-    a_slab_is_dropped_while_others_visit_it(Wrong::Nothing);
+    a_slab_is_dropped_while_others_visit_it();
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_reference_counted_up_from_zero_is_one_to_a_destroyed_slab() {
-    a_slab_is_dropped_while_others_visit_it(Wrong::CountsUpFromZero);
+    let _mutant = Mutant::new("try add: up from zero");
+    a_slab_is_dropped_while_others_visit_it();
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_reference_released_without_order_destroys_a_slab_in_use() {
-    a_slab_is_dropped_while_others_visit_it(Wrong::ReleasesRelaxed);
+    let _mutant = Mutant::new("release: relaxed");
+    a_slab_is_dropped_while_others_visit_it();
 }
 
 /// A slab is dropped, its number is taken for the next one, and a third thread visits whatever
 /// there is.
-fn a_number_is_reused_while_another_visits(wrong: Wrong) {
-    explore(3, move || {
-        let registry = Registry::new(wrong);
+fn a_number_is_reused_while_another_visits() {
+    explore(3, || {
+        let registry = Registry::new();
         let (visits, makes) = (Arc::clone(&registry), Arc::clone(&registry));
         let visitor = thread::spawn(move || visits.visit());
         let maker = thread::spawn(move || {
@@ -230,31 +181,33 @@ fn a_number_is_reused_while_another_visits(wrong: Wrong) {
 
 #[test]
 fn a_number_stands_for_one_slab_at_a_time() {
-    a_number_is_reused_while_another_visits(Wrong::Nothing);
+    a_number_is_reused_while_another_visits();
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_slab_registered_without_order_is_used_before_it_is_made() {
-    a_number_is_reused_while_another_visits(Wrong::RegistersRelaxed);
+    let _mutant = Mutant::new("set: relaxed");
+    a_number_is_reused_while_another_visits();
 }
 
 #[test]
 #[should_panic(expected = "a slab is destroyed with its last reference")]
 fn a_number_returned_before_its_slab_is_forgotten_forgets_the_next_one() {
-    a_number_is_reused_while_another_visits(Wrong::ReturnsNumberFirst);
+    let _mutant = Mutant::new("release: object forgotten late");
+    a_number_is_reused_while_another_visits();
 }
 
 /// The slab is dropped while another thread frees its last object by address: the page's reference
 /// is released in that call.
-fn the_last_object_is_freed_while_its_slab_is_dropped(wrong: Wrong) {
-    explore(3, move || {
-        let registry = Registry::new(wrong);
+fn the_last_object_is_freed_while_its_slab_is_dropped() {
+    explore(3, || {
+        let registry = Registry::new();
         // The page's.
         registry.references.add();
         let frees = Arc::clone(&registry);
         let freer = thread::spawn(move || {
-            let adds = frees.wrong != Wrong::FreesWithoutReference;
+            let adds = !mutant("free: no reference");
             if adds {
                 frees.references.add();
             }
@@ -277,11 +230,12 @@ fn the_last_object_is_freed_while_its_slab_is_dropped(wrong: Wrong) {
 
 #[test]
 fn an_object_freed_after_its_slabs_drop_destroys_the_slab_when_it_is_done() {
-    the_last_object_is_freed_while_its_slab_is_dropped(Wrong::Nothing);
+    the_last_object_is_freed_while_its_slab_is_dropped();
 }
 
 #[test]
 #[should_panic(expected = "a slab with references lives")]
 fn a_free_that_has_only_its_pages_reference_uses_a_destroyed_slab() {
-    the_last_object_is_freed_while_its_slab_is_dropped(Wrong::FreesWithoutReference);
+    let _mutant = Mutant::new("free: no reference");
+    the_last_object_is_freed_while_its_slab_is_dropped();
 }

@@ -7,13 +7,14 @@
 //! `steal`.
 #![cfg(loom)]
 
+use allotment::for_loom::Mutant;
 use allotment::for_loom::page_steps::PageSteps;
 use loom::sync::Arc;
 use loom::thread;
 
 mod loom_support;
 use loom_support::explore;
-use loom_support::slab::{PagesModel, Slots, Wrong};
+use loom_support::slab::{PagesModel, Slots};
 
 /// Makes a page, takes its slots as asked and puts it back.
 fn add_page(pages: &PagesModel, takes: &[usize]) -> Vec<Slots> {
@@ -77,10 +78,11 @@ fn a_page_that_is_kept_and_claimed_past_its_hint_is_lost_to_none() {
 
 // ---- release against reuse ----
 
-/// A page's last slot is freed while another thread takes a page: there are addresses for one.
-fn a_page_goes_while_one_is_taken(descriptors: usize, wrong: Wrong) {
+/// A page's last slot is freed while another thread takes a page: there are addresses or
+/// descriptors for one.
+fn a_page_goes_while_one_is_taken(descriptors: usize, spans: usize) {
     explore(3, move || {
-        let pages = Arc::new(PagesModel::new(descriptors, 1, 2).wrong(wrong));
+        let pages = Arc::new(PagesModel::new(descriptors, spans, 2));
         let mut taken = add_page(&pages, &[2]);
         let last = taken.pop().unwrap();
         let other = Arc::clone(&pages);
@@ -93,31 +95,33 @@ fn a_page_goes_while_one_is_taken(descriptors: usize, wrong: Wrong) {
 
 #[test]
 fn addresses_serve_again_when_their_memory_has_gone() {
-    a_page_goes_while_one_is_taken(2, Wrong::Nothing);
+    a_page_goes_while_one_is_taken(2, 1);
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn addresses_that_serve_again_before_lose_the_next_pages_data() {
-    a_page_goes_while_one_is_taken(2, Wrong::FreesAddressesFirst);
+    let _mutant = Mutant::new("give back: addresses first");
+    a_page_goes_while_one_is_taken(2, 1);
 }
 
 #[test]
 fn a_descriptor_serves_again_when_it_was_released() {
-    a_page_goes_while_one_is_taken(1, Wrong::Nothing);
+    a_page_goes_while_one_is_taken(1, 2);
 }
 
 #[test]
 #[should_panic(expected = "a page was lost")]
 fn a_descriptor_that_serves_again_before_loses_its_next_page() {
-    a_page_goes_while_one_is_taken(1, Wrong::FreesDescriptorFirst);
+    let _mutant = Mutant::new("release: descriptor vacant first");
+    a_page_goes_while_one_is_taken(1, 2);
 }
 
 /// A page is released and its descriptor assigned to another page, while a thread follows the old
 /// hint.
-fn a_page_is_followed_by_another_while_a_thread_looks_for_one(wrong: Wrong) {
+fn a_page_is_followed_by_another_while_a_thread_looks_for_one() {
     explore(3, move || {
-        let pages = Arc::new(PagesModel::new(1, 1, 2).wrong(wrong));
+        let pages = Arc::new(PagesModel::new(1, 1, 2));
         let mut taken = add_page(&pages, &[1]);
         let last = taken.pop().unwrap();
         let other = Arc::clone(&pages);
@@ -131,13 +135,14 @@ fn a_page_is_followed_by_another_while_a_thread_looks_for_one(wrong: Wrong) {
 
 #[test]
 fn an_old_hint_leads_to_the_next_page_of_a_descriptor_or_to_nothing() {
-    a_page_is_followed_by_another_while_a_thread_looks_for_one(Wrong::Nothing);
+    a_page_is_followed_by_another_while_a_thread_looks_for_one();
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn an_old_hint_that_is_taken_for_the_truth_claims_another_threads_page() {
-    a_page_is_followed_by_another_while_a_thread_looks_for_one(Wrong::TrustsHints);
+    let _mutant = Mutant::new("claim: hint trusted");
+    a_page_is_followed_by_another_while_a_thread_looks_for_one();
 }
 
 /// A thread steals from a page that is released, and whose descriptor is assigned to another page.
@@ -214,9 +219,8 @@ fn a_slot_is_the_owners_or_the_thiefs_when_both_take() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_claim_that_is_taken_for_the_slots_gives_a_slot_to_two() {
-    a_slot_is_stolen_from_a_claimed_page(Owner::TakesOne, || {
-        PagesModel::new(1, 1, 2).wrong(Wrong::TakesAsIfAlone)
-    });
+    let _mutant = Mutant::new("take: as if alone");
+    a_slot_is_stolen_from_a_claimed_page(Owner::TakesOne, || PagesModel::new(1, 1, 2));
 }
 
 #[test]
@@ -227,9 +231,8 @@ fn a_page_put_back_unused_goes_when_the_thief_has_brought_its_slots_back() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_page_that_goes_unused_without_its_slots_takes_the_thiefs() {
-    a_slot_is_stolen_from_a_claimed_page(Owner::TakesNone, || {
-        PagesModel::new(1, 1, 2).wrong(Wrong::EmptiesWithoutTaking)
-    });
+    let _mutant = Mutant::new("take all: nothing taken");
+    a_slot_is_stolen_from_a_claimed_page(Owner::TakesNone, || PagesModel::new(1, 1, 2));
 }
 
 #[test]
@@ -238,10 +241,9 @@ fn a_page_put_back_unused_is_kept_when_the_thief_has_brought_its_slots_back() {
 }
 
 /// A page is kept empty and used again while a thief is at work.
-fn a_page_is_kept_and_used_again_while_a_slot_is_stolen(wrong: Wrong) {
+fn a_page_is_kept_and_used_again_while_a_slot_is_stolen() {
     explore(3, move || {
-        let pages = PagesModel::new(1, 1, 2).keeping().stealing_by_exchange();
-        let pages = Arc::new(pages.wrong(wrong));
+        let pages = Arc::new(PagesModel::new(1, 1, 2).keeping().stealing_by_exchange());
         let claim = pages.add_page().unwrap();
         let page = pages.leave_claim(claim);
         let other = Arc::clone(&pages);
@@ -255,20 +257,21 @@ fn a_page_is_kept_and_used_again_while_a_slot_is_stolen(wrong: Wrong) {
 
 #[test]
 fn a_page_is_kept_only_by_a_thread_with_all_of_its_slots() {
-    a_page_is_kept_and_used_again_while_a_slot_is_stolen(Wrong::Nothing);
+    a_page_is_kept_and_used_again_while_a_slot_is_stolen();
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_page_that_is_kept_without_its_slots_gives_a_stolen_one_again() {
-    a_page_is_kept_and_used_again_while_a_slot_is_stolen(Wrong::EmptiesWithoutTaking);
+    let _mutant = Mutant::new("take all: nothing taken");
+    a_page_is_kept_and_used_again_while_a_slot_is_stolen();
 }
 
 /// A page of two words is put back unused, so that all of it is taken, while two threads steal from
 /// it.
-fn a_page_is_taken_whole_while_slots_are_stolen(wrong: Wrong) {
+fn a_page_is_taken_whole_while_slots_are_stolen() {
     explore(3, move || {
-        let pages = Arc::new(PagesModel::new(1, 1, 65).stealing_by_exchange().wrong(wrong));
+        let pages = Arc::new(PagesModel::new(1, 1, 65).stealing_by_exchange());
         let claim = pages.add_page().unwrap();
         let page = pages.leave_claim(claim);
         let thieves = [21, 22].map(|mark| {
@@ -283,21 +286,22 @@ fn a_page_is_taken_whole_while_slots_are_stolen(wrong: Wrong) {
 
 #[test]
 fn a_thread_that_can_not_take_a_whole_page_gives_back_what_it_took() {
-    a_page_is_taken_whole_while_slots_are_stolen(Wrong::Nothing);
+    a_page_is_taken_whole_while_slots_are_stolen();
 }
 
 #[test]
 #[should_panic(expected = "a page was lost")]
 fn a_page_taken_by_half_is_lost() {
-    a_page_is_taken_whole_while_slots_are_stolen(Wrong::LeavesHalfTaken);
+    let _mutant = Mutant::new("take all: half left");
+    a_page_is_taken_whole_while_slots_are_stolen();
 }
 
 // ---- pages kept empty ----
 
 /// A page that is kept empty is used again by one thread and given back by another.
-fn a_kept_page_is_used_while_it_is_trimmed(wrong: Wrong) {
+fn a_kept_page_is_used_while_it_is_trimmed() {
     explore(3, move || {
-        let pages = Arc::new(PagesModel::new(1, 1, 2).keeping().wrong(wrong));
+        let pages = Arc::new(PagesModel::new(1, 1, 2).keeping());
         let taken = add_page(&pages, &[2]);
         for slots in taken {
             pages.free(slots);
@@ -312,13 +316,13 @@ fn a_kept_page_is_used_while_it_is_trimmed(wrong: Wrong) {
 
 #[test]
 fn a_page_that_is_kept_is_used_again_or_given_back_not_both() {
-    a_kept_page_is_used_while_it_is_trimmed(Wrong::Nothing);
+    a_kept_page_is_used_while_it_is_trimmed();
 }
 
 /// A page that is kept empty is emptied, used and trimmed by three threads.
-fn a_page_is_kept_while_it_is_trimmed(wrong: Wrong) {
+fn a_page_is_kept_while_it_is_trimmed() {
     explore(3, move || {
-        let pages = Arc::new(PagesModel::new(1, 1, 2).keeping().wrong(wrong));
+        let pages = Arc::new(PagesModel::new(1, 1, 2).keeping());
         let mut taken = add_page(&pages, &[1]);
         let last = taken.pop().unwrap();
         let (trims, finds) = (Arc::clone(&pages), Arc::clone(&pages));
@@ -333,19 +337,20 @@ fn a_page_is_kept_while_it_is_trimmed(wrong: Wrong) {
 
 #[test]
 fn a_page_that_is_kept_while_others_trim_and_look_is_lost_to_none() {
-    a_page_is_kept_while_it_is_trimmed(Wrong::Nothing);
+    a_page_is_kept_while_it_is_trimmed();
 }
 
 #[test]
 #[should_panic(expected = "memory holds what its owner left there")]
 fn a_trim_that_trusts_the_empty_list_gives_back_a_page_in_use() {
-    a_page_is_kept_while_it_is_trimmed(Wrong::TrimsWhatIsUsed);
+    let _mutant = Mutant::new("trim: hint trusted");
+    a_page_is_kept_while_it_is_trimmed();
 }
 
 /// The slab is closed while its last page becomes empty.
-fn a_page_is_kept_while_the_slab_is_closed(wrong: Wrong) {
+fn a_page_is_kept_while_the_slab_is_closed() {
     explore(3, move || {
-        let pages = Arc::new(PagesModel::new(1, 1, 2).keeping().wrong(wrong));
+        let pages = Arc::new(PagesModel::new(1, 1, 2).keeping());
         let mut taken = add_page(&pages, &[2]);
         let last = taken.pop().unwrap();
         let other = Arc::clone(&pages);
@@ -358,13 +363,14 @@ fn a_page_is_kept_while_the_slab_is_closed(wrong: Wrong) {
 
 #[test]
 fn a_page_that_is_kept_while_the_slab_is_closed_goes() {
-    a_page_is_kept_while_the_slab_is_closed(Wrong::Nothing);
+    a_page_is_kept_while_the_slab_is_closed();
 }
 
 #[test]
 #[should_panic(expected = "a closed slab keeps a page")]
 fn a_page_that_is_kept_without_a_second_look_outlives_the_closed_slab() {
-    a_page_is_kept_while_the_slab_is_closed(Wrong::KeepsBlindly);
+    let _mutant = Mutant::new("keep: no second look");
+    a_page_is_kept_while_the_slab_is_closed();
 }
 
 // ---- all of it ----

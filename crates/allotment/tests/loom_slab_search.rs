@@ -7,21 +7,22 @@
 //! search has to wake it afterwards.
 #![cfg(loom)]
 
+use allotment::for_loom::Mutant;
 use allotment::for_loom::page_steps::PageSteps;
 use loom::sync::Arc;
 use loom::thread;
 
 mod loom_support;
 use loom_support::explore;
-use loom_support::slab::{NoSlot, PagesModel, Wrong};
+use loom_support::slab::{NoSlot, PagesModel};
 
 /// The list in which the page has a hint from a time when it was fuller.
 const STALE_LIST: usize = 7;
 
-fn no_thread_sleeps_beside_free_slots(wrong: Wrong) {
+fn no_thread_sleeps_beside_free_slots() {
     explore(2, move || {
-        let pages = PagesModel::new(1, 1, 65).keeping().stealing_by_exchange().taking_turns();
-        let pages = Arc::new(pages.wrong(wrong));
+        let pages = PagesModel::new(1, 1, 65).keeping().stealing_by_exchange();
+        let pages = Arc::new(pages.taking_turns());
         // All slots are free but one.
         let page = pages.leave_claim(pages.add_page().unwrap());
         let last = pages.take_slots(page, 1, 64, 10).unwrap();
@@ -53,11 +54,12 @@ fn no_thread_sleeps_beside_free_slots(wrong: Wrong) {
 
 #[test]
 fn a_search_that_moves_a_page_wakes_a_thread_that_could_not_see_its_slots() {
-    no_thread_sleeps_beside_free_slots(Wrong::Nothing);
+    no_thread_sleeps_beside_free_slots();
 }
 
 #[test]
 #[should_panic(expected = "a thread sleeps beside 64 free slots")]
 fn a_search_that_moves_a_page_silently_leaves_a_thread_asleep() {
-    no_thread_sleeps_beside_free_slots(Wrong::SearchesSilently);
+    let _mutant = Mutant::new("find: silent");
+    no_thread_sleeps_beside_free_slots();
 }

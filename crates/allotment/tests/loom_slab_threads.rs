@@ -5,6 +5,7 @@
 //! a real cache lie in a block that loom can't follow; here they lie in a cell that loom watches.
 #![cfg(loom)]
 
+use allotment::for_loom::Mutant;
 use allotment::for_loom::cache_ownership::CacheOwnership;
 use allotment::for_loom::cache_steps::{CacheBackend, CacheSteps};
 use allotment::for_loom::page_steps::PageSteps;
@@ -16,20 +17,6 @@ use loom::thread;
 mod loom_support;
 use loom_support::explore;
 use loom_support::slab::{ModelPage, PagesModel, Slots};
-
-/// Which step is wrong.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wrong {
-    Nothing,
-    /// A cache is left to the next thread before it is emptied.
-    DetachesFirst,
-    /// A cache is left to the next thread without the order that hands its contents over.
-    DetachesRelaxed,
-    /// The thread's end forgets the claimed page.
-    ForgetsItsPage,
-    /// Packing puts the claimed page back, but goes on to take from it.
-    PacksAndGoesOn,
-}
 
 /// What belongs to the cache's owner.
 #[derive(Default)]
@@ -50,19 +37,17 @@ struct ModelCache {
     contents: UnsafeCell<Contents>,
     /// What is written into the slots that the cache takes.
     mark: u32,
-    wrong: Wrong,
 }
 
 impl ModelCache {
     /// A cache in use, of a slab without packing.
-    fn new(pages: &Arc<PagesModel>, mark: u32, wrong: Wrong) -> Self {
+    fn new(pages: &Arc<PagesModel>, mark: u32) -> Self {
         Self {
             pages: Arc::clone(pages),
             packing: Arc::new(AtomicBool::new(false)),
             ownership: CacheOwnership::owned(),
             contents: UnsafeCell::new(Contents::default()),
             mark,
-            wrong,
         }
     }
 
@@ -81,18 +66,7 @@ impl ModelCache {
     /// Frees what was allocated, into the cache, and leaves the cache.
     fn leave(&self) {
         self.contents(|contents| contents.cached.append(&mut contents.allocated));
-        match self.wrong {
-            Wrong::DetachesFirst => {
-                self.release_ownership();
-                self.flush();
-            }
-            Wrong::ForgetsItsPage => {
-                self.return_cached();
-                self.forget_pages();
-                self.release_ownership();
-            }
-            _ => self.detach(),
-        }
+        self.detach();
     }
 }
 
@@ -162,9 +136,7 @@ impl CacheBackend for ModelCache {
     }
 
     fn take_current(&self) -> Option<&ModelPage> {
-        let stays = self.wrong == Wrong::PacksAndGoesOn && self.packing();
-        let (page, _) = self
-            .contents(|contents| if stays { contents.current } else { contents.current.take() })?;
+        let (page, _) = self.contents(|contents| contents.current.take())?;
         Some(self.pages.page(page))
     }
 
@@ -194,11 +166,7 @@ impl CacheBackend for ModelCache {
     }
 
     fn release_ownership(&self) {
-        if self.wrong == Wrong::DetachesRelaxed {
-            self.ownership.word().store(false, Ordering::Relaxed);
-        } else {
-            self.ownership.release();
-        }
+        self.ownership.release();
     }
 }
 
@@ -220,11 +188,11 @@ fn with_pages(pages: PagesModel, takes: &[&[(usize, usize)]]) -> (Arc<PagesModel
 
 /// A thread ends: its slots and its page go back, while another thread frees a slot of the page and
 /// a third attaches to the cache.
-fn a_thread_ends_while_its_page_is_freed_to(wrong: Wrong) {
+fn a_thread_ends_while_its_page_is_freed_to() {
     explore(3, move || {
         // One slot is another thread's, one is in the cache, one is free in the claimed page.
         let (pages, mut theirs) = with_pages(PagesModel::new(1, 1, 3), &[&[(0, 1)]]);
-        let cache = Arc::new(ModelCache::new(&pages, 11, wrong));
+        let cache = Arc::new(ModelCache::new(&pages, 11));
         let page = pages.leave_claim(pages.claim_any().unwrap());
         cache.contents(|contents| {
             contents.cached.extend(pages.take_slots(page, 0, 1, 11));
@@ -256,25 +224,28 @@ fn a_thread_ends_while_its_page_is_freed_to(wrong: Wrong) {
 
 #[test]
 fn a_thread_that_ends_loses_no_slot_and_leaves_a_cache_for_the_next() {
-    a_thread_ends_while_its_page_is_freed_to(Wrong::Nothing);
+    a_thread_ends_while_its_page_is_freed_to();
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_cache_that_is_left_before_it_is_emptied_has_two_owners() {
-    a_thread_ends_while_its_page_is_freed_to(Wrong::DetachesFirst);
+    let _mutant = Mutant::new("detach: left before it is empty");
+    a_thread_ends_while_its_page_is_freed_to();
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_cache_that_is_left_without_order_has_two_owners() {
-    a_thread_ends_while_its_page_is_freed_to(Wrong::DetachesRelaxed);
+    let _mutant = Mutant::new("detach: relaxed");
+    a_thread_ends_while_its_page_is_freed_to();
 }
 
 #[test]
 #[should_panic(expected = "a claim was lost")]
 fn a_thread_that_ends_with_its_page_claimed_loses_it() {
-    a_thread_ends_while_its_page_is_freed_to(Wrong::ForgetsItsPage);
+    let _mutant = Mutant::new("flush: claimed page forgotten");
+    a_thread_ends_while_its_page_is_freed_to();
 }
 
 /// A thread that was never seen before frees the last slot of a page whose owner ends at the same
@@ -283,7 +254,7 @@ fn a_thread_that_ends_with_its_page_claimed_loses_it() {
 fn the_last_slot_freed_at_its_pages_owners_end_releases_the_page() {
     explore(3, || {
         let pages = Arc::new(PagesModel::new(1, 1, 2));
-        let cache = ModelCache::new(&pages, 12, Wrong::Nothing);
+        let cache = ModelCache::new(&pages, 12);
         let page = pages.leave_claim(pages.add_page().unwrap());
         let theirs = pages.take_slots(page, 0, 1, 11).unwrap();
         cache.contents(|contents| {
@@ -303,7 +274,7 @@ fn the_last_slot_freed_at_its_pages_owners_end_releases_the_page() {
 
 /// Threads refill as often as told while packing is switched on, and while a slot is freed if
 /// `frees`. Pages have two words, so that a thread has a page claimed from one refill to the next.
-fn packing_is_switched_while_threads_refill(refills: &'static [u32], frees: bool, wrong: Wrong) {
+fn packing_is_switched_while_threads_refill(refills: &'static [u32], frees: bool) {
     explore(2, move || {
         let (pages, mut slots) = with_pages(PagesModel::new(2, 2, 65), &[&[(0, 1)], &[(0, 1)]]);
         let packing = Arc::new(AtomicBool::new(false));
@@ -313,7 +284,7 @@ fn packing_is_switched_while_threads_refill(refills: &'static [u32], frees: bool
             .map(|(&refills, mark)| {
                 let (pages, packing) = (Arc::clone(&pages), Arc::clone(&packing));
                 thread::spawn(move || {
-                    let cache = ModelCache { packing, ..ModelCache::new(&pages, mark, wrong) };
+                    let cache = ModelCache { packing, ..ModelCache::new(&pages, mark) };
                     (0..refills).for_each(|_| cache.alloc());
                     cache.leave();
                 })
@@ -333,12 +304,13 @@ fn packing_is_switched_while_threads_refill(refills: &'static [u32], frees: bool
 /// Two models, because the frees and both threads in one take too long to explore.
 #[test]
 fn packing_switched_on_while_threads_refill_loses_nothing() {
-    packing_is_switched_while_threads_refill(&[2], true, Wrong::Nothing);
-    packing_is_switched_while_threads_refill(&[1, 2], false, Wrong::Nothing);
+    packing_is_switched_while_threads_refill(&[2], true);
+    packing_is_switched_while_threads_refill(&[1, 2], false);
 }
 
 #[test]
 #[should_panic(expected = "a page has one claim")]
 fn a_page_that_is_packed_and_used_on_has_two_owners() {
-    packing_is_switched_while_threads_refill(&[1, 2], false, Wrong::PacksAndGoesOn);
+    let _mutant = Mutant::new("refill: packed page used on");
+    packing_is_switched_while_threads_refill(&[1, 2], false);
 }

@@ -5,6 +5,7 @@
 //! the source turn and keeps it, unless a model says otherwise.
 #![cfg(loom)]
 
+use allotment::for_loom::Mutant;
 use allotment::for_loom::page_steps::{PageBackend, PageSteps};
 use loom::sync::Arc;
 use loom::sync::atomic::{Ordering, fence};
@@ -12,23 +13,23 @@ use loom::thread;
 
 mod loom_support;
 use loom_support::explore;
-use loom_support::slab::{NoSlot, PagesModel, Slots, Wrong};
+use loom_support::slab::{NoSlot, PagesModel, Slots};
 
 /// A slab whose threads take new pages from the source one at a time.
-fn slab(pages: PagesModel, wrong: Wrong) -> PagesModel {
-    pages.stealing_by_exchange().taking_turns().wrong(wrong)
+fn slab(pages: PagesModel) -> PagesModel {
+    pages.stealing_by_exchange().taking_turns()
 }
 
 /// A slab with one page of three slots, which is full and claimed by no thread, and its slots.
-fn with_full_page(wrong: Wrong) -> (Arc<PagesModel>, [Slots; 3]) {
-    let (slab, page, slots) = with_claimed_page(wrong);
+fn with_full_page() -> (Arc<PagesModel>, [Slots; 3]) {
+    let (slab, page, slots) = with_claimed_page();
     slab.put_back(slab.resume_claim(page));
     (slab, slots)
 }
 
 /// The same, but the page is claimed.
-fn with_claimed_page(wrong: Wrong) -> (Arc<PagesModel>, usize, [Slots; 3]) {
-    let slab = slab(PagesModel::new(1, 1, 3), wrong);
+fn with_claimed_page() -> (Arc<PagesModel>, usize, [Slots; 3]) {
+    let slab = slab(PagesModel::new(1, 1, 3));
     let page = slab.leave_claim(slab.add_page().unwrap());
     let slots = [11, 12, 13].map(|mark| slab.take_slots(page, 0, 1, mark).unwrap());
     (Arc::new(slab), page, slots)
@@ -42,9 +43,9 @@ fn spawn_waiter(slab: &Arc<PagesModel>, mark: u32) -> thread::JoinHandle<Result<
 // ---- no thread sleeps beside a free slot ----
 
 /// A slot of an open page is freed while a thread begins to wait.
-fn a_slot_is_freed_while_a_thread_begins_to_wait(wrong: Wrong) {
+fn a_slot_is_freed_while_a_thread_begins_to_wait() {
     explore(3, move || {
-        let (slab, [first, second, third]) = with_full_page(wrong);
+        let (slab, [first, second, third]) = with_full_page();
         let waiter = spawn_waiter(&slab, 21);
         slab.free_and_wake(first);
         let got = slab.after_waking(waiter.join().unwrap(), 21);
@@ -54,26 +55,28 @@ fn a_slot_is_freed_while_a_thread_begins_to_wait(wrong: Wrong) {
 
 #[test]
 fn a_slot_freed_while_a_thread_begins_to_wait_is_its() {
-    a_slot_is_freed_while_a_thread_begins_to_wait(Wrong::Nothing);
+    a_slot_is_freed_while_a_thread_begins_to_wait();
 }
 
 #[test]
 #[should_panic(expected = "a thread sleeps beside a free slot")]
 fn a_thread_that_is_counted_after_its_look_sleeps_beside_a_free_slot() {
-    a_slot_is_freed_while_a_thread_begins_to_wait(Wrong::CountsAfterTheLook);
+    let _mutant = Mutant::new("wait: looks before it is counted");
+    a_slot_is_freed_while_a_thread_begins_to_wait();
 }
 
 #[test]
 #[should_panic(expected = "a thread sleeps beside a free slot")]
 fn a_thread_that_notes_the_event_after_its_look_sleeps_beside_a_free_slot() {
-    a_slot_is_freed_while_a_thread_begins_to_wait(Wrong::NotesTheEventLate);
+    let _mutant = Mutant::new("wait: event read late");
+    a_slot_is_freed_while_a_thread_begins_to_wait();
 }
 
 /// A slot of a claimed page is freed while a thread begins to wait; the claim's owner does nothing
 /// more until that thread has its slot.
-fn a_slot_of_a_claimed_page_is_freed_while_a_thread_begins_to_wait(wrong: Wrong) {
+fn a_slot_of_a_claimed_page_is_freed_while_a_thread_begins_to_wait() {
     explore(3, move || {
-        let (slab, page, [first, second, third]) = with_claimed_page(wrong);
+        let (slab, page, [first, second, third]) = with_claimed_page();
         let waiter = spawn_waiter(&slab, 21);
         slab.free_and_wake(first);
         let got = slab.after_waking(waiter.join().unwrap(), 21);
@@ -84,26 +87,28 @@ fn a_slot_of_a_claimed_page_is_freed_while_a_thread_begins_to_wait(wrong: Wrong)
 
 #[test]
 fn a_slot_freed_to_a_page_whose_owner_sleeps_is_a_waiters() {
-    a_slot_of_a_claimed_page_is_freed_while_a_thread_begins_to_wait(Wrong::Nothing);
+    a_slot_of_a_claimed_page_is_freed_while_a_thread_begins_to_wait();
 }
 
 #[test]
 #[should_panic(expected = "a thread sleeps beside a free slot")]
 fn a_free_to_a_claimed_page_that_wakes_no_thread_leaves_a_waiter_asleep() {
-    a_slot_of_a_claimed_page_is_freed_while_a_thread_begins_to_wait(Wrong::FreesToClaimedSilently);
+    let _mutant = Mutant::new("free: claimed page silent");
+    a_slot_of_a_claimed_page_is_freed_while_a_thread_begins_to_wait();
 }
 
 #[test]
 #[should_panic(expected = "a thread sleeps beside a free slot")]
 fn a_free_that_does_not_order_its_bit_and_its_look_for_waiters_wakes_no_thread() {
-    a_slot_of_a_claimed_page_is_freed_while_a_thread_begins_to_wait(Wrong::WakesUnordered);
+    let _mutant = Mutant::new("wake: unordered");
+    a_slot_of_a_claimed_page_is_freed_while_a_thread_begins_to_wait();
 }
 
 /// A page that was kept empty is claimed by a thread that takes one slot of it and then does
 /// nothing more, while another begins to wait.
-fn a_kept_page_is_used_while_a_thread_begins_to_wait(wrong: Wrong) {
+fn a_kept_page_is_used_while_a_thread_begins_to_wait() {
     explore(3, move || {
-        let slab = Arc::new(slab(PagesModel::new(1, 1, 2).keeping(), wrong));
+        let slab = Arc::new(slab(PagesModel::new(1, 1, 2).keeping()));
         slab.put_back(slab.add_page().unwrap());
         let waiter = spawn_waiter(&slab, 21);
         let used = slab.claim_any().map(|claim| {
@@ -121,19 +126,20 @@ fn a_kept_page_is_used_while_a_thread_begins_to_wait(wrong: Wrong) {
 
 #[test]
 fn the_slots_of_a_kept_page_that_is_used_again_are_a_waiters_too() {
-    a_kept_page_is_used_while_a_thread_begins_to_wait(Wrong::Nothing);
+    a_kept_page_is_used_while_a_thread_begins_to_wait();
 }
 
 #[test]
 #[should_panic(expected = "a thread sleeps beside a free slot")]
 fn a_kept_page_that_is_used_again_silently_leaves_a_waiter_asleep() {
-    a_kept_page_is_used_while_a_thread_begins_to_wait(Wrong::UsesKeptSilently);
+    let _mutant = Mutant::new("prepare: silent");
+    a_kept_page_is_used_while_a_thread_begins_to_wait();
 }
 
 #[test]
 fn a_page_that_is_kept_while_a_thread_begins_to_wait_is_its() {
     explore(3, || {
-        let slab = Arc::new(slab(PagesModel::new(1, 1, 2).keeping(), Wrong::Nothing));
+        let slab = Arc::new(slab(PagesModel::new(1, 1, 2).keeping()));
         let page = slab.leave_claim(slab.add_page().unwrap());
         let last = slab.take_slots(page, 0, 2, 11).unwrap();
         slab.put_back(slab.resume_claim(page));
@@ -147,7 +153,7 @@ fn a_page_that_is_kept_while_a_thread_begins_to_wait_is_its() {
 #[test]
 fn two_threads_that_wait_both_get_a_slot_of_two() {
     explore(2, || {
-        let (slab, [first, second, third]) = with_full_page(Wrong::Nothing);
+        let (slab, [first, second, third]) = with_full_page();
         let waiters = [21, 22].map(|mark| spawn_waiter(&slab, mark));
         slab.free_and_wake(first);
         slab.free_and_wake(second);
@@ -161,9 +167,9 @@ fn two_threads_that_wait_both_get_a_slot_of_two() {
 
 /// The source turn ends, without a page or with one that its thread has claimed and does nothing
 /// more with.
-fn the_turn_ends_while_a_thread_begins_to_wait(refused: bool, wrong: Wrong) {
+fn the_turn_ends_while_a_thread_begins_to_wait(refused: bool) {
     explore(3, move || {
-        let slab = Arc::new(slab(PagesModel::new(2, 2, 2), wrong));
+        let slab = Arc::new(slab(PagesModel::new(2, 2, 2)));
         let waiter = spawn_waiter(&slab, 21);
         let page = (!refused).then(|| slab.leave_claim(slab.add_page().unwrap()));
         slab.end_turn();
@@ -177,27 +183,28 @@ fn the_turn_ends_while_a_thread_begins_to_wait(refused: bool, wrong: Wrong) {
 
 #[test]
 fn a_thread_that_waits_takes_the_turn_that_another_has_ended() {
-    the_turn_ends_while_a_thread_begins_to_wait(true, Wrong::Nothing);
+    the_turn_ends_while_a_thread_begins_to_wait(true);
 }
 
 #[test]
 fn a_thread_that_waits_has_a_slot_of_the_page_that_another_got() {
-    the_turn_ends_while_a_thread_begins_to_wait(false, Wrong::Nothing);
+    the_turn_ends_while_a_thread_begins_to_wait(false);
 }
 
 #[test]
 #[should_panic(expected = "a thread sleeps beside a free slot")]
 fn a_turn_that_ends_without_order_leaves_a_waiter_asleep() {
-    the_turn_ends_while_a_thread_begins_to_wait(true, Wrong::EndsTurnUnordered);
+    let _mutant = Mutant::new("wake: unordered");
+    the_turn_ends_while_a_thread_begins_to_wait(true);
 }
 
 // ---- nothing is cached while a thread waits ----
 
 /// A thread begins to wait while another clears a page's mark or makes a page; at the end both
 /// pages are marked.
-fn a_page_is_marked_while_a_thread_begins_to_wait(wrong: Wrong, change: fn(&PagesModel, usize)) {
+fn a_page_is_marked_while_a_thread_begins_to_wait(change: fn(&PagesModel, usize)) {
     explore(3, move || {
-        let slab = Arc::new(slab(PagesModel::new(2, 2, 2), wrong));
+        let slab = Arc::new(slab(PagesModel::new(2, 2, 2)));
         let page = slab.leave_claim(slab.add_page().unwrap());
         slab.mark_all_pages();
         let other = Arc::clone(&slab);
@@ -222,22 +229,24 @@ fn make_page(slab: &PagesModel, _: usize) {
 
 #[test]
 fn a_mark_cleared_while_a_thread_begins_to_wait_is_set_again() {
-    a_page_is_marked_while_a_thread_begins_to_wait(Wrong::Nothing, clear_mark);
+    a_page_is_marked_while_a_thread_begins_to_wait(clear_mark);
 }
 
 #[test]
 #[should_panic(expected = "frees are cached while a thread waits")]
 fn a_mark_that_is_cleared_without_a_second_look_is_lost() {
-    a_page_is_marked_while_a_thread_begins_to_wait(Wrong::ClearsMarkBlindly, clear_mark);
+    let _mutant = Mutant::new("update mark: no second look");
+    a_page_is_marked_while_a_thread_begins_to_wait(clear_mark);
 }
 
 #[test]
 fn a_page_made_while_a_thread_waits_is_marked() {
-    a_page_is_marked_while_a_thread_begins_to_wait(Wrong::Nothing, make_page);
+    a_page_is_marked_while_a_thread_begins_to_wait(make_page);
 }
 
 #[test]
 #[should_panic(expected = "frees are cached while a thread waits")]
 fn a_new_page_that_is_not_marked_for_waiting_threads_caches_their_slots() {
-    a_page_is_marked_while_a_thread_begins_to_wait(Wrong::LeavesNewUnmarked, make_page);
+    let _mutant = Mutant::new("enter page: not marked");
+    a_page_is_marked_while_a_thread_begins_to_wait(make_page);
 }

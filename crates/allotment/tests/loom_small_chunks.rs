@@ -1,23 +1,24 @@
 //! Models of the small chunks (`src/memory/small_chunks.rs`), explored by loom; `.ci/loom` runs
 //! them.
 //!
-//! The protocol is the one that ships, on a table that the test provides. A range has two chunks,
-//! each in a word of its own. Loom checks each access to a chunk, so the model fails if a chunk has
-//! two owners at the same time, or an owner after its range was unmapped.
+//! The protocol is the one that ships, on a table that the test provides. A range has three chunks:
+//! two in one word of bits, and one in another. Loom checks each access to a chunk, so the model
+//! fails if a chunk has two owners at the same time, or an owner after its range was unmapped.
 #![cfg(loom)]
 
 use core::num::NonZeroUsize;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicBool as PlainBool;
 use core::sync::atomic::AtomicUsize as PlainUsize;
+use core::sync::atomic::Ordering;
 
 use allotment::AllocError;
+use allotment::for_loom::Mutant;
 use allotment::for_loom::chunk_cache::WarmChunk;
 use allotment::for_loom::layout::class_size;
 use allotment::for_loom::small_chunks::{ChunkRange, RangeId, RangeTable, SmallChunks, is_small};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use loom::thread;
 
 mod loom_support;
@@ -27,7 +28,7 @@ use loom_support::{Gate, explore};
 const CLASS: usize = 0;
 
 /// The chunks of a range.
-const CHUNKS: usize = 2;
+const CHUNKS: usize = 3;
 
 /// The largest number of ranges that a model maps, one after the other or at the same time.
 const RANGES: usize = 4;
@@ -149,6 +150,16 @@ impl House {
         let unmapped = self.0.table().unmapped.load(Ordering::Relaxed);
         assert_eq!(unmapped, self.mapped(), "a range without chunks in use is still mapped");
     }
+
+    /// A range with two chunks in use, whose bits are in one word, or `apart` in two.
+    fn with_two(apart: bool) -> (Arc<Self>, WarmChunk, WarmChunk) {
+        let house = Self::new();
+        let [first, second, third] = [1, 2, 2].map(|mark| house.take(mark));
+        assert_eq!(house.mapped(), 1);
+        let (other, unused) = if apart { (third, second) } else { (second, third) };
+        house.release(unused, 2);
+        (house, first, other)
+    }
 }
 
 #[test]
@@ -171,12 +182,9 @@ fn threads_that_take_and_release_never_hold_one_chunk_together() {
     });
 }
 
-#[test]
-fn of_two_threads_that_release_the_last_chunks_one_unmaps_the_range() {
-    explore(3, || {
-        let house = House::new();
-        let (mine, theirs) = (house.take(1), house.take(2));
-        assert_eq!(house.mapped(), 1);
+fn two_threads_release_the_last_chunks(apart: bool) {
+    explore(3, move || {
+        let (house, mine, theirs) = House::with_two(apart);
         let other = Arc::clone(&house);
         let thread = thread::spawn(move || other.release(theirs, 2));
         house.release(mine, 1);
@@ -186,26 +194,53 @@ fn of_two_threads_that_release_the_last_chunks_one_unmaps_the_range() {
 }
 
 #[test]
-fn a_range_that_empties_while_another_thread_takes_a_chunk_of_it_is_unmapped_in_the_end() {
-    explore(3, || {
+fn of_two_threads_that_release_the_last_chunks_one_unmaps_the_range() {
+    two_threads_release_the_last_chunks(false);
+    two_threads_release_the_last_chunks(true);
+}
+
+#[test]
+#[should_panic(expected = "is still mapped")]
+fn two_releases_that_do_not_order_their_bit_and_their_look_leave_an_empty_range() {
+    let _mutant = Mutant::new("release chunk: unordered");
+    two_threads_release_the_last_chunks(true);
+}
+
+/// The last chunk, or the last two, are released while another thread takes one of the range and
+/// releases it.
+fn the_last_chunks_are_released_while_another_thread_takes_one(chunks: u32) {
+    explore(3, move || {
         let house = House::new();
-        let mine = house.take(1);
+        let mine: Vec<_> = (0..chunks).map(|_| house.take(1)).collect();
         let other = Arc::clone(&house);
         let thread = thread::spawn(move || {
             let chunk = other.take(2);
             other.release(chunk, 2);
         });
-        house.release(mine, 1);
+        mine.into_iter().for_each(|chunk| house.release(chunk, 1));
         thread.join().unwrap();
         house.all_is_unmapped();
     });
 }
 
 #[test]
-fn a_range_that_empties_twice_at_the_same_time_is_unmapped_in_the_end() {
-    explore(5, || {
-        let house = House::new();
-        let (mine, theirs) = (house.take(1), house.take(2));
+fn a_range_that_empties_while_another_thread_takes_a_chunk_of_it_is_unmapped_in_the_end() {
+    the_last_chunks_are_released_while_another_thread_takes_one(1);
+    the_last_chunks_are_released_while_another_thread_takes_one(2);
+}
+
+#[test]
+#[should_panic(expected = "is still mapped")]
+fn a_thread_that_keeps_the_words_that_it_took_of_a_range_leaves_it_mapped() {
+    let _mutant = Mutant::new("take all: words kept");
+    the_last_chunks_are_released_while_another_thread_takes_one(2);
+}
+
+/// One of a range's two chunks in use is released, taken and released again, while the other one is
+/// released.
+fn a_range_empties_twice(apart: bool) {
+    explore(5, move || {
+        let (house, mine, theirs) = House::with_two(apart);
         let other = Arc::clone(&house);
         let thread = thread::spawn(move || {
             other.release(theirs, 2);
@@ -219,108 +254,79 @@ fn a_range_that_empties_twice_at_the_same_time_is_unmapped_in_the_end() {
 }
 
 #[test]
-fn a_chunk_released_during_a_search_that_finds_none_is_found_by_the_next() {
+fn a_range_that_empties_twice_at_the_same_time_is_unmapped_in_the_end() {
+    a_range_empties_twice(false);
+    a_range_empties_twice(true);
+}
+
+#[test]
+#[should_panic(expected = "is still mapped")]
+fn a_thread_that_does_not_look_again_after_it_met_a_chunk_in_use_leaves_an_empty_range() {
+    let _mutant = Mutant::new("release chunk: no second look");
+    a_range_empties_twice(true);
+}
+
+/// A chunk of a full range is released while another thread searches it.
+fn a_chunk_is_released_during_a_search() {
     explore(3, || {
         let house = House::new();
-        let (mine, stays) = (house.take(1), house.take(2));
+        let [mine, stays, too] = [1, 2, 2].map(|mark| house.take(mark));
         let other = Arc::clone(&house);
         let thread = thread::spawn(move || other.take(3));
         house.release(mine, 1);
         let theirs = thread.join().unwrap();
         house.release(theirs, 3);
-        if house.mapped() == 1 {
-            // The search came after the release.
-            house.release(stays, 2);
-            return house.all_is_unmapped();
+        if house.mapped() > 1 {
+            // The search came before the release.
+            let next = house.take(4);
+            assert_eq!(house.mapped(), 2, "a range with a free chunk was not found");
+            house.release(next, 4);
         }
-        let next = house.take(4);
-        assert_eq!(house.mapped(), 2, "a range with a free chunk was not found");
-        house.release(next, 4);
         house.release(stays, 2);
+        house.release(too, 2);
         house.all_is_unmapped();
     });
+}
+
+#[test]
+fn a_chunk_released_during_a_search_that_finds_none_is_found_by_the_next() {
+    a_chunk_is_released_during_a_search();
+}
+
+#[test]
+#[should_panic(expected = "a range with a free chunk was not found")]
+fn a_search_that_hides_a_range_without_a_second_look_loses_a_free_chunk() {
+    let _mutant = Mutant::new("unlist: no second look");
+    a_chunk_is_released_during_a_search();
+}
+
+#[test]
+#[should_panic(expected = "a range with a free chunk was not found")]
+fn a_search_that_does_not_order_its_two_looks_loses_a_free_chunk() {
+    let _mutant = Mutant::new("unlist: unordered");
+    a_chunk_is_released_during_a_search();
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_chunk_that_is_taken_relaxed_has_two_owners() {
+    let _mutant = Mutant::new("take chunk: relaxed");
+    a_chunk_is_released_during_a_search();
 }
 
 #[test]
 fn a_range_that_cannot_be_unmapped_serves_again() {
     explore(2, || {
-        let house = House::new();
-        let (mine, theirs) = (house.take(1), house.take(2));
+        let (house, mine, theirs) = House::with_two(true);
         house.0.table().refuses_to_unmap.store(true, Ordering::Relaxed);
         let other = Arc::clone(&house);
         let thread = thread::spawn(move || other.release(theirs, 2));
         house.release(mine, 1);
         thread.join().unwrap();
-        let again = [house.take(3), house.take(4)];
+        let again = [3, 4, 5].map(|mark| (house.take(mark), mark));
         assert_eq!(house.mapped(), 1);
         house.0.table().refuses_to_unmap.store(false, Ordering::Relaxed);
-        house.release(again[0], 3);
-        house.release(again[1], 4);
+        again.into_iter().for_each(|(chunk, mark)| house.release(chunk, mark));
         house.all_is_unmapped();
     });
-}
-
-/// The bits of one range in a few lines. A thread that took the first word and then met a chunk in
-/// use looks at all bits again, or not.
-struct Bits {
-    gate: Gate,
-    free: [AtomicU64; 2],
-    unmapped: AtomicBool,
-    looks_again: bool,
-}
-
-impl Bits {
-    fn take(&self, word: usize) -> bool {
-        self.gate.pass();
-        self.free[word].compare_exchange(1, 0, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-
-    fn release(&self, word: usize) {
-        self.gate.pass();
-        self.free[word].store(1, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        while self.free.iter().all(|free| free.load(Ordering::SeqCst) == 1) {
-            if self.take(0) {
-                if self.take(1) {
-                    return self.unmapped.store(true, Ordering::Relaxed);
-                }
-                self.free[0].store(1, Ordering::SeqCst);
-            }
-            fence(Ordering::SeqCst);
-            if !self.looks_again {
-                return;
-            }
-        }
-    }
-}
-
-fn release_while_another_takes_and_releases(looks_again: bool) {
-    explore(3, move || {
-        let bits = Arc::new(Bits {
-            gate: Gate::new(),
-            free: [AtomicU64::new(0), AtomicU64::new(1)],
-            unmapped: AtomicBool::new(false),
-            looks_again,
-        });
-        let other = Arc::clone(&bits);
-        let thread = thread::spawn(move || {
-            if other.take(1) {
-                other.release(1);
-            }
-        });
-        bits.release(0);
-        thread.join().unwrap();
-        assert!(bits.unmapped.load(Ordering::Relaxed), "an empty range stayed mapped");
-    });
-}
-
-#[test]
-fn a_thread_that_looks_again_after_it_met_a_chunk_in_use_unmaps_the_range() {
-    release_while_another_takes_and_releases(true);
-}
-
-#[test]
-#[should_panic(expected = "an empty range stayed mapped")]
-fn a_thread_that_does_not_look_again_leaves_an_empty_range() {
-    release_while_another_takes_and_releases(false);
 }

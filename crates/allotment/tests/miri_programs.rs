@@ -6,11 +6,13 @@ use std::fmt::Display;
 use std::rc::Rc;
 use std::sync::mpsc;
 
+use allotment::arena::Retain;
 use allotment::collections::{BlockSource, StringIn, VecIn};
+use allotment::sealed::PublishedGuard;
+use allotment::slab::{Lifetime, SlabSlot};
 use allotment::{
-    Arena, ArenaBox, ArenaString, ArenaVec, Budget, FreeList, Lifetime, ListBox, LocalPool, Malloc,
-    PoolBox, PoolString, PoolVec, Published, PublishedGuard, RawSlab, Reap, Retain, Sealed, Slab,
-    SlabSlot, format_in, recycler, unsize_box,
+    Arena, ArenaBox, ArenaString, ArenaVec, Budget, FreeList, ListBox, LocalPool, Malloc, PoolBox,
+    PoolString, PoolVec, Published, RawSlab, Reap, Sealed, Slab, format_in, recycler, unsize_box,
 };
 use std::alloc::Layout;
 
@@ -289,7 +291,7 @@ fn chunks_that_a_scope_kept_are_used_again_and_its_objects_are_freed_in_any_orde
                     // SAFETY: live, of this layout, and of the scope.
                     unsafe {
                         objects[index].write_bytes(index as u8, 2000);
-                        scope.free(objects[index], layout);
+                        scope.free_layout(objects[index], layout);
                     }
                 }
                 scope.scope(|inner| inner.alloc_slice_copy(&[1u8; 9000]).len());
@@ -333,7 +335,7 @@ fn slots_of_a_slab_are_filled_moved_and_left() {
     let slab = Slab::<String>::new();
     let handle = slab.handle();
     let slots: Vec<SlabSlot<String>> =
-        (0..10).map(|n| if n % 2 == 0 { slab.slot() } else { handle.slot() }).collect();
+        (0..10).map(|n| if n % 2 == 0 { slab.alloc_slot() } else { handle.alloc_slot() }).collect();
     let made: Vec<_> = (0..10).map(|n| slab.alloc_with(|| format!("made {n}"))).collect();
     let filled: Vec<_> = slots
         .into_iter()
@@ -354,7 +356,7 @@ fn slots_of_a_slab_are_filled_moved_and_left() {
 #[test]
 fn sealed_values_are_read_by_another_thread_and_dropped_there() {
     let config = Sealed::<(&'static str, &'static [u32])>::new(|sealer| {
-        (sealer.str("text"), sealer.slice(0..100))
+        (sealer.alloc_str("text"), sealer.alloc_slice_from_iter(0..100))
     });
     let read = |config: &Sealed<(&'static str, &'static [u32])>| {
         let (text, numbers) = config.get();

@@ -52,6 +52,7 @@ fn the_message_of_an_error_ends_with_what_to_do_next() {
         (ErrorKind::SourceRefused, 9, "the source ", "; free memory, or use another source"),
         (ErrorKind::System(ENOMEM), 9, "the system ", "limits (ulimit -v, vm.max_map_count)"),
         (ErrorKind::System(ENOSPC), 9, "the system ", "; free space on the file's disk"),
+        (ErrorKind::LimitReached, 9, "9 bytes refused", "; drop what is no longer needed"),
     ] {
         let message = AllocError::new(kind, number).to_string();
         assert!(message.starts_with(what) && message.ends_with(next), "{message}");
@@ -123,7 +124,7 @@ fn a_name_that_is_too_long_is_an_error_of_each_builder() {
         Slab::<Block>::builder().name(name.clone()).try_build().err(),
         Reap::builder().name(name.clone()).try_build().err(),
         LocalPool::builder().name(name.clone()).try_build().err(),
-        Sealed::<u32>::builder().name(name).try_new(|_| 1).err(),
+        Sealed::<u32>::builder().name(name).try_build(|_| Ok::<_, AllocError>(1)).err(),
     ];
     for error in kinds {
         assert_eq!(error.map(|error| error.kind()), Some(ErrorKind::NameTooLong));
@@ -171,7 +172,7 @@ fn huge_pages_are_the_same_as_the_source_that_asks_for_them() {
 
 #[test]
 fn sealed_memory_has_a_maximum_too() {
-    let refused = Sealed::<u32>::builder().maximum(16).try_new(|_| 7);
+    let refused = Sealed::<u32>::builder().maximum(16).try_build(|_| Ok::<_, AllocError>(7));
     assert_eq!(refused.err().map(|error| error.kind()), Some(ErrorKind::BudgetExceeded));
     let sealed = Sealed::<u32>::builder().maximum(1 << 20).build(|_| 7);
     assert_eq!(*sealed.get(), 7);

@@ -1,8 +1,10 @@
-//! Collections of `allocator-api2` and of hashbrown in a reap and in pools, one version of the
-//! trait after the other.
+//! Collections of `allocator-api2`, of the standard library and of hashbrown in a reap and in
+//! pools, one version of the trait after the other.
 //!
 //! Needs the three features: `cargo test -p allotment --all-targets --features
-//! allocator-api2-02,allocator-api2-03,allocator-api2-04`.
+//! allocator-api2-02,allocator-api2-03,allocator-api2-04`. With `nightly-allocator-api`, on a
+//! nightly toolchain, the standard library's trait is tested too.
+#![cfg_attr(feature = "nightly-allocator-api", feature(allocator_api))]
 
 use std::thread;
 
@@ -114,7 +116,8 @@ macro_rules! version {
             #[test]
             fn collections_live_in_a_reap_and_go_with_it() {
                 for hardened in [false, true] {
-                    let mut reap = Reap::builder().hardened(hardened).build();
+                    let builder = Reap::builder().on_refusal(OnRefusal::ReturnError);
+                    let mut reap = builder.hardened(hardened).build();
                     lives(&reap, || reap.statistics().live_objects);
                     let mut numbers = Vec::new_in(&reap);
                     numbers.extend(0..1000);
@@ -154,3 +157,5 @@ macro_rules! version {
 version!(version_02, allocator_api2_02);
 version!(version_03, allocator_api2_03);
 version!(version_04, allocator_api2_04);
+#[cfg(feature = "nightly-allocator-api")]
+version!(version_std, std);

@@ -10,7 +10,7 @@ mod support;
 use core::alloc::Layout;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::alloc::System;
-use std::sync::Mutex;
+use std::sync::{Mutex, mpsc};
 
 use allotment::{ErrorKind, LocalPool, PoolGlobalAlloc, PoolRef};
 use support::child::{self, Child};
@@ -115,7 +115,7 @@ fn under_a_limit_on_addresses_pools_have_a_smaller_range() {
         // What the range has no memory for, and what no pool owns, comes from the global heap.
         assert!(!LocalPool::any_holds(Box::new(7).as_ref()));
         let error = pool.try_alloc_layout(layout(900 << 20, 8)).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::SourceRefused);
+        assert_eq!(error.kind(), ErrorKind::LimitReached);
         let mut most = Vec::new();
         pool.enter(|| {
             while most.len() < 400 {
@@ -149,7 +149,10 @@ fn without_a_range_a_pool_returns_an_error_and_the_global_heap_serves() {
             assert!(!LocalPool::any_holds(block.as_ptr()));
             // SAFETY: allocated above.
             unsafe {
-                let block = pool.reference().try_resize(block, Layout::new::<u64>(), 80).unwrap();
+                let block = pool
+                    .reference()
+                    .try_resize(block, Layout::new::<u64>(), layout(80, 8))
+                    .unwrap();
                 PoolRef::free_anywhere(block, layout(80, 8));
             }
             pool.enter(|| {

@@ -15,6 +15,7 @@ use allotment::{Budget, ErrorKind, LocalPool, PoolGlobalAlloc, PoolRef, Release}
 use support::child::{self, Child};
 use support::list::under_a_tool;
 use support::slab::layout;
+use support::subject::panic_message;
 
 /// The system's allocator, which counts the bytes in use.
 struct Counting;
@@ -282,7 +283,8 @@ fn more_than_65_536_pools_at_a_time_are_a_typed_error() {
     alone("more_than_65_536_pools_at_a_time_are_a_typed_error", || {
         let mut pools: Vec<_> = (0..65_536).map(|_| LocalPool::new()).collect();
         for _ in 0..3 {
-            assert_eq!(LocalPool::try_new().unwrap_err().kind(), ErrorKind::SourceRefused);
+            assert_eq!(LocalPool::try_new().unwrap_err().kind(), ErrorKind::LimitReached);
+            assert!(panic_message(LocalPool::new).contains("a fixed limit is reached"));
         }
         let last = pools.last().expect("many");
         drop(Block::of(last, WORDS));

@@ -34,9 +34,10 @@ impl Block {
     /// Resizes it, by a reference to any pool.
     fn resize(&mut self, by: PoolRef, size: usize, number: u64) {
         let start = self.0.take().expect("until it is dropped").end();
+        let new = layout(size, self.1.align());
         // SAFETY: a live block with this layout, used only at its new address afterwards.
-        let start = unsafe { by.try_resize(start, self.1, size) }.unwrap();
-        self.1 = layout(size, self.1.align());
+        let start = unsafe { by.try_resize(start, self.1, new) }.unwrap();
+        self.1 = new;
         self.0 = Some(Object::stamp(start, self.1, number));
     }
 }

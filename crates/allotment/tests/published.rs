@@ -8,7 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, OnceLock};
 
-use allotment::{Published, PublishedGuard};
+use allotment::Published;
+use allotment::sealed::PublishedGuard;
 use support::child::{self, Child};
 use support::traits::has;
 

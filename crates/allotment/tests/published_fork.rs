@@ -10,7 +10,8 @@ mod support;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use allotment::{Published, PublishedGuard};
+use allotment::Published;
+use allotment::sealed::PublishedGuard;
 use support::fork::forked;
 
 /// Counts the live values.

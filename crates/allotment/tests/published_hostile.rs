@@ -7,7 +7,8 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, OnceLock, Weak};
 
-use allotment::{Published, PublishedGuard, Sealed};
+use allotment::sealed::PublishedGuard;
+use allotment::{Published, Sealed};
 use support::child::{self, Child};
 
 /// A value that detects use after its drop, and counts the live values.
@@ -190,13 +191,16 @@ fn values_are_sealed_read_and_dropped_in_the_destructors_of_a_threads_values() {
         fn drop(&mut self) {
             let old = self.0.take().unwrap();
             let new = Sealed::<&'static str>::new(|sealer| {
-                sealer.format(format_args!("{} and {}", old.get(), "new"))
+                sealer.alloc_format(format_args!("{} and {}", old.get(), "new"))
             });
             drop(old);
             assert_eq!(*new.get(), "old and new");
             let published = Published::new(new);
-            published.publish(Sealed::new(|sealer| sealer.str("newer")));
-            assert_eq!((published.read().held_bytes() > 0, published.retired()), (true, 0));
+            published.publish(Sealed::new(|sealer| sealer.alloc_str("newer")));
+            assert_eq!(
+                (published.read().statistics().held_bytes as usize > 0, published.retired()),
+                (true, 0)
+            );
             DONE.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -206,7 +210,7 @@ fn values_are_sealed_read_and_dropped_in_the_destructors_of_a_threads_values() {
     for _ in 0..20 {
         let thread = std::thread::spawn(|| {
             SEALS.with(|seals| {
-                *seals.0.borrow_mut() = Some(Sealed::new(|sealer| sealer.str("old")));
+                *seals.0.borrow_mut() = Some(Sealed::new(|sealer| sealer.alloc_str("old")));
             });
         });
         thread.join().unwrap();

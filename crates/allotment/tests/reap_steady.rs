@@ -8,7 +8,7 @@ use allotment::{LocalPool, Reap, Statistics};
 /// A string that grows by doubling from 8 bytes to 8 KiB between other objects, and is freed.
 fn work(
     alloc: &dyn Fn(Layout) -> NonNull<u8>,
-    resize: &dyn Fn(NonNull<u8>, Layout, usize) -> NonNull<u8>,
+    resize: &dyn Fn(NonNull<u8>, Layout, Layout) -> NonNull<u8>,
     free: &dyn Fn(NonNull<u8>, Layout),
 ) {
     let layout = |size| Layout::from_size_align(size, 8).unwrap();
@@ -16,7 +16,7 @@ fn work(
     for _ in 0..3 {
         let mut text = (alloc(layout(8)), 8);
         while text.1 < 8 << 10 {
-            text = (resize(text.0, layout(text.1), text.1 * 2), text.1 * 2);
+            text = (resize(text.0, layout(text.1), layout(text.1 * 2)), text.1 * 2);
         }
         free(text.0, layout(text.1));
     }
@@ -46,7 +46,7 @@ fn a_string_that_grows_again_and_again_takes_the_same_memory_of_a_reap() {
     let once = || unsafe {
         work(
             &|layout| reap.alloc_layout(layout),
-            &|block, old, size| reap.resize(block, old, size),
+            &|block, old, new| reap.resize(block, old, new),
             &|block, layout| reap.free_layout(block, layout),
         );
     };
@@ -60,7 +60,7 @@ fn a_string_that_grows_again_and_again_takes_the_same_memory_of_a_pool() {
     let once = || unsafe {
         work(
             &|layout| pool.alloc_layout(layout),
-            &|block, old, size| pool.resize(block, old, size),
+            &|block, old, new| pool.resize(block, old, new),
             &|block, layout| pool.free_layout(block, layout),
         );
     };

@@ -8,7 +8,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use allotment::{Arena, Mmap, Release, Retain, recycler};
+use allotment::arena::Retain;
+use allotment::{Arena, Mmap, Release, recycler};
 use support::fork::forked;
 
 /// Ends another thread's work when it is dropped.

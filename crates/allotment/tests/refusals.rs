@@ -9,9 +9,10 @@ mod support;
 use std::fmt::Write;
 
 use allotment::collections::VecIn;
+use allotment::slab::Lifetime;
 use allotment::{
-    Arena, ArenaString, Budget, FreeList, Lifetime, LocalPool, PoolBox, PoolRef, PoolString,
-    PoolVec, Reap, SealVec, Sealed, Slab, format_in,
+    Arena, ArenaString, Budget, FreeList, LocalPool, PoolBox, PoolRef, PoolString, PoolVec, Reap,
+    SealVec, Sealed, Slab, format_in,
 };
 use proptest::test_runner::{Config, TestError, TestRunner};
 use support::collection_program::{
@@ -86,7 +87,7 @@ fn a_value_that_is_refused_is_dropped_by_every_call_that_takes_one() {
         let live = || list.statistics().live_objects;
         until_refused(|value| list.alloc(value), live);
         until_refused(|value| list.alloc_with(|| value), live);
-        until_refused(|value| list.slot().fill(value), live);
+        until_refused(|value| list.alloc_slot().fill(value), live);
 
         let slab = Slab::<Value>::builder().maximum(MAXIMUM).hardened(hardened).build();
         let live = || slab.statistics().live_objects;
@@ -140,7 +141,7 @@ fn formatting_panics_with_the_budgets_message() {
     assert!(write!(text, "{:>5000}", 1).is_err(), "the trait's own error");
     let sealed = Sealed::<&'static str>::builder().maximum(20_000);
     assert_over_budget(20_000, || {
-        sealed.build(|sealer| sealer.format(format_args!("{:>30000}", 1)))
+        sealed.build(|sealer| sealer.alloc_format(format_args!("{:>30000}", 1)))
     });
 }
 
@@ -153,7 +154,7 @@ fn an_initialiser_of_sealed_memory_may_be_refused_anywhere() {
             builder.build(|sealer| {
                 let mut values = sealer.vec();
                 for index in 0..count {
-                    values.push(*sealer.value([index as u64; 32]));
+                    values.push(*sealer.alloc([index as u64; 32]));
                 }
                 values
             })

@@ -2,7 +2,8 @@
 
 use std::sync::mpsc;
 
-use allotment::{Arena, ArenaBuilder, report};
+use allotment::arena::ArenaBuilder;
+use allotment::{Arena, report};
 use serde_json::Value;
 
 fn named(name: &str) -> ArenaBuilder {

@@ -10,7 +10,8 @@ mod support;
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-use allotment::{Arena, ArenaVec, FreeList, ListBox, RawFreeList, Release, Retain, recycler};
+use allotment::arena::Retain;
+use allotment::{Arena, ArenaVec, FreeList, ListBox, RawFreeList, Release, recycler};
 use support::tool::{self, Access, CASE, fill, is_caught, read, write};
 
 /// An address of an object without the borrow that would forbid the misuse.
@@ -39,7 +40,7 @@ fn run_case(case: &str) {
             let sixteen = Layout::new::<[u64; 2]>();
             let object = arena.alloc_layout(sixteen);
             // SAFETY: allocated just now with this layout, and smaller afterwards.
-            let shrunk = unsafe { arena.try_shrink(object, sixteen, EIGHT) }.unwrap();
+            let shrunk = unsafe { arena.try_resize(object, sixteen, EIGHT) }.unwrap();
             write(shrunk.as_ptr().wrapping_add(8));
         }
         "read from a vector's old place" => {
@@ -136,7 +137,7 @@ fn clean_list(list: &RawFreeList) {
     for _ in 0..3 {
         let mut objects: Vec<_> = (0..3000).map(|_| list.alloc()).collect();
         let run = list.alloc_run(1000);
-        // SAFETY: the run has so many.
+        // SAFETY: the run has 1000 objects.
         objects.extend((0..1000).map(|index| unsafe { run.add(index * list.stride()) }));
         objects.push(list.alloc_fresh());
         for object in objects {
@@ -151,7 +152,7 @@ fn clean_list(list: &RawFreeList) {
         let mut boxes: Vec<ListBox<'_, String>> =
             (0..2000).map(|number| values.alloc(number.to_string())).collect();
         boxes.retain(|boxed| boxed.len() < 4);
-        boxes.extend(values.run(50).map(|slot| slot.fill("of a run".to_owned())));
+        boxes.extend(values.alloc_run(50).map(|slot| slot.fill("of a run".to_owned())));
         assert_eq!(boxes.iter().map(|boxed| boxed.len()).sum::<usize>(), 2890 + 400);
     }
     recycler().trim();
@@ -166,10 +167,10 @@ fn clean(arena: &mut Arena) {
             fill(object, size);
             let larger = Layout::from_size_align(size + 9, 64).unwrap();
             // SAFETY: allocated just now with this layout.
-            let object = unsafe { arena.grow(object, layout, larger) };
+            let object = unsafe { arena.resize(object, layout, larger) };
             fill(object, size + 9);
             // SAFETY: grown just now to this layout.
-            unsafe { arena.free(object, larger) };
+            unsafe { arena.free_layout(object, larger) };
         }
         assert!(arena.calloc(100, 33).iter().all(|&byte| byte == 0));
         arena.scope(|scope| {

@@ -70,10 +70,8 @@ fn clean() {
                     fill(reaps, size);
                     // SAFETY: allocated just now with this layout.
                     unsafe {
-                        let (ours, reaps) = (
-                            pool.resize(ours, layout, size + 100),
-                            reap.resize(reaps, layout, size + 100),
-                        );
+                        let (ours, reaps) =
+                            (pool.resize(ours, layout, larger), reap.resize(reaps, layout, larger));
                         fill(ours, size + 100);
                         fill(reaps, size + 100);
                         free_of(ours, larger);

@@ -15,9 +15,10 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use allotment::slab::Lifetime;
 use allotment::{
-    Arena, Budget, Lifetime, LocalPool, Malloc, PoolRef, Published, RawSlab, Release, Sealed,
-    owner_of, recycler, report,
+    Arena, Budget, LocalPool, Malloc, PoolRef, Published, RawSlab, Release, Sealed, owner_of,
+    recycler, report,
 };
 
 const THREADS: usize = 16;
@@ -118,7 +119,8 @@ fn sealed_stress() {
                     for round in 0..ROUNDS {
                         let length = 1 + (thread * 7919 + round * 613) % 20_000;
                         let builder = Value::builder().name(format!("of thread {thread}"));
-                        let sealed = builder.build(|sealer| sealer.slice(vec![length; length]));
+                        let sealed = builder
+                            .build(|sealer| sealer.alloc_slice_from_iter(vec![length; length]));
                         let letter = &letters[(thread + round * 5) % letters.len()];
                         let new = Box::into_raw(Box::new(sealed));
                         read_and_drop(letter.swap(new, Ordering::AcqRel));

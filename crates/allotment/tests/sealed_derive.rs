@@ -41,8 +41,8 @@ struct Pair<A: Copy, B = A>(A, B);
 
 fn build<'s>(sealer: allotment::Sealer<'s>, url: &str, depth: u32) -> Config<'s> {
     let mut routes = SealMap::with_capacity_in(3, sealer);
-    routes.insert(sealer.str("/"), Route::Files { root: sealer.str("/srv") });
-    routes.insert(sealer.str("/old"), Route::Redirect(sealer.str("/"), 301));
+    routes.insert(sealer.alloc_str("/"), Route::Files { root: sealer.alloc_str("/srv") });
+    routes.insert(sealer.alloc_str("/old"), Route::Redirect(sealer.alloc_str("/"), 301));
     routes.insert("/gone", Route::Gone);
     let mut names = sealer.vec();
     for name in ["one", "two"] {
@@ -51,11 +51,11 @@ fn build<'s>(sealer: allotment::Sealer<'s>, url: &str, depth: u32) -> Config<'s>
         names.push(string);
     }
     Config {
-        url: sealer.format(format_args!("{url}{depth}")),
-        ports: sealer.slice([80, 443]),
+        url: sealer.alloc_format(format_args!("{url}{depth}")),
+        ports: sealer.alloc_slice_from_iter([80, 443]),
         names,
         routes,
-        fallback: (depth > 0).then(|| &*sealer.value(build(sealer, url, depth - 1))),
+        fallback: (depth > 0).then(|| &*sealer.alloc(build(sealer, url, depth - 1))),
     }
 }
 
@@ -86,14 +86,14 @@ fn types_without_a_lifetime_with_parameters_and_without_fields_are_sealed() {
     assert_eq!(*point.get(), Point { x: 1.0, y: 2.0 });
     let Marker = Sealed::<Marker>::new(|_| Marker).get();
     let named = Sealed::<Named<'static, u8, 3>>::new(|sealer| Named {
-        name: sealer.str("three"),
+        name: sealer.alloc_str("three"),
         values: [1, 2, 3],
     });
     assert_eq!((named.get().name, named.get().values), ("three", [1, 2, 3]));
     let pair = Sealed::<Pair<u32, &'static str>>::new(|_| Pair(1, "literal"));
     assert_eq!((pair.get().0, pair.get().1), (1, "literal"));
     let points = Sealed::<&'static [Point]>::new(|sealer| {
-        sealer.slice((0..100).map(|n| Point { x: f64::from(n), y: 0.0 }))
+        sealer.alloc_slice_from_iter((0..100).map(|n| Point { x: f64::from(n), y: 0.0 }))
     });
     assert_eq!(points.get()[99].x, 99.0);
 }

@@ -135,8 +135,8 @@ impl Greets for Greeter {
 fn names_of_the_derives_own_are_free_for_types_and_parameters() {
     use names::{Dropped, Field, In, Of};
     let sealed = Sealed::<In<'static>>::new(|sealer| {
-        let drop = sealer.value(names::Drop(names::Sized, names::Send));
-        let field = sealer.value(Field(7));
+        let drop = sealer.alloc(names::Drop(names::Sized, names::Send));
+        let field = sealer.alloc(Field(7));
         In(names::Sealable(drop), Dropped(field))
     });
     assert_eq!(sealed.get().1.0.0, 7);
@@ -151,7 +151,7 @@ fn names_of_the_derives_own_are_free_for_types_and_parameters() {
 #[test]
 fn a_type_refers_to_itself_as_self() {
     let sealed = Sealed::<List<'static>>::new(|sealer| {
-        let last = sealer.value(List { value: 1, next: None });
+        let last = sealer.alloc(List { value: 1, next: None });
         List { value: 2, next: Some(last) }
     });
     assert_eq!(sealed.get().value + sealed.get().next.unwrap().value, 3);
@@ -167,7 +167,7 @@ fn what_is_deprecated_is_sealed_without_a_warning() {
 #[test]
 fn raw_names_are_names() {
     let sealed = Sealed::<r#struct<'static, u8>>::new(|sealer| r#struct {
-        r#fn: sealer.str("fn"),
+        r#fn: sealer.alloc_str("fn"),
         r#match: 1,
     });
     assert_eq!((sealed.get().r#fn, sealed.get().r#match), ("fn", 1));
@@ -175,16 +175,17 @@ fn raw_names_are_names() {
 
 #[test]
 fn parameters_have_defaults_bounds_and_no_size() {
-    let sealed = Sealed::<Behind<'static, u8>>::new(|sealer| Behind { value: sealer.value(1) });
+    let sealed = Sealed::<Behind<'static, u8>>::new(|sealer| Behind { value: sealer.alloc(1) });
     assert_eq!(*sealed.get().value, 1);
-    let sealed = Sealed::<Behind<'static, str>>::new(|sealer| Behind { value: sealer.str("str") });
+    let sealed =
+        Sealed::<Behind<'static, str>>::new(|sealer| Behind { value: sealer.alloc_str("str") });
     assert_eq!(sealed.get().value, "str");
     let sealed = Sealed::<BehindWhere<'static, [u8]>>::new(|sealer| BehindWhere {
-        value: sealer.slice([1, 2]),
+        value: sealer.alloc_slice_from_iter([1, 2]),
     });
     assert_eq!(sealed.get().value, [1, 2]);
     let sealed = Sealed::<Bounded<'static>>::new(|sealer| Bounded {
-        name: sealer.str("bounded"),
+        name: sealer.alloc_str("bounded"),
         values: ["a", "b"],
     });
     assert_eq!((sealed.get().name, sealed.get().values), ("bounded", ["a", "b"]));
@@ -193,13 +194,13 @@ fn parameters_have_defaults_bounds_and_no_size() {
 #[test]
 fn types_that_macros_make_are_sealed() {
     let sealed = Sealed::<Made<'static>>::new(|sealer| {
-        let own = sealer.str("own");
-        Made { number: 1, other: Some(sealer.value(Made { number: 2, other: None, own })), own }
+        let own = sealer.alloc_str("own");
+        Made { number: 1, other: Some(sealer.alloc(Made { number: 2, other: None, own })), own }
     });
     assert_eq!(sealed.get().number + sealed.get().other.unwrap().number, 3);
     assert_eq!(sealed.get().own, "own");
     let sealed = Sealed::<MadeOfItsOwn<'static, u8>>::new(|sealer| MadeOfItsOwn {
-        own: sealer.slice([1]),
+        own: sealer.alloc_slice_from_iter([1]),
         here: 1,
     });
     assert_eq!((sealed.get().own, sealed.get().here), (&[1][..], 1));
@@ -214,7 +215,7 @@ fn packed_empty_and_dynamic_types_are_sealed() {
     assert!(never.is_err());
     let sealed = Sealed::<Arrow<'static>>::new(|sealer| Arrow {
         of: str::len,
-        trait_object: sealer.value(Greeter(3)),
+        trait_object: sealer.alloc(Greeter(3)),
     });
     let arrow = sealed.get();
     assert_eq!((arrow.of)("x") + arrow.trait_object.greet(), 4);

@@ -7,8 +7,9 @@ use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use allotment::sealed::Sealable;
 use allotment::{
-    AllocError, Budget, ErrorKind, Published, ReadOnly, SealVec, Sealable, Sealed, Sealer, owner_of,
+    AllocError, Budget, ErrorKind, Published, ReadOnly, SealVec, Sealed, Sealer, owner_of,
 };
 use support::kernel::page_size;
 
@@ -43,10 +44,11 @@ fn an_iterator_that_lies_about_its_length_is_sealed_as_it_is() {
         for claimed in [0, 1, 999, 150_000] {
             let liar = Liar { next: 0, length, claimed };
             let builder = Sealed::<(&'static [u32], &'static str)>::builder().budget(&budget);
-            let sealed = builder.build(|sealer| (sealer.slice(liar), sealer.str("behind")));
+            let sealed = builder
+                .build(|sealer| (sealer.alloc_slice_from_iter(liar), sealer.alloc_str("behind")));
             assert!(sealed.get().0.iter().copied().eq(0..length), "{length} as {claimed}");
             assert_eq!(sealed.get().1, "behind");
-            assert_eq!(budget.used(), sealed.held_bytes());
+            assert_eq!(budget.used(), sealed.statistics().held_bytes as usize);
         }
     }
     assert_eq!(budget.used(), 0);
@@ -61,9 +63,10 @@ fn an_iterator_that_claims_more_than_there_can_be_is_refused_and_not_asked() {
     ] {
         let budget = Budget::new(1 << 20);
         let sealed = Sealed::<()>::builder().budget(&budget).build(|sealer| {
-            let refused = sealer.try_slice(Liar { next: 0, length: 3, claimed }).unwrap_err();
+            let refused =
+                sealer.try_alloc_slice_from_iter(Liar { next: 0, length: 3, claimed }).unwrap_err();
             assert_eq!(refused.kind(), kind, "{claimed}");
-            assert_eq!(sealer.slice([1, 2]), [1, 2], "the next one has memory");
+            assert_eq!(sealer.alloc_slice_from_iter([1, 2]), [1, 2], "the next one has memory");
         });
         assert!(budget.used() > 0);
         drop(sealed);
@@ -85,7 +88,7 @@ fn a_wrong_length_of_values_without_bytes_does_no_harm() {
         }
     }
     impl ExactSizeIterator for Nothings {}
-    let sealed = Sealed::<&'static [()]>::new(|sealer| sealer.slice(Nothings(5)));
+    let sealed = Sealed::<&'static [()]>::new(|sealer| sealer.alloc_slice_from_iter(Nothings(5)));
     assert_eq!(sealed.get().len(), 5);
 }
 
@@ -94,7 +97,7 @@ struct PutsMore<'s, 'c>(Sealer<'s>, &'c AtomicUsize);
 
 impl Drop for PutsMore<'_, '_> {
     fn drop(&mut self) {
-        let text = self.0.format(format_args!("{:5000}", self.1.load(Ordering::Relaxed)));
+        let text = self.0.alloc_format(format_args!("{:5000}", self.1.load(Ordering::Relaxed)));
         self.1.fetch_add(text.len(), Ordering::Relaxed);
     }
 }
@@ -109,8 +112,10 @@ fn a_sealer_works_in_destructors_that_unwind_and_all_memory_comes_back() {
                 let mut held = sealer.vec();
                 held.extend(iter::repeat_with(|| PutsMore(sealer, &put)).take(depth));
                 // The values of a slice whose iterator panics are dropped during the unwinding too.
-                sealer.slice((0..4u8).map(|at| if at == 3 { panic!("three") } else { at }));
-                sealer.str("not reached")
+                sealer.alloc_slice_from_iter(
+                    (0..4u8).map(|at| if at == 3 { panic!("three") } else { at }),
+                );
+                sealer.alloc_str("not reached")
             })
         }));
         assert!(ended.is_err());
@@ -133,7 +138,7 @@ fn destructors_that_panic_in_a_vector_lose_nothing_and_the_build_goes_on() {
         let mut vec = sealer.vec();
         vec.extend((0..100).map(|at| Loud(&dropped, at == 50)));
         assert!(catch_unwind(AssertUnwindSafe(|| drop(vec))).is_err());
-        sealer.str("after that")
+        sealer.alloc_str("after that")
     });
     assert_eq!((*sealed.get(), dropped.into_inner()), ("after that", 100));
 }
@@ -148,7 +153,7 @@ fn nested(depth: u32, budget: &Budget) -> Sealed<&'static [u32]> {
             let ended = catch_unwind(AssertUnwindSafe(|| {
                 Sealed::<&'static str>::builder().budget(budget).build(|inner| {
                     numbers.extend([7; 3]);
-                    inner.str("at the bottom");
+                    inner.alloc_str("at the bottom");
                     panic!("at the bottom")
                 })
             }));
@@ -166,7 +171,7 @@ fn values_are_built_within_values_at_any_depth_and_a_panic_at_the_bottom_ends_on
     let budget = Budget::new(8 << 20);
     let sealed = nested(40, &budget);
     assert!(sealed.get().iter().copied().eq((0..=40).rev().chain([7; 3])));
-    assert_eq!(budget.used(), sealed.held_bytes());
+    assert_eq!(budget.used(), sealed.statistics().held_bytes as usize);
     drop(sealed);
     assert_eq!(budget.used(), 0);
 }
@@ -194,12 +199,16 @@ fn a_sealer_that_is_sealed_itself_gives_no_memory_and_frees_none_for_ever() {
     // This thread builds again. The old sealer is not mistaken for the new one.
     let other = Sealed::<&'static [u8]>::new(|sealer| {
         for _ in 0..100 {
-            assert_eq!(kept.sealer.try_str("late").unwrap_err().kind(), ErrorKind::Sealed);
+            assert_eq!(kept.sealer.try_alloc_str("late").unwrap_err().kind(), ErrorKind::Sealed);
             let late = SealVec::<u64>::try_with_capacity_in(1, kept.sealer);
             assert_eq!(late.unwrap_err().kind(), ErrorKind::Sealed);
         }
-        assert_eq!(kept.sealer.slice(iter::empty::<u8>()), [0u8; 0], "which needs no memory");
-        sealer.copy(&kept.vec)
+        assert_eq!(
+            kept.sealer.alloc_slice_from_iter(iter::empty::<u8>()),
+            [0u8; 0],
+            "which needs no memory"
+        );
+        sealer.alloc_slice_copy(&kept.vec)
     });
     assert_eq!((*other.get(), &kept.vec[..]), (&[1, 2, 3][..], &[1, 2, 3][..]));
 }
@@ -239,9 +248,9 @@ fn other_threads_drop_vectors_while_the_building_thread_goes_on() {
 #[test]
 fn every_byte_of_sealed_memory_has_its_owner_and_none_once_it_is_dropped() {
     let name = "hostile owner";
-    let sealed = Sealed::<[&'static [u8]; 3]>::builder()
-        .name(name)
-        .build(|sealer| [10, 100_000, 3_000_000].map(|length| sealer.slice(vec![1; length])));
+    let sealed = Sealed::<[&'static [u8]; 3]>::builder().name(name).build(|sealer| {
+        [10, 100_000, 3_000_000].map(|length| sealer.alloc_slice_from_iter(vec![1; length]))
+    });
     let owns = |at: *const u8| owner_of(at).is_some_and(|owner| owner.name == name);
     let mut addresses = Vec::new();
     for slice in sealed.get() {
@@ -259,7 +268,8 @@ fn generations_that_are_sealed_give_their_budget_back_however_readers_and_writer
     let budget = Budget::new(64 << 20);
     let generation = |number: usize| {
         let builder = Sealed::<(usize, &'static [usize])>::builder().budget(&budget);
-        builder.build(|sealer| (number, sealer.slice((0..1000).map(|at| at ^ number))))
+        builder
+            .build(|sealer| (number, sealer.alloc_slice_from_iter((0..1000).map(|at| at ^ number))))
     };
     let published = Published::new(generation(0));
     std::thread::scope(|scope| {
@@ -293,7 +303,7 @@ fn generations_that_are_sealed_give_their_budget_back_however_readers_and_writer
         }
     });
     assert_eq!((published.generation(), published.retired()), (401, 0));
-    assert_eq!(budget.used(), published.read().held_bytes());
+    assert_eq!(budget.used(), published.read().statistics().held_bytes as usize);
     drop(published);
     assert_eq!(budget.used(), 0);
 }
@@ -307,9 +317,9 @@ fn an_error_of_the_initialiser_may_carry_other_sealed_values() {
             Self(Vec::new())
         }
     }
-    let failed = Sealed::<()>::try_build(|sealer| {
-        sealer.str("lost");
-        Err(Failed(vec![Sealed::new(|inner| inner.str("kept"))]))
+    let failed = Sealed::<()>::try_new(|sealer| {
+        sealer.alloc_str("lost");
+        Err(Failed(vec![Sealed::new(|inner| inner.alloc_str("kept"))]))
     });
     assert_eq!(*failed.unwrap_err().0[0].get(), "kept");
 }

@@ -29,9 +29,10 @@ fn adds_up(statistics: &Statistics) {
 #[test]
 fn a_small_value_holds_one_page() {
     let _alone = alone();
-    let sealed = Sealed::<(&'static str, [u16; 2])>::new(|sealer| (sealer.str("small"), [1, 2]));
-    assert_eq!(sealed.held_bytes(), page_size());
-    assert_eq!(sealed.live_bytes(), 5 + size_of::<(&str, [u16; 2])>());
+    let sealed =
+        Sealed::<(&'static str, [u16; 2])>::new(|sealer| (sealer.alloc_str("small"), [1, 2]));
+    assert_eq!(sealed.statistics().held_bytes as usize, page_size());
+    assert_eq!(sealed.statistics().live_bytes as usize, 5 + size_of::<(&str, [u16; 2])>());
     adds_up(&sealed.statistics());
 }
 
@@ -40,10 +41,15 @@ fn only_pages_with_blocks_are_held_and_the_others_have_no_memory() {
     let _alone = alone();
     // The second round gets a warm chunk, whose pages all have memory.
     for _ in 0..2 {
-        let sealed = Sealed::<&'static [u8]>::new(|sealer| sealer.slice(vec![1; 300_000]));
+        let sealed =
+            Sealed::<&'static [u8]>::new(|sealer| sealer.alloc_slice_from_iter(vec![1; 300_000]));
         adds_up(&sealed.statistics());
         let pages = 300_000usize.div_ceil(page_size());
-        assert!(sealed.held_bytes() <= (pages + 2) * page_size(), "{:?}", sealed.statistics());
+        assert!(
+            sealed.statistics().held_bytes as usize <= (pages + 2) * page_size(),
+            "{:?}",
+            sealed.statistics()
+        );
         let end = sealed.get().as_ptr_range().end.addr();
         let beyond = end.next_multiple_of(page_size());
         if beyond % (64 << 10) != 0 {
@@ -69,7 +75,11 @@ fn a_vector_that_outgrows_its_chunk_leaves_none_behind() {
     assert!(sealed.get().iter().copied().eq(0..1_000_000));
     let capacity = sealed.get().capacity() * 8;
     // Empty chunks were given back. The first one holds the value itself, and keeps its pages.
-    assert!(sealed.held_bytes() <= capacity + (256 << 10), "{:?}", sealed.statistics());
+    assert!(
+        sealed.statistics().held_bytes as usize <= capacity + (256 << 10),
+        "{:?}",
+        sealed.statistics()
+    );
     adds_up(&sealed.statistics());
     assert_eq!(sealed.statistics().chunks, 2);
 }
@@ -84,7 +94,7 @@ fn the_last_block_grows_shrinks_and_is_freed_in_place() {
         values.try_extend(2..=200).unwrap();
         assert_eq!(values.as_ptr(), first, "grown in place");
         values.truncate(100);
-        let kept = sealer.copy(&values);
+        let kept = sealer.alloc_slice_copy(&values);
         drop(values);
         kept
     });
@@ -92,10 +102,14 @@ fn the_last_block_grows_shrinks_and_is_freed_in_place() {
     let list = Sealed::<&'static [u8]>::new(|sealer| {
         let temporary = SealVec::<u64>::with_capacity_in(1000, sealer);
         drop(temporary);
-        sealer.copy(&[7; 100])
+        sealer.alloc_slice_copy(&[7; 100])
     });
-    assert_eq!(list.live_bytes(), 100 + size_of::<&[u8]>());
-    assert_eq!(list.held_bytes(), page_size(), "the temporary vector's memory is used again");
+    assert_eq!(list.statistics().live_bytes as usize, 100 + size_of::<&[u8]>());
+    assert_eq!(
+        list.statistics().held_bytes as usize,
+        page_size(),
+        "the temporary vector's memory is used again"
+    );
 }
 
 #[test]
@@ -104,13 +118,16 @@ fn a_budget_is_charged_the_pages_that_are_held_and_nothing_is_left() {
     let budget = Budget::new(64 << 20);
     let build = |bytes: usize| {
         let builder = Sealed::<&'static [u8]>::builder().budget(&budget);
-        builder.build(|sealer| sealer.slice(vec![1; bytes]))
+        builder.build(|sealer| sealer.alloc_slice_from_iter(vec![1; bytes]))
     };
     let (small, large) = (build(10), build(5_000_000));
-    assert_eq!(budget.used(), small.held_bytes() + large.held_bytes());
-    assert_eq!(small.held_bytes(), page_size());
+    assert_eq!(
+        budget.used(),
+        small.statistics().held_bytes as usize + large.statistics().held_bytes as usize
+    );
+    assert_eq!(small.statistics().held_bytes as usize, page_size());
     drop(small);
-    assert_eq!(budget.used(), large.held_bytes());
+    assert_eq!(budget.used(), large.statistics().held_bytes as usize);
     drop(large);
     assert_eq!(budget.used(), 0);
 }
@@ -119,7 +136,9 @@ fn a_budget_is_charged_the_pages_that_are_held_and_nothing_is_left() {
 fn a_budget_of_one_page_is_enough_for_a_small_value_and_one_byte_less_is_not() {
     let _alone = alone();
     let build = |bytes: usize| {
-        Sealed::<[u64; 4]>::builder().budget(&Budget::new(bytes)).try_new(|_| [1, 2, 3, 4])
+        Sealed::<[u64; 4]>::builder()
+            .budget(&Budget::new(bytes))
+            .try_build(|_| Ok::<_, AllocError>([1, 2, 3, 4]))
     };
     assert_eq!(build(page_size()).unwrap().get()[3], 4);
     assert_eq!(build(page_size() - 1).unwrap_err().kind(), ErrorKind::BudgetExceeded);
@@ -133,7 +152,7 @@ fn strings(budget: &Budget) -> Result<Sealed<&'static [&'static str]>, AllocErro
         |sealer| {
             let mut list = sealer.vec();
             for length in (0..40_000).step_by(1000) {
-                list.try_push(sealer.try_str(&text[..length])?)?;
+                list.try_push(sealer.try_alloc_str(&text[..length])?)?;
             }
             Ok(list.into_slice())
         },
@@ -182,8 +201,10 @@ fn an_initialiser_that_panics_leaks_nothing() {
         let caught = catch_unwind(AssertUnwindSafe(|| {
             let builder = Sealed::<&'static [u64]>::builder().name("panics").budget(&budget);
             builder.build(|sealer| {
-                sealer.copy(&vec![1u8; 1000 * round]);
-                sealer.slice((0..100).map(|n| if n == round { panic!("on purpose") } else { 1 }))
+                sealer.alloc_slice_copy(&vec![1u8; 1000 * round]);
+                sealer.alloc_slice_from_iter(
+                    (0..100).map(|n| if n == round { panic!("on purpose") } else { 1 }),
+                )
             })
         }));
         assert!(caught.is_err());
@@ -199,7 +220,7 @@ fn an_initialiser_that_panics_leaks_nothing() {
 #[test]
 fn sizes_that_overflow_are_an_error() {
     let _alone = alone();
-    let sealed = Sealed::<u8>::try_build(|sealer| {
+    let sealed = Sealed::<u8>::try_new(|sealer| {
         let error = SealVec::<u64>::try_with_capacity_in(usize::MAX, sealer).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::SizeOverflow);
         let error = SealVec::<u8>::try_with_capacity_in(isize::MAX as usize, sealer).unwrap_err();
@@ -233,7 +254,7 @@ fn report_and_owner_know_a_sealed_value_by_its_name() {
     let _alone = alone();
     let sealed = Sealed::<&'static [u32]>::builder()
         .name("the configuration")
-        .build(|sealer| sealer.slice(vec![7; 100_000]));
+        .build(|sealer| sealer.alloc_slice_from_iter(vec![7; 100_000]));
     assert_eq!(sealed.name(), Some("the configuration"));
     let is_it = |name: &str| name == "the configuration";
     let report = report();

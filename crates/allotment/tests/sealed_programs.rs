@@ -1,7 +1,9 @@
 //! Random programs on sealed memory through the `Allocator` traits: blocks don't overlap and keep
 //! their contents, also when they are sealed; statistics are exact; a refused call changes nothing.
 //!
-//! `PROPTEST_CASES` in the environment sets the number of programs of each test.
+//! `PROPTEST_CASES` in the environment sets the number of programs of each test. With the feature
+//! `nightly-allocator-api`, on a nightly toolchain, the standard library's trait is tested too.
+#![cfg_attr(feature = "nightly-allocator-api", feature(allocator_api))]
 
 use std::alloc::Layout;
 use std::cell::Cell;
@@ -157,12 +159,12 @@ macro_rules! version {
                 let live = blocks.iter().filter(|block| block.layout.size() > 0);
                 let bytes: usize = live.clone().map(|block| block.layout.size()).sum();
                 assert_eq!(statistics.live_objects, 1 + live.count() as u64);
-                assert_eq!(sealed.live_bytes(), 8 + bytes);
+                assert_eq!(sealed.statistics().live_bytes as usize, 8 + bytes);
                 assert_eq!(
                     statistics.held_bytes,
                     statistics.live_bytes + statistics.structure_bytes + statistics.wasted_bytes
                 );
-                assert!(cap == 0 || budget.used() == sealed.held_bytes());
+                assert!(cap == 0 || budget.used() == sealed.statistics().held_bytes as usize);
                 drop(sealed);
                 assert_eq!(budget.used(), 0);
             }
@@ -216,3 +218,5 @@ macro_rules! version {
 version!(version_02, allocator_api2_02);
 version!(version_03, allocator_api2_03);
 version!(version_04, allocator_api2_04);
+#[cfg(feature = "nightly-allocator-api")]
+version!(version_std, std);

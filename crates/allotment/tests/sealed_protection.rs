@@ -62,7 +62,7 @@ fn a_stray_write_to_a_sealed_value_stops_at_its_address() {
 fn a_stray_write_to_a_sealed_string_of_a_later_chunk_stops_at_its_address() {
     is_stopped("a_stray_write_to_a_sealed_string_of_a_later_chunk_stops_at_its_address", || {
         let text = "x".repeat(3_000_000);
-        let sealed = Sealed::<&'static str>::new(|sealer| sealer.str(&text));
+        let sealed = Sealed::<&'static str>::new(|sealer| sealer.alloc_str(&text));
         let bytes = sealed.get().as_bytes().as_ptr_range();
         // SAFETY: inside the string.
         let last = unsafe { bytes.end.sub(1) };
@@ -109,7 +109,7 @@ fn a_leaked_values_pages_can_not_be_made_writable_where_the_kernel_seals() {
 /// Whether the kernel has `mseal`, tried on a new mapping.
 fn has_mseal() -> bool {
     let page = support::kernel::page_size();
-    // SAFETY: a new mapping, which stays for ever if it can be sealed.
+    // SAFETY: a new mapping, which is never unmapped if it can be sealed.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let start = libc::mmap(null_mut(), page, libc::PROT_READ, flags, -1, 0);
@@ -165,7 +165,8 @@ fn ends_well(child: libc::pid_t) {
 #[test]
 fn children_of_a_fork_read_the_parents_one_copy() {
     const BYTES: usize = 900_000;
-    let sealed = Sealed::<&'static [u8]>::new(|sealer| sealer.slice(vec![7; BYTES]));
+    let sealed =
+        Sealed::<&'static [u8]>::new(|sealer| sealer.alloc_slice_from_iter(vec![7; BYTES]));
     let read = || sealed.get().iter().map(|&byte| usize::from(byte)).sum::<usize>() == 7 * BYTES;
     let children: Vec<_> = (0..3)
         .map(|_| {
@@ -235,10 +236,14 @@ fn pages_that_can_not_be_protected_are_an_error_and_go_back() {
         for bytes in [10, 100_000, 5_000_000] {
             let budget = Budget::new(usize::MAX);
             let builder = Sealed::<&'static [u8]>::builder().name("refused").budget(&budget);
-            let error = builder.try_new(|sealer| sealer.slice(vec![1; bytes])).unwrap_err();
+            let error = builder
+                .try_build(|sealer| {
+                    Ok::<_, AllocError>(sealer.alloc_slice_from_iter(vec![1; bytes]))
+                })
+                .unwrap_err();
             assert_eq!(error.kind(), ErrorKind::System(libc::ENOMEM));
             assert_eq!(budget.used(), 0);
-            let built = Sealed::<u8>::try_build(|_| Ok::<_, AllocError>(1));
+            let built = Sealed::<u8>::try_new(|_| Ok::<_, AllocError>(1));
             assert_eq!(built.unwrap_err().kind(), ErrorKind::System(libc::ENOMEM));
         }
         assert!(!report().allocators.iter().any(|allocator| allocator.name == "refused"));
@@ -251,7 +256,8 @@ fn pages_that_can_not_be_protected_are_an_error_and_go_back() {
 #[test]
 fn pages_that_can_not_be_made_writable_again_are_unmapped() {
     in_a_child("pages_that_can_not_be_made_writable_again_are_unmapped", || {
-        let sealed = Sealed::<&'static [u8]>::new(|sealer| sealer.slice(vec![1; 500_000]));
+        let sealed =
+            Sealed::<&'static [u8]>::new(|sealer| sealer.alloc_slice_from_iter(vec![1; 500_000]));
         let address = sealed.get().as_ptr().addr();
         recycler().trim();
         refuse_protection((libc::PROT_READ | libc::PROT_WRITE) as u32);
@@ -266,7 +272,7 @@ fn sealed_memory_is_protected_in_passthrough_mode_too() {
     let test = "sealed_memory_is_protected_in_passthrough_mode_too";
     let body = || {
         let sealed = Sealed::<&'static [u32]>::new(|sealer| {
-            sealer.slice((0..10_000i32).map(i32::unsigned_abs))
+            sealer.alloc_slice_from_iter((0..10_000i32).map(i32::unsigned_abs))
         });
         assert!(sealed.get().iter().copied().eq(0..10_000));
         let start = from_ref(&sealed.get()[5000]);

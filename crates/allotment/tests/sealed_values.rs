@@ -6,14 +6,13 @@ use core::alloc::Layout;
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use allotment::{
-    AllocError, Budget, ErrorKind, RwShared, SealString, SealVec, Sealable, Sealed, Sealer,
-};
+use allotment::sealed::Sealable;
+use allotment::{AllocError, Budget, ErrorKind, RwShared, SealString, SealVec, Sealed, Sealer};
 
 #[test]
 fn a_string_and_a_slice_are_read_by_many_threads() {
     let config = Sealed::<(&'static str, &'static [u16])>::new(|sealer| {
-        (sealer.str("http://localhost/"), sealer.slice([80, 443]))
+        (sealer.alloc_str("http://localhost/"), sealer.alloc_slice_from_iter([80, 443]))
     });
     std::thread::scope(|scope| {
         for _ in 0..16 {
@@ -52,15 +51,16 @@ impl Sealable for Nothing {
 #[test]
 fn values_of_no_size_are_aligned_and_counted_as_no_object() {
     let unit = Sealed::<()>::new(|_| ());
-    assert_eq!((*unit.get(), unit.live_bytes()), ((), 0));
+    assert_eq!((*unit.get(), unit.statistics().live_bytes as usize), ((), 0));
     let nothing = Sealed::<(Nothing, &'static [Nothing])>::new(|sealer| {
-        (Nothing, sealer.slice([Nothing; 1000]))
+        (Nothing, sealer.alloc_slice_from_iter([Nothing; 1000]))
     });
     assert_eq!(std::ptr::from_ref(&nothing.get().0).addr() % 64, 0);
     assert_eq!(nothing.get().1.as_ptr().addr() % 64, 0);
     assert_eq!(nothing.get().1.len(), 1000);
-    let empty =
-        Sealed::<(&'static str, &'static [u64])>::new(|sealer| (sealer.str(""), sealer.slice([])));
+    let empty = Sealed::<(&'static str, &'static [u64])>::new(|sealer| {
+        (sealer.alloc_str(""), sealer.alloc_slice_from_iter([]))
+    });
     assert_eq!(*empty.get(), ("", &[][..]));
 }
 
@@ -85,8 +85,8 @@ impl Sealable for Aligned {
 #[test]
 fn any_alignment_holds() {
     let sealed = Sealed::<Aligned>::new(|sealer| {
-        let far = &*sealer.value(OnTwoGranules(2));
-        (OnAPage(1), far, sealer.slice((0..5).map(OnAPage)))
+        let far = &*sealer.alloc(OnTwoGranules(2));
+        (OnAPage(1), far, sealer.alloc_slice_from_iter((0..5).map(OnAPage)))
     });
     let (page, granules, pages) = sealed.get();
     assert_eq!(std::ptr::from_ref(page).addr() % 4096, 0);
@@ -111,16 +111,16 @@ fn memory_by_layout_is_sealed_and_counted_like_any_other() {
         }
     });
     assert!(sealed.get().iter().all(|byte| *byte == 7));
-    assert_eq!(sealed.live_bytes(), 100_000 + size_of::<&[u8]>());
+    assert_eq!(sealed.statistics().live_bytes as usize, 100_000 + size_of::<&[u8]>());
     let beyond = Layout::from_size_align(isize::MAX as usize - 1, 2).unwrap();
-    let error = Sealed::<()>::try_build(|sealer| sealer.try_alloc_layout(beyond).map(|_| ()));
+    let error = Sealed::<()>::try_new(|sealer| sealer.try_alloc_layout(beyond).map(|_| ()));
     assert!(matches!(error.unwrap_err().kind(), ErrorKind::SizeOverflow | ErrorKind::System(_)));
 }
 
 #[test]
 fn values_can_be_changed_and_linked_while_the_initialiser_runs() {
     let sealed = Sealed::<(&'static [u32], &'static str)>::new(|sealer| {
-        let total = sealer.value(0u32);
+        let total = sealer.alloc(0u32);
         let mut doubled: SealVec<'_, u32> = sealer.vec();
         doubled.try_extend([1, 2, 3]).unwrap();
         doubled.extend_from_slice(&[4, 5]);
@@ -144,12 +144,13 @@ fn iterators_and_formatters_may_use_the_sealer() {
     struct Inside<'s>(Sealer<'s>);
     impl std::fmt::Display for Inside<'_> {
         fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str(self.0.str("inside"))
+            f.write_str(self.0.alloc_str("inside"))
         }
     }
     let sealed = Sealed::<(&'static [&'static str], &'static str)>::new(|sealer| {
-        let names = sealer.slice((0..100).map(|n| sealer.format(format_args!("name {n}"))));
-        (names, sealer.format(format_args!("<{}>", Inside(sealer))))
+        let names = sealer
+            .alloc_slice_from_iter((0..100).map(|n| sealer.alloc_format(format_args!("name {n}"))));
+        (names, sealer.alloc_format(format_args!("<{}>", Inside(sealer))))
     });
     let (names, inside) = sealed.get();
     assert_eq!((names[0], names[99], *inside), ("name 0", "name 99", "<inside>"));
@@ -159,10 +160,10 @@ fn iterators_and_formatters_may_use_the_sealer() {
 fn nested_builds_have_separate_memory() {
     let outer = Sealed::<(&'static str, u64)>::new(|outer| {
         let inner = Sealed::<&'static str>::new(|inner| {
-            outer.str("in the outer one");
-            inner.str("in the inner one")
+            outer.alloc_str("in the outer one");
+            inner.alloc_str("in the inner one")
         });
-        (outer.str(inner.get()), inner.statistics().live_objects)
+        (outer.alloc_str(inner.get()), inner.statistics().live_objects)
     });
     assert_eq!(*outer.get(), ("in the inner one", 2));
     assert_eq!(outer.statistics().live_objects, 3);
@@ -172,11 +173,12 @@ fn nested_builds_have_separate_memory() {
 fn ten_megabytes_of_strings_keep_their_contents() {
     let texts: Vec<String> = (0..10_000).map(|n| format!("{n:0>1000}")).collect();
     let sealed = Sealed::<&'static [&'static str]>::new(|sealer| {
-        sealer.slice(texts.iter().map(|text| sealer.str(text)))
+        sealer.alloc_slice_from_iter(texts.iter().map(|text| sealer.alloc_str(text)))
     });
     assert!(sealed.get().iter().zip(&texts).all(|(sealed, text)| sealed == text));
-    assert!(sealed.live_bytes() >= 10_000_000);
-    let large = Sealed::<&'static [u64]>::new(|sealer| sealer.slice(vec![7; 10 << 17]));
+    assert!(sealed.statistics().live_bytes as usize >= 10_000_000);
+    let large =
+        Sealed::<&'static [u64]>::new(|sealer| sealer.alloc_slice_from_iter(vec![7; 10 << 17]));
     assert!(large.get().iter().all(|&value| value == 7));
     assert_eq!(large.get().len(), 10 << 17);
 }
@@ -194,7 +196,7 @@ fn a_failed_build_returns_the_error_of_the_initialiser() {
         }
     }
     let parse = |text: &str| {
-        Sealed::<u16>::try_build(|_| {
+        Sealed::<u16>::try_new(|_| {
             let port: u32 = text.parse().map_err(|_| Wrong::Port(0))?;
             u16::try_from(port).map_err(|_| Wrong::Port(port))
         })
@@ -206,19 +208,19 @@ fn a_failed_build_returns_the_error_of_the_initialiser() {
         none.try_build(|_| Ok::<_, Wrong>(1)).unwrap_err(),
         Wrong::Memory(ErrorKind::BudgetExceeded)
     );
-    let long = Sealed::<u16>::builder().name("n".repeat(65)).try_new(|_| 1);
+    let long = Sealed::<u16>::builder().name("n".repeat(65)).try_build(|_| Ok::<_, AllocError>(1));
     assert_eq!(long.unwrap_err().kind(), ErrorKind::NameTooLong);
 }
 
 #[test]
 fn a_sealer_serves_its_own_thread_alone_and_only_while_it_builds() {
-    let sealed = Sealed::<SealVec<'static, u64>>::try_build(|sealer| {
+    let sealed = Sealed::<SealVec<'static, u64>>::try_new(|sealer| {
         let mut values = sealer.vec();
         values.try_push(1)?;
         std::thread::scope(|scope| {
             let elsewhere = scope.spawn(|| {
-                assert_eq!(sealer.try_str("no").unwrap_err().kind(), ErrorKind::Sealed);
-                let error = sealer.try_format(format_args!("{}", 1)).unwrap_err();
+                assert_eq!(sealer.try_alloc_str("no").unwrap_err().kind(), ErrorKind::Sealed);
+                let error = sealer.try_alloc_format(format_args!("{}", 1)).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Sealed);
                 // The vector can use its capacity and be dropped, but can't grow.
                 while values.len() < values.capacity() {
@@ -239,13 +241,13 @@ fn a_sealer_serves_its_own_thread_alone_and_only_while_it_builds() {
 #[test]
 fn a_leaked_value_lives_on() {
     let text: &'static &'static str =
-        Sealed::<&'static str>::new(|sealer| sealer.str("for ever")).leak();
+        Sealed::<&'static str>::new(|sealer| sealer.alloc_str("for ever")).leak();
     assert_eq!(std::thread::spawn(move || text.len()).join().unwrap(), 8);
 }
 
 #[test]
 fn an_almost_read_only_object_is_replaced_while_threads_read_it() {
-    let shared = RwShared::<(u64, &'static str)>::new(|sealer| (0, sealer.str("0")));
+    let shared = RwShared::<(u64, &'static str)>::new(|sealer| (0, sealer.alloc_str("0")));
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..8)
             .map(|_| {
@@ -262,7 +264,7 @@ fn an_almost_read_only_object_is_replaced_while_threads_read_it() {
             })
             .collect();
         for number in 1..=200 {
-            shared.replace(|sealer| (number, sealer.format(format_args!("{number}"))));
+            shared.replace(|sealer| (number, sealer.alloc_format(format_args!("{number}"))));
         }
         readers.into_iter().for_each(|reader| reader.join().unwrap());
     });
@@ -271,7 +273,7 @@ fn an_almost_read_only_object_is_replaced_while_threads_read_it() {
 
 #[test]
 fn a_replacement_that_fails_or_panics_leaves_the_old_value_and_no_poison() {
-    let shared = RwShared::<&'static str>::try_build(|sealer| sealer.try_str("first")).unwrap();
+    let shared = RwShared::<&'static str>::try_new(|sealer| sealer.try_alloc_str("first")).unwrap();
     let error = AllocError::new(ErrorKind::SourceRefused, 1);
     assert_eq!(shared.try_replace(|_| Err::<&str, _>(error)).unwrap_err(), error);
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -284,11 +286,11 @@ fn a_replacement_that_fails_or_panics_leaves_the_old_value_and_no_poison() {
     }));
     assert!(caught.is_err());
     assert_eq!(*shared.read().get(), "first");
-    shared.try_replace(|sealer| sealer.try_str("second")).unwrap();
+    shared.try_replace(|sealer| sealer.try_alloc_str("second")).unwrap();
     assert_eq!(*shared.read().get(), "second");
-    let third = Sealed::new(|sealer| sealer.str("third"));
+    let third = Sealed::new(|sealer| sealer.alloc_str("third"));
     assert_eq!(*shared.swap(third).get(), "second");
-    assert_eq!(shared.read().sealed().live_bytes(), 5 + size_of::<&str>());
+    assert_eq!(shared.read().sealed().statistics().live_bytes as usize, 5 + size_of::<&str>());
 }
 
 #[test]
@@ -309,9 +311,9 @@ fn read_only_types_of_the_standard_library_may_be_sealed() {
         (
             (Duration::from_secs(1), now, std::cmp::Ordering::Less, std::num::NonZero::new(3)),
             (address.ip(), address, 1..5, Err('x')),
-            ["literal", sealer.str("copy")],
+            ["literal", sealer.alloc_str("copy")],
             (1, 2, 3, 4, 5, -1, -2, -3, -4, -5, 1.5, 2.5),
-            &*sealer.value(Some(sealer.copy(&[true, false]))),
+            &*sealer.alloc(Some(sealer.alloc_slice_copy(&[true, false]))),
         )
     });
     let (first, second, texts, numbers, flags) = sealed.get();

@@ -6,7 +6,9 @@ mod support;
 
 use core::mem::MaybeUninit;
 
-use allotment::{Budget, ErrorKind, Lifetime, Malloc, Mmap, RawSlab, SharedSource, Slab};
+use allotment::slab::Lifetime;
+use allotment::source::SharedSource;
+use allotment::{Budget, ErrorKind, Malloc, Mmap, RawSlab, Slab};
 use support::kernel::page_size;
 use support::slab::{self, free_all, layout, stamped, words};
 use support::slab_program::assert_refusal;

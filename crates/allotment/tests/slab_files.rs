@@ -9,7 +9,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use allotment::{Budget, ErrorKind, File, Malloc, Mmap, RawSlab, Release, SharedSource};
+use allotment::source::SharedSource;
+use allotment::{Budget, ErrorKind, File, Malloc, Mmap, RawSlab, Release};
 use support::child::{self, Child, Directory};
 use support::kernel::{mappings, page_size};
 use support::setup::{file_directory, named_file};
@@ -128,8 +129,6 @@ fn a_limit_on_files_is_an_error_and_no_signal() {
         Child::new(test, "low limit on files").limit_files(4 << 20).succeeds();
         return;
     }
-    // SAFETY: the kernel reports the limit by this signal, too, which by default ends the process.
-    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     fills_up_and_continues(File::in_directory(&file_directory()).unwrap(), &[libc::EFBIG]);
     fills_up_and_continues(File::in_directory(&std::env::temp_dir()).unwrap(), &[libc::EFBIG]);
 }
@@ -147,8 +146,6 @@ fn a_refusal_keeps_no_addresses() {
         Child::new(test, "no file").limit_files(4096).succeeds();
         return;
     }
-    // SAFETY: the kernel reports the limit by this signal, too, which by default ends the process.
-    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let slab = words().source(File::in_directory(&file_directory()).unwrap()).build();
     let refuse =
         || assert_eq!(slab.try_alloc().unwrap_err().kind(), ErrorKind::System(libc::EFBIG));

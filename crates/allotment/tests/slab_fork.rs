@@ -10,7 +10,9 @@ mod support;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-use allotment::{Budget, ErrorKind, File, Lifetime, Malloc, Mmap, RawSlab, SharedSource, Slab};
+use allotment::slab::Lifetime;
+use allotment::source::SharedSource;
+use allotment::{Budget, ErrorKind, File, Malloc, Mmap, RawSlab, Slab};
 use support::fork::forked;
 use support::setup::file_directory;
 use support::slab::{self, Object, Random, WORDS, free_all, stamped, words};

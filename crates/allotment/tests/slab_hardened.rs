@@ -8,7 +8,9 @@ mod support;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use allotment::{Budget, File, Malloc, RawSlab, SharedSource, Slab, SlabBuilder};
+use allotment::slab::SlabBuilder;
+use allotment::source::SharedSource;
+use allotment::{Budget, File, Malloc, RawSlab, Slab};
 use support::child::{self, Child};
 use support::misuse::{self, pointer_to, print_address};
 use support::setup::file_directory;

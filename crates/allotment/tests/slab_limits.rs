@@ -9,11 +9,14 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
-use allotment::{AllocError, Budget, ErrorKind, Lifetime, Malloc, Mmap, RawSlab, Release};
+use allotment::slab::Lifetime;
+use allotment::{AllocError, Budget, ErrorKind, Malloc, Mmap, RawSlab, Release};
+use support::child::{self, Child};
 use support::slab::{self, Object, Random, WORDS, free_all, layout, stamped, words};
 use support::slab_program::assert_refusal;
 use support::slab_sources::PagedRecorder;
 use support::sources::{Recorder, Refuse};
+use support::subject::panic_message;
 
 /// Allocates until an allocation is refused. Returns the objects and the error. The refusal changes
 /// nothing.
@@ -319,4 +322,30 @@ fn a_source_that_refuses_the_nth_range_or_memory_makes_one_error_and_no_damage()
             }
         }
     }
+}
+
+#[test]
+fn a_slab_too_many_is_a_typed_error_or_a_panic() {
+    let test = "a_slab_too_many_is_a_typed_error_or_a_panic";
+    if !child::is(test) {
+        Child::new(test, test).succeeds();
+        return;
+    }
+    let mut slabs = Vec::new();
+    let error = loop {
+        match RawSlab::try_new(WORDS) {
+            Ok(slab) => slabs.push(slab),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((slabs.len(), error.kind()), (131_071, ErrorKind::LimitReached));
+    for _ in 0..3 {
+        assert!(panic_message(|| RawSlab::new(WORDS)).contains("a fixed limit is reached"));
+    }
+    // The others go on, and a slab that ends makes room for one.
+    let last = slabs.pop().expect("many");
+    free_all(&last, stamped(&last, 300));
+    drop(last);
+    free_all(&slabs[0], stamped(&slabs[0], 300));
+    drop(RawSlab::new(WORDS));
 }

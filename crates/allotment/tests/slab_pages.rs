@@ -5,7 +5,8 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use allotment::{Malloc, RawSlab, Release, SlabBuilder, owner_of};
+use allotment::slab::SlabBuilder;
+use allotment::{Malloc, RawSlab, Release, owner_of};
 use support::child::{self, Child};
 use support::kernel::{is_resident, page_size};
 use support::slab::{
@@ -81,9 +82,7 @@ fn what_a_steady_load_holds_does_not_creep_without_a_trim() {
             assert!(held <= most + most / 4, "round {round}: {held} after {most}");
         }
         let mut objects = objects;
-        for index in (1..objects.len()).rev() {
-            objects.swap(index, random.below(index + 1));
-        }
+        random.shuffle(&mut objects);
         free_all(&slab, objects);
     }
 }

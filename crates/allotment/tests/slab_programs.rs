@@ -8,7 +8,8 @@ mod support;
 
 use std::sync::mpsc;
 
-use allotment::{Budget, Lifetime, Release, Slab, SlabBox};
+use allotment::slab::Lifetime;
+use allotment::{Budget, Release, Slab, SlabBox};
 use proptest::test_runner::{Config, TestError, TestRunner};
 use support::child::{self, Child};
 use support::input::Input;

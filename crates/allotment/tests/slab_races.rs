@@ -6,7 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use allotment::{Budget, Lifetime, Malloc, Release, Slab, SlabBox};
+use allotment::slab::Lifetime;
+use allotment::{Budget, Malloc, Release, Slab, SlabBox};
 
 fn time() -> Duration {
     let seconds = std::env::var("ALLOTMENT_SOAK_SECONDS").ok().and_then(|text| text.parse().ok());

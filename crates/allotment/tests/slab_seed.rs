@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Barrier};
 
-use allotment::{
-    File, Lifetime, Malloc, Mmap, RawSlab, Release, SharedSource, Slab, owner_of, report,
-};
+use allotment::slab::Lifetime;
+use allotment::source::SharedSource;
+use allotment::{File, Malloc, Mmap, RawSlab, Release, Slab, owner_of, report};
 use support::child::{self, Child, Directory};
 use support::kernel::{is_resident, page_size};
 use support::setup::{file_directory, named_file};

@@ -6,7 +6,8 @@ mod support;
 use std::collections::BTreeSet;
 use std::sync::mpsc;
 
-use allotment::{Lifetime, RawSlab, Release, SlabBuilder};
+use allotment::slab::{Lifetime, SlabBuilder};
+use allotment::{RawSlab, Release};
 use support::slab::{self, GRANULE, Object, by_page, free_all, free_many, layout, stamped, words};
 
 /// The most slots that a thread's cache can hold, by the documentation.

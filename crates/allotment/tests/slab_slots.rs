@@ -7,7 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::thread;
 
-use allotment::{AllocError, Budget, ErrorKind, FreeList, Release, Slab, SlabSlot};
+use allotment::slab::SlabSlot;
+use allotment::{AllocError, Budget, ErrorKind, FreeList, Release, Slab};
 
 fn live<T>(slab: &Slab<T>) -> u64 {
     slab.statistics().live_objects
@@ -18,10 +19,12 @@ fn a_slot_that_is_filled_is_a_box_at_its_address() {
     for hardened in [false, true] {
         let slab = Slab::<String>::builder().hardened(hardened).build();
         let handle = slab.handle();
-        let calls: [&dyn Fn() -> SlabSlot<String>; 4] =
-            [&|| slab.slot(), &|| slab.try_slot().unwrap(), &|| handle.slot(), &|| {
-                handle.try_slot().unwrap()
-            }];
+        let calls: [&dyn Fn() -> SlabSlot<String>; 4] = [
+            &|| slab.alloc_slot(),
+            &|| slab.try_alloc_slot().unwrap(),
+            &|| handle.alloc_slot(),
+            &|| handle.try_alloc_slot().unwrap(),
+        ];
         for allocate in calls {
             let slot = allocate();
             let address = slot.as_ptr();
@@ -39,7 +42,7 @@ fn a_slot_that_is_filled_is_a_box_at_its_address() {
 #[test]
 fn a_slot_that_is_dropped_is_free_again() {
     let slab = Slab::<[u64; 8]>::builder().release(Release::AtOnce).build();
-    let slots: Vec<_> = (0..5000).map(|_| slab.slot()).collect();
+    let slots: Vec<_> = (0..5000).map(|_| slab.alloc_slot()).collect();
     assert_eq!(live(&slab), 5000);
     drop(slots);
     slab.trim();
@@ -73,7 +76,7 @@ fn another_thread_fills_or_drops_a_slot_after_its_slab() {
     let slab = Slab::<[u8; 48]>::new();
     let (sender, receiver) = mpsc::channel();
     for _ in 0..100 {
-        sender.send(slab.slot()).unwrap();
+        sender.send(slab.alloc_slot()).unwrap();
     }
     drop((slab, sender));
     thread::spawn(move || {
@@ -96,7 +99,7 @@ fn a_slot_that_the_budget_refuses_is_an_error() {
     let slab = Slab::<[u8; 1024]>::builder().budget(&Budget::new(64 << 10)).build();
     let mut slots = Vec::new();
     let error = loop {
-        match slab.try_slot() {
+        match slab.try_alloc_slot() {
             Ok(slot) => slots.push(slot),
             Err(error) => break error,
         }
@@ -104,7 +107,7 @@ fn a_slot_that_the_budget_refuses_is_an_error() {
     assert_eq!(error.kind(), ErrorKind::BudgetExceeded);
     assert!(!slots.is_empty());
     slots.pop();
-    assert!(slab.try_slot().is_ok());
+    assert!(slab.try_alloc_slot().is_ok());
 }
 
 #[test]

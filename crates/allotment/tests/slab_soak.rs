@@ -14,9 +14,9 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use allotment::{
-    AllocError, Budget, File, Lifetime, Malloc, Mmap, RawSlab, Release, SharedSource, Slab, SlabBox,
-};
+use allotment::slab::Lifetime;
+use allotment::source::SharedSource;
+use allotment::{AllocError, Budget, File, Malloc, Mmap, RawSlab, Release, Slab, SlabBox};
 use support::setup::file_directory;
 use support::slab::{self, Object, Random, free_many, layout};
 use support::slab_program::assert_refusal;

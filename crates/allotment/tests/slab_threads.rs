@@ -10,7 +10,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, LazyLock};
 
-use allotment::{Budget, ErrorKind, Lifetime, RawSlab, RawSlabHandle, Slab, SlabBox, SlabHandle};
+use allotment::slab::{Lifetime, RawSlabHandle, SlabHandle};
+use allotment::{Budget, ErrorKind, RawSlab, Slab, SlabBox};
 use support::slab::{self, Object, Random};
 use support::traits::has;
 

@@ -10,7 +10,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
-use allotment::{AllocError, ErrorKind, Lifetime, RawSlab, Slab, SlabBox};
+use allotment::slab::Lifetime;
+use allotment::{AllocError, ErrorKind, RawSlab, Slab, SlabBox};
 use support::kernel::{thread_number, wait_until_asleep};
 use support::slab::{self, Object};
 use support::slab_sources::Gate;

@@ -4,7 +4,6 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use core::alloc::Layout;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -13,7 +12,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 
 use allotment::{Arena, Budget, Release, recycler};
 use support::fork::forked;
+use support::input::Input;
 use support::kernel::{is_resident, mapping_flags, mappings, page_size};
+use support::slab::Random;
+use support::small_arena_program::Filled;
 
 /// The right to count alone. The recycler is empty at the end.
 struct Exclusive {
@@ -38,18 +40,6 @@ fn exclusive() -> Exclusive {
 fn empty_recycler() {
     recycler().set_policy(Release::Adaptive);
     recycler().trim();
-}
-
-/// Random numbers (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % bound as u64) as usize
-    }
 }
 
 /// The bytes that the process has mapped and that have memory.
@@ -83,7 +73,7 @@ fn however_small_arenas_are_dropped_few_mappings_are_left() {
     ];
     let before = mappings();
     for (name, is_dropped) in orders {
-        let mut random = Random(1);
+        let mut random = Random::new(1);
         let mut arenas: Vec<Option<Arena>> = (0..MANY).map(|n| Some(arena_of(n))).collect();
         assert!(mappings() <= before + FEW, "{name}: {} mappings", mappings());
         empty_recycler();
@@ -317,55 +307,6 @@ fn a_small_arena_works_where_no_range_can_be_mapped() {
     assert_eq!(status, 0);
 }
 
-/// A piece of work on an arena, and the pattern that all of its memory holds.
-struct Filled {
-    arena: Arena,
-    pieces: Vec<(NonNull<u8>, usize)>,
-    pattern: u8,
-}
-
-// SAFETY: the pieces belong to the arena, which may be sent to another thread.
-unsafe impl Send for Filled {}
-
-impl Filled {
-    /// Makes an arena of a random shape, and fills it.
-    fn new(random: &mut Random, budget: &Budget) -> Self {
-        let builder = match random.below(4) {
-            0 => Arena::builder().hint(random.below(60_000)),
-            1 => Arena::builder().release(Release::AtOnce),
-            // Not a power of two: the arena then takes chunks of as many pages as it needs.
-            2 => Arena::builder().budget(budget).maximum(4096 * (1 + random.below(14))),
-            _ => Arena::builder(),
-        };
-        let mut filled = Self {
-            arena: builder.build(),
-            pieces: Vec::new(),
-            pattern: 1 + random.below(255) as u8,
-        };
-        for _ in 0..random.below(12) {
-            let len = 1 + random.below(6000);
-            let layout = Layout::array::<u8>(len).expect("a few pages");
-            let Ok(piece) = filled.arena.try_alloc_layout_zeroed(layout) else { break };
-            // SAFETY: `len` bytes, which are zeroed, and which nothing else refers to.
-            let bytes = unsafe { core::slice::from_raw_parts_mut(piece.as_ptr(), len) };
-            assert!(bytes.iter().all(|&byte| byte == 0), "fresh memory is not zero");
-            bytes.fill(filled.pattern);
-            filled.pieces.push((piece, len));
-        }
-        filled
-    }
-}
-
-impl Drop for Filled {
-    fn drop(&mut self) {
-        for &(start, len) in &self.pieces {
-            // SAFETY: a piece of the arena, which nothing else refers to.
-            let bytes = unsafe { core::slice::from_raw_parts(start.as_ptr(), len) };
-            assert!(bytes.iter().all(|&byte| byte == self.pattern), "two arenas share memory");
-        }
-    }
-}
-
 #[test]
 fn random_programs_on_small_arenas_of_several_threads_share_no_memory() {
     let _exclusive = exclusive();
@@ -376,26 +317,26 @@ fn random_programs_on_small_arenas_of_several_threads_share_no_memory() {
         for (thread, receiver) in receivers.into_iter().enumerate() {
             let (senders, budget) = (senders.clone(), &budget);
             scope.spawn(move || {
-                let mut random = Random(77 + thread as u64);
+                let mut random = Random::new(77 + thread as u64);
+                let program: Vec<u8> = (0..40_000).map(|_| random.below(256) as u8).collect();
+                let input = &mut Input::new(&program);
                 let mut live: Vec<Filled> = Vec::new();
-                for step in 0..4000 {
-                    match random.below(10) {
-                        0..5 => live.push(Filled::new(&mut random, budget)),
+                while !input.is_empty() {
+                    match input.below(10) {
+                        0..5 => live.push(Filled::new(input, budget)),
                         5..8 if !live.is_empty() => {
-                            live.swap_remove(random.below(live.len()));
+                            live.swap_remove(input.below(live.len()));
                         }
                         8 if !live.is_empty() => {
-                            let filled = live.swap_remove(random.below(live.len()));
+                            let filled = live.swap_remove(input.below(live.len()));
                             // The other thread may have ended.
-                            let _ = senders[random.below(3)].send(filled);
+                            let _ = senders[input.below(3)].send(filled);
                         }
                         _ => live.extend(receiver.try_recv().ok()),
                     }
-                    if step % 1000 == 999 {
-                        recycler().trim();
-                    }
                     if live.len() > 200 {
                         live.truncate(50);
+                        recycler().trim();
                     }
                 }
             });
@@ -425,28 +366,27 @@ fn ten_million_small_arenas_of_which_a_tenth_stays_live_in_few_mappings() {
         return;
     }
     let _exclusive = exclusive();
-    const ARENAS: usize = 10_000_000;
+    const LIVE: usize = 1_000_000;
     const WINDOW: usize = 100_000;
     let before = mappings();
     let (_, resident) = mapped_and_resident();
-    let round = || {
+    // One arena in `stays` stays live, until there are as many as `LIVE`.
+    let round = |stays: usize| {
         let mut kept: Vec<Arena> = Vec::new();
         let mut window: Vec<Option<Arena>> = Vec::new();
-        let mut random = Random(5);
-        for made in 0..ARENAS {
+        let mut random = Random::new(5);
+        for made in 0..LIVE * stays {
             window.push(Some(arena_of(made)));
             if window.len() == WINDOW {
-                // Drop in a random order; every tenth stays.
-                for last in (1..WINDOW).rev() {
-                    window.swap(last, random.below(last + 1));
-                }
-                kept.extend(window.iter_mut().step_by(10).filter_map(Option::take));
+                // Drop the others in a random order.
+                random.shuffle(&mut window);
+                kept.extend(window.iter_mut().step_by(stays).filter_map(Option::take));
                 window.clear();
                 let now = mappings();
                 assert!(now <= before + MANY_RANGES, "{now} mappings after {made} arenas");
             }
         }
-        assert_eq!(kept.len(), ARENAS / 10);
+        assert_eq!(kept.len(), LIVE);
         recycler().trim();
         let now = mappings();
         assert!(now <= before + MANY_RANGES, "a million live arenas have {now} mappings");
@@ -461,9 +401,10 @@ fn ten_million_small_arenas_of_which_a_tenth_stays_live_in_few_mappings() {
         left
     };
     // The first round leaves the tables: the statistics records, the descriptors of the ranges.
-    let first = round();
+    // They are as large as the most live arenas need.
+    let first = round(2);
     assert!(first <= 1 << 30, "{first} bytes are left");
-    let second = round();
+    let second = round(10);
     assert!(second <= first + GROWTH, "{second} bytes are left, {first} after the first round");
 }
 
@@ -473,25 +414,24 @@ fn millions_of_small_arenas_that_two_threads_drop_for_each_other_leave_nothing()
         return;
     }
     let _exclusive = exclusive();
-    const WINDOWS: usize = 60;
+    const KEPT: usize = 300_000;
     const WINDOW: usize = 50_000;
     let before = mappings();
     let (_, resident) = mapped_and_resident();
-    let round = || {
+    // Each thread keeps one in `stays` of the arenas that the other makes.
+    let round = |stays: usize| {
         let (to_first, first) = mpsc::sync_channel::<Vec<Arena>>(2);
         let (to_second, second) = mpsc::sync_channel::<Vec<Arena>>(2);
         let work = |seed: u64, to_other: mpsc::SyncSender<Vec<Arena>>, own: mpsc::Receiver<_>| {
-            let mut random = Random(seed);
+            let mut random = Random::new(seed);
             let mut kept: Vec<Arena> = Vec::new();
-            for _ in 0..WINDOWS {
+            for _ in 0..KEPT * stays / WINDOW {
                 let window: Vec<Arena> = (0..WINDOW).map(arena_of).collect();
                 to_other.send(window).expect("the other thread receives as many");
                 let mut window: Vec<Arena> = own.recv().expect("the other thread sends as many");
-                // Of the other thread's arenas a tenth stays; the rest is dropped in a random order.
-                for last in (1..WINDOW).rev() {
-                    window.swap(last, random.below(last + 1));
-                }
-                kept.extend(window.drain(..WINDOW / 10));
+                // The rest is dropped in a random order.
+                random.shuffle(&mut window);
+                kept.extend(window.drain(..WINDOW / stays));
             }
             kept
         };
@@ -500,7 +440,7 @@ fn millions_of_small_arenas_that_two_threads_drop_for_each_other_leave_nothing()
             let kept = work(7, to_second, first);
             [kept, other.join().expect("no panic")]
         });
-        assert_eq!(kept.iter().map(Vec::len).sum::<usize>(), WINDOWS * WINDOW / 5);
+        assert_eq!(kept.iter().map(Vec::len).sum::<usize>(), 2 * KEPT);
         recycler().trim();
         let now = mappings();
         assert!(now <= before + MANY_RANGES, "{now} mappings");
@@ -512,7 +452,7 @@ fn millions_of_small_arenas_that_two_threads_drop_for_each_other_leave_nothing()
         assert!(mappings() <= before + FEW, "{} mappings are left", mappings());
         left
     };
-    let first = round();
-    let second = round();
+    let first = round(2);
+    let second = round(10);
     assert!(second <= first + GROWTH, "{second} bytes are left, {first} after the first round");
 }

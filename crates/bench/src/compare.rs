@@ -1,7 +1,7 @@
 //! `allot bench`: runs the workloads of the benchmark and prints the results.
 
 use crate::console::failure::Failure;
-use crate::console::print::{json_line, line, to_errors, wrapped};
+use crate::console::print::{WIDTH, json_line, line, to_errors, wrapped, wrapped_to};
 use crate::console::table::counted;
 use crate::output::{html, ratio_plot, table};
 use crate::runner::plan::{self, Plan, Plans, Selection};
@@ -10,6 +10,7 @@ use crate::runner::rounds::{self, ChildRuns, Limits};
 use crate::runner::row::{self, Row};
 use crate::runner::time_shares::TimeShares;
 use crate::runner::two_builds::BuildRuns;
+use crate::workloads::measurement::{METRICS, RATIOS};
 use crate::workloads::{Effort, Workload};
 use clap::Args;
 use procfs::Current;
@@ -208,57 +209,43 @@ pub fn lists() -> String {
             text += &format!("    {:<22}{}\n", variant.name, variant.meaning);
         }
     }
-    text += FIGURES;
+    text += "\nFigures (--json; a figure that could not be measured is null):\n";
+    let ratios = RATIOS.iter().map(|ratio| &ratio.median);
+    let figures = METRICS.iter().copied().chain(ratios).map(|one| (one.key, one.meaning));
+    for (key, meaning) in figures.chain(RATIO_FIELDS) {
+        text += &described(key, meaning);
+    }
     text += EXAMPLES;
     text
 }
 
-const FIGURES: &str = "
-Figures (--json; a figure that could not be measured is null):
-  build              --against: this or other. ratio_to_other_build is the row's time divided by
-                     that of the same row of the other build; other ratios compare rows of one build
-  ns_per_op          wall time, from the common start until the last thread finishes, divided by the
-                     operations of all threads; the median of the rounds, with _min and _max
-  ratio_to_own       ns_per_op divided by that of the row named own; the median of all rounds.
-                     own is allotment-arena; allotment-slab where objects have one size;
-                     allotment-free-list for trees; compact-copy for copies of trees;
-                     allotment-pool for mixed and handler; allotment-reap for scope;
-                     for a std::pmr resource, Allotment's resource that does the same work
-  ratio_to_best_peer ns_per_op divided by that of best_peer: the fastest of glibc, jemalloc,
-                     mimalloc, snmalloc and tcmalloc, or of the variants that are not Allotment's
-  ratio_to_reference query-alloc-cold, burst-alloc-cold, tiers-cold: ns_per_op divided by that of
-                     reference: the faster of mmap-huge and mmap-small
-  ..._low, ..._high  the 95 % interval of each ratio: it contains the median of the ratios of single
-                     rounds with 95 % confidence. null with fewer than 6 rounds
-  ..._verdict        ahead if the whole interval is below 1, behind if it is above 1, level if it
-                     contains 1; null if there is no interval
-  user_ns_per_op     client: user time per operation. user_ratio_to_own is its ratio to that of own
-  base_rss_bytes     resident memory before the work, with the harness's own arrays. peak_rss_bytes
-                     and end_rss_bytes include it; the tables subtract it
-  minor_faults       page faults of the measured part. faults_per_query: page faults of the steady
-                     state, which begins after each thread's first two queries, per query.
-                     query-alloc, query-small, typed and typed-small measure only the steady state
-  huge_bytes         resident memory in huge pages at the end of the measured part.
-                     free_huge_pages: huge pages that the kernel could give before the run without
-                     compaction (/proc/buddyinfo)
-  mmap_calls         calls of mmap, munmap, mremap, madvise, mprotect and brk, counted in a separate
-                     traced run that does less work (traced_queries queries). mmap_calls_per_query:
-                     calls of its steady state, per query
-  system_calls       letters: all system calls of one search, in the traced run
-  locks_per_op       categories: lock acquisitions per request, in total and by the object guarded
-  live_bytes         the most bytes that live objects request at a time; in churn, during the
-                     replacements; in mixed, at the end; in scope, at the end of a request
-  rss_steps          resident memory beyond base_rss_bytes after each step, in bytes.
-                     churn: the burst, the frees, the replacements, all objects freed, trimmed (each
-                     thread has asked the allocator to release what it keeps)
-                     many-trees: trees built, pruned, rebuilt, freed
-                     tree-copy: trees built, laid out, trimmed
-  walk_ns_per_node   many-trees: time to walk all trees after they are rebuilt, per node
-  reserve_ms         tiers: time of the reservation. second_ms_avg, second_ms_max: time to replace
-                     the buffers that fill up in an ordinary second
-  alloc_share        query, handler: the part of the time that is spent in the allocator, from a
-                     separate run; query reads the time stamp counter, handler is sampled
-";
+/// The fields of JSON for each ratio other than the median, and their meanings.
+const RATIO_FIELDS: [(&str, &str); 2] = [
+    (
+        "..._low, ..._high",
+        "the 95 % interval of each ratio: it contains the median of the ratios of single rounds with 95 % \
+         confidence. null with fewer than 6 rounds",
+    ),
+    (
+        "..._verdict",
+        "ahead if the whole interval is below 1, behind if it is above 1, level if it contains 1; null if \
+         there is no interval",
+    ),
+];
+
+/// A name, with its meaning beside it.
+fn described(name: &str, meaning: &str) -> String {
+    let lines = wrapped_to(WIDTH - DESCRIPTION, meaning);
+    let mut text = String::new();
+    for (index, line) in lines.lines().enumerate() {
+        let name = if index == 0 { name } else { "" };
+        text += &format!("  {name:<width$}{line}\n", width = DESCRIPTION - 2);
+    }
+    text
+}
+
+/// The column in which a description begins.
+const DESCRIPTION: usize = 24;
 
 const EXAMPLES: &str = "
 Examples:

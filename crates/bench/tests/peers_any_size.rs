@@ -7,7 +7,7 @@ use std::sync::{Barrier, mpsc};
 use std::thread;
 
 use bench::peers::{
-    About, AnySize, AnySizeVisitor, FreedBy, Global, GlobalVisitor, global_calls, known,
+    About, AnySize, AnySizeVisitor, FreedBy, Global, GlobalVisitor, Service, global_calls, known,
 };
 
 const OBJECTS: usize = 3_000;
@@ -59,7 +59,8 @@ fn fill<A: AnySize>(own: &A) -> Vec<Object> {
 }
 
 fn for_each_any_size<V: AnySizeVisitor + Copy>(claim: V, serves: impl Fn(FreedBy) -> bool) {
-    let rows = known().iter().filter(|about| about.lasting.is_some_and(&serves));
+    let rows =
+        known().iter().filter(|about| about.serves(Service::AnySize) && serves(about.freed_by));
     let mut served = 0;
     for about in rows {
         eprintln!("{}", about.name);
@@ -171,7 +172,7 @@ fn another_thread_frees_objects_where_they_say_so() {
 
 #[test]
 fn the_calls_of_a_global_allocator_do_what_global_alloc_asks() {
-    for about in known().iter().filter(|about| about.global) {
+    for about in known().iter().filter(|about| about.serves(Service::Global)) {
         eprintln!("{}", about.name);
         let (_, calls) = global_calls(about.name.as_bytes()).unwrap();
         thread::scope(|scope| {
@@ -226,7 +227,7 @@ fn a_request_is_served_once_and_answered() {
         }
     }
 
-    for about in known().iter().filter(|about| about.global) {
+    for about in known().iter().filter(|about| about.serves(Service::Global)) {
         assert_eq!(Claim.with(about.name).unwrap(), 42, "{}", about.name);
     }
 }

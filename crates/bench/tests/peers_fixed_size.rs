@@ -4,14 +4,14 @@ use std::alloc::Layout;
 use std::sync::{Barrier, mpsc};
 use std::thread;
 
-use bench::peers::{About, FixedSize, FixedSizeLocal, FixedSizeVisitor, OBJECT, known};
+use bench::peers::{About, FixedSize, FixedSizeLocal, FixedSizeVisitor, OBJECT, Service, known};
 
 const OBJECTS: u64 = 5_000;
 
 /// Runs a claim with each allocator that serves objects of one size and that `serves` this claim.
 fn for_each<V: FixedSizeVisitor + Copy>(claim: V, serves: impl Fn(&About) -> bool) {
     let mut served = 0;
-    for about in known().iter().filter(|about| about.fixed_size.is_some() && serves(about)) {
+    for about in known().iter().filter(|about| about.serves(Service::FixedSize) && serves(about)) {
         eprintln!("{}", about.name);
         claim.with(about.name).unwrap();
         served += 1;
@@ -24,11 +24,11 @@ fn any(_: &About) -> bool {
 }
 
 fn several_threads(about: &About) -> bool {
-    about.fixed_size.is_some_and(|serves| serves.several_threads)
+    about.several_threads
 }
 
 fn every_layout(about: &About) -> bool {
-    about.fixed_size.is_some_and(|serves| serves.every_layout)
+    about.every_layout
 }
 
 /// The word of an object.
@@ -260,7 +260,7 @@ fn what_holds_values_refuses_other_layouts() {
         }
     }
 
-    for about in known().iter().filter(|about| about.fixed_size.is_some()) {
+    for about in known().iter().filter(|about| about.serves(Service::FixedSize)) {
         let refused = Claim.with(about.name).unwrap();
         assert_eq!(refused, !every_layout(about), "{}", about.name);
     }

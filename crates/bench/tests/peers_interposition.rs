@@ -8,8 +8,8 @@ use std::ffi::{CStr, CString, c_void};
 use std::ptr::NonNull;
 
 use bench::peers::{
-    About, Allocator, FixedSize, FixedSizeLocal, FixedSizeVisitor, OBJECT, Task, TaskVisitor,
-    global_calls, known,
+    About, Allocator, FixedSize, FixedSizeLocal, FixedSizeVisitor, OBJECT, Service, Task,
+    TaskVisitor, global_calls, known,
 };
 
 /// The object file that holds an address, as the dynamic linker knows it.
@@ -34,10 +34,10 @@ fn resolve(name: &str) -> *const c_void {
 /// Makes sure that all peers are linked, and have been used, before anything is looked up.
 fn use_all_peers() {
     for about in known() {
-        if about.tasks {
+        if about.serves(Service::Tasks) {
             Allocate { objects: 10 }.with(about.name).unwrap();
         }
-        if about.fixed_size.is_some() {
+        if about.serves(Service::FixedSize) {
             AllocateFixedSize { objects: 10 }.with(about.name).unwrap();
         }
         if let Some((_, calls)) = global_calls(about.name.as_bytes()) {
@@ -184,10 +184,11 @@ fn what_a_peer_gives_out_does_not_come_from_the_c_library_unless_the_row_is_buil
                 | "sharded-slab"
                 | "boost-pool"
         );
-        let tasks = about.tasks.then(|| Allocate { objects: OBJECTS }.with(about.name).unwrap());
+        let tasks = about
+            .serves(Service::Tasks)
+            .then(|| Allocate { objects: OBJECTS }.with(about.name).unwrap());
         let fixed_size = about
-            .fixed_size
-            .is_some()
+            .serves(Service::FixedSize)
             .then(|| AllocateFixedSize { objects: OBJECTS }.with(about.name).unwrap());
         for more in [tasks, fixed_size].into_iter().flatten() {
             // Other tests of this file run at the same time and allocate little.

@@ -8,7 +8,7 @@ use std::thread;
 
 use bench::peers::{
     About, Allocator, Collections, CollectionsVisitor, Line, SCOPED, Scopes, ScopesVisitor,
-    TYPED_ARENA_SIZES, Task, TaskVisitor, known,
+    Service, TYPED_ARENA_SIZES, Task, TaskVisitor, known,
 };
 
 const THREADS: usize = 4;
@@ -140,7 +140,7 @@ fn work<T: Task>(task: &T, about: &About, sequence: &mut Sequence) {
 
 /// Runs a claim with each allocator of this build, and names the one that does not hold it.
 fn for_each_allocator<V: TaskVisitor + Copy>(claim: V) {
-    for about in known().iter().filter(|about| about.tasks) {
+    for about in known().iter().filter(|about| about.serves(Service::Tasks)) {
         eprintln!("{}", about.name);
         claim.with(about.name).unwrap();
     }
@@ -164,7 +164,7 @@ fn vectors_and_strings_are_made_in_task_after_task() {
         }
     }
 
-    for about in known().iter().filter(|about| about.collections) {
+    for about in known().iter().filter(|about| about.serves(Service::Collections)) {
         eprintln!("{}", about.name);
         Claim.with(about.name).unwrap();
     }
@@ -197,7 +197,7 @@ fn each_scope_has_objects_apart_from_each_other_in_memory_of_scopes_before_it() 
         }
     }
 
-    for about in known().iter().filter(|about| about.scopes) {
+    for about in known().iter().filter(|about| about.serves(Service::Scopes)) {
         eprintln!("{}", about.name);
         Claim.with(about.name).unwrap();
     }
@@ -424,7 +424,7 @@ fn an_arena_says_that_it_frees_together() {
         }
     }
 
-    for about in known().iter().filter(|about| about.tasks) {
+    for about in known().iter().filter(|about| about.serves(Service::Tasks)) {
         let together = IsFreedTogether.with(about.name).unwrap();
         assert_eq!(together, about.kind == bench::peers::PeerKind::Arena, "{}", about.name);
     }

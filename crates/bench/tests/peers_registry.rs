@@ -104,21 +104,21 @@ fn the_names_are_those_of_the_measuring_contract() {
 fn each_name_leads_to_its_own_allocator() {
     for entry in known() {
         assert_eq!(about(entry.name).unwrap().name, entry.name);
-        assert_eq!(name_of(entry.name, Service::Tasks).ok(), entry.tasks.then_some(entry.name));
-        assert_eq!(
-            name_of(entry.name, Service::FixedSize).ok(),
-            entry.fixed_size.map(|_| entry.name)
-        );
-        assert_eq!(name_of(entry.name, Service::AnySize).ok(), entry.lasting.map(|_| entry.name));
-        assert_eq!(name_of(entry.name, Service::Global).ok(), entry.global.then_some(entry.name));
-        let collections = entry.collections.then_some(entry.name);
-        assert_eq!(name_of(entry.name, Service::Collections).ok(), collections);
-        let scopes = entry.scopes.then_some(entry.name);
-        assert_eq!(name_of(entry.name, Service::Scopes).ok(), scopes);
+        for service in [
+            Service::Tasks,
+            Service::FixedSize,
+            Service::AnySize,
+            Service::Global,
+            Service::Collections,
+            Service::Scopes,
+            Service::Placement,
+        ] {
+            let found = entry.serves(service).then_some(entry.name);
+            assert_eq!(name_of(entry.name, service).ok(), found, "{service:?}");
+        }
         let calls = global_calls(entry.name.as_bytes()).map(|(name, _)| name);
-        assert_eq!(calls, entry.global.then_some(entry.name));
-        let placement = (entry.kind == PeerKind::Placement).then_some(entry.name);
-        assert_eq!(name_of(entry.name, Service::Placement).ok(), placement);
+        assert_eq!(calls, entry.serves(Service::Global).then_some(entry.name));
+        assert_eq!(entry.kind == PeerKind::Placement, entry.serves(Service::Placement));
     }
 }
 
@@ -127,10 +127,10 @@ fn mallocs_serve_all_work_arenas_tasks_alone_and_the_others_objects_of_one_size(
     for about in known() {
         // Both our arena and our slab, under one name.
         if about.reference {
-            assert!(about.tasks && about.fixed_size.is_some());
+            assert_eq!(about.services, [Service::Tasks, Service::FixedSize]);
             continue;
         }
-        let serves = (about.tasks, about.fixed_size.is_some());
+        let serves = (about.serves(Service::Tasks), about.serves(Service::FixedSize));
         let expected = match about.kind {
             PeerKind::Malloc => (true, true),
             PeerKind::Arena | PeerKind::Pool => (true, false),
@@ -145,8 +145,9 @@ fn mallocs_serve_all_work_arenas_tasks_alone_and_the_others_objects_of_one_size(
 fn mallocs_free_anywhere_and_can_be_a_programs_global_allocator_and_nobody_else_of_the_peers_can() {
     for about in known().iter().filter(|about| !about.ours) {
         let malloc = about.kind == PeerKind::Malloc;
-        assert_eq!(about.global, malloc, "{}", about.name);
-        assert_eq!(about.lasting == Some(FreedBy::AnyThread), malloc, "{}", about.name);
+        assert_eq!(about.serves(Service::Global), malloc, "{}", about.name);
+        let anywhere = about.serves(Service::AnySize) && about.freed_by == FreedBy::AnyThread;
+        assert_eq!(anywhere, malloc, "{}", about.name);
         let within = malloc || ["mimalloc-heap", "pmr-pool"].contains(&about.name);
         assert_eq!(about.frees_within_tasks, within, "{}", about.name);
     }
@@ -154,56 +155,54 @@ fn mallocs_free_anywhere_and_can_be_a_programs_global_allocator_and_nobody_else_
 
 #[test]
 fn mallocs_and_arenas_with_collections_have_vectors_and_those_with_scopes_have_scopes() {
-    let with = |has: fn(&About) -> bool, kind| -> Vec<&str> {
-        let rows = known().iter().filter(|about| has(about) && about.kind == kind);
+    let with = |service| -> Vec<&str> {
+        let rows =
+            known().iter().filter(|about| about.serves(service) && about.kind == PeerKind::Arena);
         rows.map(|about| about.name).collect()
     };
     let mallocs = known().iter().filter(|about| about.kind == PeerKind::Malloc);
-    assert!(mallocs.into_iter().all(|about| about.collections && !about.scopes));
+    assert!(
+        mallocs
+            .into_iter()
+            .all(|about| about.serves(Service::Collections) && !about.serves(Service::Scopes))
+    );
     let mut arenas =
         vec!["allotment-arena", "allotment-arena-reset", "bumpalo", "bumpalo-reset", "bump-scope"];
     if cfg!(feature = "catalogue") {
         arenas.extend(ARENAS_OF_THE_CATALOGUE);
     }
-    assert_eq!(with(|about| about.collections, PeerKind::Arena), arenas);
-    let scopes = with(|about| about.scopes, PeerKind::Arena);
+    assert_eq!(with(Service::Collections), arenas);
+    let scopes = with(Service::Scopes);
     assert_eq!(scopes, ["allotment-arena", "bump-scope"]);
 }
 
 #[test]
 fn an_allocator_that_does_other_work_says_so_and_names_those_that_do_this() {
-    let text = name_of("slab", Service::Tasks).unwrap_err().to_string();
-    assert!(text.contains("'slab' serves objects of one size only; available: "), "{text}");
-    assert!(text.contains(" bumpalo,") && !text.contains("sharded"), "{text}");
-    let text = name_of("bumpalo", Service::FixedSize).unwrap_err().to_string();
-    assert!(text.contains("'bumpalo' outlives its task; available: "), "{text}");
-    assert!(text.contains(" slab,") && !text.contains(" bumpalo,"), "{text}");
-    let text = name_of("allotment-pool", Service::FixedSize).unwrap_err().to_string();
-    assert!(text.contains("'allotment-pool' is private to each thread; available: "), "{text}");
-    let text = name_of("bumpalo", Service::AnySize).unwrap_err().to_string();
-    assert!(text.contains("no object of the allocator 'bumpalo' outlives its task"), "{text}");
-    let text = name_of("slab", Service::AnySize).unwrap_err().to_string();
-    assert!(text.contains("'slab' serves objects of one size only; available: "), "{text}");
-    let text = name_of("bumpalo", Service::Global).unwrap_err().to_string();
-    assert!(
-        text.contains("'bumpalo' can't be a program's global allocator; available: "),
-        "{text}"
-    );
-    assert!(!text.contains(" slab"), "{text}");
-    let text = name_of("slab", Service::Collections).unwrap_err().to_string();
-    assert!(text.contains("'slab' has no vector and no string of its own; available: "), "{text}");
+    for (name, service, why, one_that_does) in [
+        ("slab", Service::Tasks, "it serves objects of one size only", "bumpalo"),
+        ("bumpalo", Service::FixedSize, "its objects are freed when their task ends", "slab"),
+        ("allotment-pool", Service::FixedSize, "each thread has one of its own", "slab"),
+        (
+            "bumpalo",
+            Service::AnySize,
+            "its objects are freed when their task ends",
+            "allotment-pool",
+        ),
+        ("slab", Service::AnySize, "it serves objects of one size only", "allotment-pool"),
+        ("bumpalo", Service::Global, "it can't be a program's global allocator", "allotment-pool"),
+        ("slab", Service::Collections, "it has no vector and no string of its own", "bumpalo"),
+        ("slab", Service::Scopes, "it has no scopes", "bump-scope"),
+        ("slab", Service::Placement, "it is an allocator", "malloc-built"),
+        ("compact-copy", Service::FixedSize, "it is a layout of a tree", "slab"),
+    ] {
+        let text = name_of(name, service).unwrap_err().to_string();
+        assert!(text.contains(&format!("'{name}' can't do this work: {why}")), "{text}");
+        let (_, available) = text.split_once("; available: ").unwrap();
+        let available: Vec<&str> = available.split(", ").collect();
+        assert!(available.contains(&one_that_does) && !available.contains(&name), "{text}");
+    }
     let text = name_of("glibc-or-so", Service::Scopes).unwrap_err().to_string();
     assert!(text.ends_with("; available: allotment-arena, bump-scope"), "{text}");
-    let text = name_of("slab", Service::Placement).unwrap_err().to_string();
-    assert!(
-        text.contains("'slab' is an allocator, not a placement; available: malloc-built,"),
-        "{text}"
-    );
-    let text = name_of("compact-copy", Service::FixedSize).unwrap_err().to_string();
-    assert!(
-        text.contains("'compact-copy' is a placement, not an allocator; available: "),
-        "{text}"
-    );
 }
 
 #[test]

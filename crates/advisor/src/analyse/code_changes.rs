@@ -33,7 +33,7 @@ pub fn change(allocator: AdvisedAllocator, function: &str, b: &BlockFigures) -> 
                 .to_owned(),
             "allot_reap *reap = allot_reap_create(NULL);\n\
              block = allot_reap_alloc(reap, size, align); /* instead of malloc */\n\
-             allot_reap_free(reap, block, size, align); /* blocks that are freed one by one */\n\
+             allot_reap_free_sized(reap, block, size, align); /* blocks that are freed one by one */\n\
              allot_reap_reset(reap); /* frees the rest */"
                 .to_owned(),
         ),
@@ -56,7 +56,7 @@ pub fn change(allocator: AdvisedAllocator, function: &str, b: &BlockFigures) -> 
                 .to_owned(),
             "allot_pool *pool = allot_pool_create(NULL); /* one for each thread */\n\
              block = allot_pool_alloc(pool, size, align); /* instead of malloc */\n\
-             allot_pool_free(pool, block, size, align); /* instead of free */"
+             allot_pool_free_sized(pool, block, size, align); /* instead of free */"
                 .to_owned(),
         ),
         AdvisedAllocator::Slab => (

@@ -14,7 +14,8 @@
 use super::sequence::{NO_GROUP, RecordedShape};
 use super::thread_memory::{MallocCalls, MemoryFactory, RoutedShape, ThreadMemory, by_copy};
 use crate::analyse::findings::{AdvisedAllocator, SiteGroup};
-use allotment::{Arena, LocalPool, PoolRef, RawFreeList, RawSlab, RawSlabHandle, Reap};
+use allotment::slab::RawSlabHandle;
+use allotment::{Arena, LocalPool, PoolRef, RawFreeList, RawSlab, Reap};
 use bench::peers::Global;
 use serde::{Deserialize, Serialize};
 use std::alloc::Layout;
@@ -249,18 +250,16 @@ impl<G: Global> ThreadMemory for PlanMemory<'_, G> {
             // SAFETY: the caller's promise, and the invariant.
             return unsafe { self.malloc.resize(block, old, new) };
         };
-        // SAFETY: as in `free`. The new size is valid with the alignment, because the new layout
-        // has both.
+        // SAFETY: as in `free`.
         unsafe {
             let start = NonNull::new_unchecked(block);
-            let size = new.layout.size();
             match &self.memories[route as usize] {
-                GroupMemory::Arena(arena, _) if size > old.layout.size() => {
-                    arena.grow(start, old.layout, new.layout).as_ptr()
+                GroupMemory::Arena(arena, _) if new.layout.size() > old.layout.size() => {
+                    arena.resize(start, old.layout, new.layout).as_ptr()
                 }
-                GroupMemory::Reap(reap) => reap.resize(start, old.layout, size).as_ptr(),
+                GroupMemory::Reap(reap) => reap.resize(start, old.layout, new.layout).as_ptr(),
                 GroupMemory::Pool(pool) if !old.crosses => {
-                    pool.resize(start, old.layout, size).as_ptr()
+                    pool.resize(start, old.layout, new.layout).as_ptr()
                 }
                 GroupMemory::Pool(_) => by_copy(self, block, old, new),
                 GroupMemory::Nothing => self.malloc.resize(block, old, new),

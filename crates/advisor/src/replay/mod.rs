@@ -362,8 +362,12 @@ fn malloc(name: &str) -> RowSpec {
 
 /// The wanted mallocs besides glibc.
 fn mallocs(options: &ReplayOptions) -> Result<Vec<String>, Failure> {
-    let known =
-        || bench::peers::known().iter().filter(|about| about.global).map(|about| about.name);
+    let known = || {
+        bench::peers::known()
+            .iter()
+            .filter(|about| about.serves(bench::peers::Service::Global))
+            .map(|about| about.name)
+    };
     let Some(asked) = &options.allocators else {
         let there = MALLOCS.iter().filter(|name| known().any(|known| known == **name));
         return Ok(there.map(|name| (*name).to_owned()).collect());

@@ -104,7 +104,7 @@ fn is_option(key: &str) -> bool {
 fn read(path: &Path) -> Result<String, FileErrorCause> {
     let about = std::fs::metadata(path).map_err(FileErrorCause::Read)?;
     if !about.is_file() {
-        // Reading a pipe could block for ever.
+        // Reading a pipe could block without end.
         return Err(FileErrorCause::Read(io::Error::other("this is not a regular file")));
     }
     if about.len() > MAX_BYTES {

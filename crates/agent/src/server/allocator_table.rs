@@ -25,7 +25,7 @@ pub struct AllocatorRow {
 /// Returns all named allocators of the process, and the store's buffers, by name and kind.
 pub fn rows<M: Memory>(
     objects: &AgentObjects<M>,
-) -> (BTreeMap<(String, &'static str), AllocatorRow>, allotment::Report) {
+) -> (BTreeMap<(String, &'static str), AllocatorRow>, allotment::report::Report) {
     let mut rows: BTreeMap<(String, &'static str), AllocatorRow> = BTreeMap::new();
     let report = allotment::report();
     for allocator in &report.allocators {

@@ -61,7 +61,7 @@ static void expat_free(void *old)
 {
     if (old != NULL) {
         sized_block *block = (sized_block *)old - 1;
-        allot_arena_free(document_arena, block, sizeof *block + block->size, 16);
+        allot_arena_free_sized(document_arena, block, sizeof *block + block->size, 16);
     }
 }
 

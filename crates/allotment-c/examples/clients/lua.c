@@ -35,7 +35,7 @@ static void *from_pool(void *context, void *block, size_t old_size, size_t new_s
         return new_size == 0 ? NULL : allot_pool_try_alloc(pool, new_size, ALIGN);
     }
     if (new_size == 0) {
-        allot_pool_free(pool, block, old_size, ALIGN);
+        allot_pool_free_sized(pool, block, old_size, ALIGN);
         return NULL;
     }
     return allot_pool_try_resize(pool, block, old_size, new_size, ALIGN);

@@ -115,7 +115,7 @@ static inline char *onewayalloc_strdupz(ONEWAYALLOC *owa, const char *s)
     return s == NULL ? NULL : (char *)onewayalloc_memdupz(owa, s, strlen(s) + 1);
 }
 
-/* Does nothing: memory is freed with its arena. allot_arena_free(), which gets the size, can
+/* Does nothing: memory is freed with its arena. allot_arena_free_sized(), which takes the size, can
  * reclaim the newest object. */
 static inline void onewayalloc_freez(ONEWAYALLOC *owa, const void *ptr)
 {

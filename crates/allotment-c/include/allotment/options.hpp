@@ -72,10 +72,10 @@ private:
 class source {
 public:
     explicit source(allot_source *made) : source_(detail::checked(made)) {}
-    static source mmap() { return source(allot_source_mmap()); }
-    static source small_pages() { return source(allot_source_small_pages()); }
-    static source huge_pages() { return source(allot_source_huge_pages()); }
-    static source malloc() { return source(allot_source_malloc()); }
+    static source mmap() { return source(allot_source_try_mmap()); }
+    static source small_pages() { return source(allot_source_try_small_pages()); }
+    static source huge_pages() { return source(allot_source_try_huge_pages()); }
+    static source malloc() { return source(allot_source_try_malloc()); }
     /* A file in this directory, unlinked at once. */
     static source file_in(const char *directory) { return source(allot_source_try_file_in(directory)); }
     /* A new file that keeps its name. As long as its memory is in use, nothing else may write to it

@@ -29,7 +29,7 @@ public:
      * statistics. */
     void deallocate(void *object, std::size_t size, std::size_t align = 16) noexcept
     {
-        allot_arena_free(get(), object, size, align);
+        allot_arena_free_sized(get(), object, size, align);
     }
 
     /* Creates an object without a destructor. It lives until the arena is reset or destroyed. */
@@ -240,7 +240,7 @@ public:
     }
     void deallocate(void *block, std::size_t size, std::size_t align = 16) noexcept
     {
-        allot_reap_free(get(), block, size, align);
+        allot_reap_free_sized(get(), block, size, align);
     }
     void *resize(void *block, std::size_t old_size, std::size_t new_size, std::size_t align = 16)
     {
@@ -278,7 +278,7 @@ public:
     }
     void deallocate(void *block, std::size_t size, std::size_t align = 16) noexcept
     {
-        allot_pool_free(get(), block, size, align);
+        allot_pool_free_sized(get(), block, size, align);
     }
     void *resize(void *block, std::size_t old_size, std::size_t new_size, std::size_t align = 16)
     {
@@ -300,11 +300,24 @@ private:
     detail::handle<allot_pool> pool_;
 };
 
+namespace detail {
+
+inline allot_entered entered(allot_pool *pool)
+{
+    allot_entered made{};
+    if (!allot_pool_try_enter(pool, &made)) {
+        fail();
+    }
+    return made;
+}
+
+} // namespace detail
+
 /* The thread is in the pool while the scope exists. Scopes nest and must end in the opposite order,
  * so they can only be local variables. */
 class [[nodiscard]] pool_scope {
 public:
-    explicit pool_scope(local_pool_ref pool) noexcept : entered_(allot_pool_enter(pool.get())) {}
+    explicit pool_scope(local_pool_ref pool) : entered_(detail::entered(pool.get())) {}
     ~pool_scope() { allot_pool_leave(entered_); }
     pool_scope(const pool_scope &) = delete;
     pool_scope &operator=(const pool_scope &) = delete;

@@ -167,11 +167,11 @@ public:
      * thread may do that. Scopes nest, so they can only be local variables. */
     class [[nodiscard]] Scope {
     public:
-        explicit Scope(Allocator &allocator) noexcept
+        explicit Scope(Allocator &allocator)
             : fBefore(detail::current_allocator_of_thread), fPool(allocator.EnteredPool())
         {
             if (fPool != nullptr) {
-                fEntered = allot_pool_enter(fPool);
+                fEntered = detail::entered(fPool);
             }
             detail::current_allocator_of_thread = {&allocator, allot_current()};
         }

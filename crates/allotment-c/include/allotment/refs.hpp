@@ -54,7 +54,7 @@ public:
     explicit arena_freer(allot_arena *arena) noexcept : arena_(arena) {}
     void deallocate(void *object, std::size_t size, std::size_t align) const noexcept
     {
-        allot_arena_free(arena_, object, size, align);
+        allot_arena_free_sized(arena_, object, size, align);
     }
 
 private:
@@ -80,7 +80,7 @@ public:
     void deallocate(void *object, std::size_t size, std::size_t align) const noexcept
     {
         if (ALLOT_UNLIKELY(detail::arena_heeds_free(arena_, object, size))) {
-            allot_arena_free(arena_, object, size, align);
+            allot_arena_free_sized(arena_, object, size, align);
         }
     }
     allot_arena *get() const noexcept { return arena_; }
@@ -111,7 +111,7 @@ public:
     void *allocate(std::size_t size, std::size_t align) const { return detail::checked(try_allocate(size, align)); }
     void deallocate(void *block, std::size_t size, std::size_t align) const noexcept
     {
-        allot_reap_free(reap_, block, size, align);
+        allot_reap_free_sized(reap_, block, size, align);
     }
     allot_reap *get() const noexcept { return reap_; }
     friend bool operator==(reap_ref one, reap_ref other) noexcept { return one.reap_ == other.reap_; }
@@ -135,7 +135,7 @@ public:
     void *allocate(std::size_t size, std::size_t align) const { return detail::checked(try_allocate(size, align)); }
     void deallocate(void *block, std::size_t size, std::size_t align) const noexcept
     {
-        allot_pool_free(pool_, block, size, align);
+        allot_pool_free_sized(pool_, block, size, align);
     }
     allot_pool *get() const noexcept { return pool_; }
     friend bool operator==(local_pool_ref one, local_pool_ref other) noexcept { return one.pool_ == other.pool_; }

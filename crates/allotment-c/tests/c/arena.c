@@ -169,7 +169,7 @@ static void resized_objects_keep_their_bytes(const allot_options *options)
         expect_whole(&objects[i]);
     EXPECT(allot_arena_statistics(arena).live_bytes == bytes);
     for (int i = 0; i < 64; i++)
-        allot_arena_free(arena, objects[i].start, objects[i].size, objects[i].align);
+        allot_arena_free_sized(arena, objects[i].start, objects[i].size, objects[i].align);
     EXPECT(allot_arena_statistics(arena).live_objects == 0 && allot_arena_statistics(arena).live_bytes == 0);
     /* NULL is an object to be made. */
     EXPECT(allot_arena_resize(arena, NULL, 0, 10, 8) != NULL);
@@ -292,10 +292,10 @@ static void the_recycler_keeps_what_it_may(void)
     EXPECT(allot_recycler_limit() == 1 << 20);
     allot_arena_destroy(allot_arena_create(&(allot_options){.hint = 300 << 10}));
     EXPECT(allot_recycler_cached_bytes() <= 1 << 20);
-    allot_recycler_set_release((allot_release){ALLOT_KEEP, 1 << 19});
+    allot_recycler_set_policy((allot_release){ALLOT_KEEP, 1 << 19});
     (void)allot_recycler_trim();
     EXPECT(allot_recycler_cached_bytes() == 0);
-    allot_recycler_set_release((allot_release){ALLOT_ADAPTIVE, 0});
+    allot_recycler_set_policy((allot_release){ALLOT_ADAPTIVE, 0});
     allot_recycler_set_limit(limit);
 }
 

@@ -46,13 +46,46 @@ static void a_childs_bytes_are_its_parents_too(void)
         count++;
     EXPECT(allot_last_error()->kind == ALLOT_BUDGET_EXCEEDED && count > 1000);
     EXPECT(allot_budget_used(server) <= 1 << 20);
-    /* Whoever uses a budget keeps it, and its parents. */
+    /* An allocator keeps its budget, and the parents of the budget. */
     allot_budget_destroy(request);
     allot_budget_destroy(small);
     allot_free_list_destroy(list);
     allot_arena_destroy(arena);
     EXPECT(allot_budget_used(server) == 0);
     allot_budget_destroy(server);
+}
+
+static const void *a_megabyte(allot_sealer *sealer, void *context)
+{
+    (void)context;
+    return allot_sealer_try_alloc(sealer, 1 << 20, 8);
+}
+
+/* A maximum is a child of the budget: both limits hold. */
+static void every_allocator_has_a_maximum(void)
+{
+    allot_budget *budget = allot_budget_create(1 << 24);
+    const allot_options options = {.budget = budget, .maximum = 1 << 18};
+    allot_arena *arena = allot_arena_create(&options);
+    EXPECT(allot_arena_try_alloc(arena, 1 << 20) == NULL && allot_last_error()->kind == ALLOT_BUDGET_EXCEEDED);
+    allot_free_list *list = allot_free_list_create(1 << 20, 8, &options);
+    EXPECT(allot_free_list_try_alloc(list) == NULL && allot_last_error()->kind == ALLOT_BUDGET_EXCEEDED);
+    allot_slab *slab = allot_slab_create(1 << 20, 8, &options);
+    EXPECT(allot_slab_try_alloc(slab) == NULL && allot_last_error()->kind == ALLOT_BUDGET_EXCEEDED);
+    allot_reap *reap = allot_reap_create(&options);
+    EXPECT(allot_reap_try_alloc(reap, 1 << 20, 8) == NULL && allot_last_error()->kind == ALLOT_BUDGET_EXCEEDED);
+    allot_pool *pool = allot_pool_create(&options);
+    EXPECT(allot_pool_try_alloc(pool, 1 << 20, 8) == NULL && allot_last_error()->kind == ALLOT_BUDGET_EXCEEDED);
+    EXPECT(allot_sealed_try_create(&options, a_megabyte, NULL) == NULL);
+    EXPECT(allot_last_error()->kind == ALLOT_BUDGET_EXCEEDED);
+    EXPECT(allot_arena_try_alloc(arena, 1 << 16) != NULL && allot_budget_used(budget) >= 1 << 16);
+    allot_arena_destroy(arena);
+    allot_free_list_destroy(list);
+    allot_slab_destroy(slab);
+    allot_reap_destroy(reap);
+    allot_pool_destroy(pool);
+    EXPECT(allot_budget_used(budget) == 0);
+    allot_budget_destroy(budget);
 }
 
 static void a_budget_of_nothing_refuses_everything(void)
@@ -86,6 +119,7 @@ static void work(void)
 {
     a_cap_refuses_what_does_not_fit_and_stays_usable();
     a_childs_bytes_are_its_parents_too();
+    every_allocator_has_a_maximum();
     a_budget_of_nothing_refuses_everything();
 }
 

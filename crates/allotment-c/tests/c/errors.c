@@ -71,7 +71,7 @@ static void a_handle_that_is_null_is_an_error(void)
     allot_free_list_destroy(NULL);
     allot_budget_destroy(NULL);
     allot_source_destroy(NULL);
-    allot_arena_free(NULL, NULL, 8, 8);
+    allot_arena_free_sized(NULL, NULL, 8, 8);
     allot_free_list_free(NULL, NULL);
     EXPECT(allot_last_error()->kind == ALLOT_NO_ERROR);
 }
@@ -84,8 +84,8 @@ static void options_that_can_not_be_are_refused(void)
     expect_error(ALLOT_NAME_TOO_LONG, "arena", "UTF-8");
     EXPECT(allot_arena_try_create(&(allot_options){.packing = true}) == NULL);
     expect_error(ALLOT_BAD_OPTION, "arena", "no option 'packing'");
-    EXPECT(allot_arena_try_create(&(allot_options){.maximum = 1}) == NULL);
-    expect_error(ALLOT_BAD_OPTION, "arena", "no option 'maximum'");
+    EXPECT(allot_arena_try_create(&(allot_options){.reserved = 1}) == NULL);
+    expect_error(ALLOT_BAD_OPTION, "arena", "no option 'reserved'");
     EXPECT(allot_arena_try_create(&(allot_options){.release = {ALLOT_AT_ONCE, 7}}) == NULL);
     expect_error(ALLOT_BAD_OPTION, "arena", "takes no amount");
     EXPECT(allot_arena_try_create(&(allot_options){.release = {(allot_release_kind)9, 0}}) == NULL);

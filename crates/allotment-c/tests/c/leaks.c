@@ -52,7 +52,7 @@ static __attribute__((noinline)) void end_some(void)
         allot_reap *other_reap = allot_reap_create(&(allot_options){.release = {ALLOT_AT_ONCE, 0}});
         void *block = allot_pool_alloc(other_pool, 200000, 8);
         allot_reap_alloc(other_reap, 5 << 20, 8);
-        allot_pool_free(other_pool, block, 200000, 8);
+        allot_pool_free_sized(other_pool, block, 200000, 8);
         allot_pool_destroy(other_pool);
         allot_arena_destroy(other_arena);
         allot_reap_destroy(other_reap);

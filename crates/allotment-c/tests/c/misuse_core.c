@@ -200,20 +200,20 @@ static void arena_double_free(void)
     allot_arena *arena = allot_arena_create(&hardened);
     void *object = allot_arena_alloc(arena, 32);
     (void)allot_arena_alloc(arena, 32);
-    allot_arena_free(arena, object, 32, 16);
-    allot_arena_free(arena, object, 32, 16);
+    allot_arena_free_sized(arena, object, 32, 16);
+    allot_arena_free_sized(arena, object, 32, 16);
 }
 
 static void arena_wrong_size(void)
 {
     allot_arena *arena = allot_arena_create(&hardened);
-    allot_arena_free(arena, allot_arena_alloc(arena, 32), 33, 16);
+    allot_arena_free_sized(arena, allot_arena_alloc(arena, 32), 33, 16);
 }
 
 static void arena_foreign(void)
 {
     static uint64_t object[4];
-    allot_arena_free(allot_arena_create(&hardened), object, 32, 16);
+    allot_arena_free_sized(allot_arena_create(&hardened), object, 32, 16);
 }
 
 static void arena_overrun(void)
@@ -292,7 +292,7 @@ static void rewind_to_null(void)
 static void free_with_a_bad_alignment(void)
 {
     allot_arena *arena = allot_arena_create(NULL);
-    allot_arena_free(arena, allot_arena_alloc(arena, 8), 8, 3);
+    allot_arena_free_sized(arena, allot_arena_alloc(arena, 8), 8, 3);
 }
 
 static const struct deadly cases[] = {

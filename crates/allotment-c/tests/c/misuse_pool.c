@@ -103,7 +103,7 @@ static void used_after_destroy(void)
 static void freed_with_the_wrong_size(void)
 {
     allot_pool *pool = allot_pool_create(&hardened);
-    allot_pool_free(pool, allot_pool_alloc(pool, 40, 8), 41, 8);
+    allot_pool_free_sized(pool, allot_pool_alloc(pool, 40, 8), 41, 8);
 }
 
 static void overrun(void)
@@ -117,7 +117,7 @@ static void overrun(void)
 static void freed_with_a_bad_alignment(void)
 {
     allot_pool *pool = allot_pool_create(&plain);
-    allot_pool_free(pool, allot_pool_alloc(pool, 40, 8), 40, 9);
+    allot_pool_free_sized(pool, allot_pool_alloc(pool, 40, 8), 40, 9);
 }
 
 static void no_pool_to_enter(void)
@@ -222,15 +222,15 @@ static void too_large(void)
 
 static void block_of_another_reap(void)
 {
-    allot_reap_free_known(allot_reap_create(&plain), allot_reap_malloc(allot_reap_create(NULL), 100));
+    allot_reap_free(allot_reap_create(&plain), allot_reap_malloc(allot_reap_create(NULL), 100));
 }
 
 static void block_of_a_reap_freed_twice(void)
 {
     allot_reap *reap = allot_reap_create(&plain);
     char *block = (char *)allot_reap_malloc(reap, 100);
-    allot_reap_free_known(reap, block);
-    allot_reap_free_known(reap, block);
+    allot_reap_free(reap, block);
+    allot_reap_free(reap, block);
 }
 
 static void block_from_before_a_reset(void)
@@ -238,12 +238,12 @@ static void block_from_before_a_reset(void)
     allot_reap *reap = allot_reap_create(&(allot_options){.name = "plain", .release = {ALLOT_KEEP, 1 << 20}});
     char *block = (char *)allot_reap_malloc(reap, 100);
     allot_reap_reset(reap);
-    allot_reap_free_known(reap, block);
+    allot_reap_free(reap, block);
 }
 
 static void pools_block_freed_by_a_reap(void)
 {
-    allot_reap_free_known(allot_reap_create(&plain), allot_pool_malloc(allot_pool_create(NULL), 100));
+    allot_reap_free(allot_reap_create(&plain), allot_pool_malloc(allot_pool_create(NULL), 100));
 }
 
 static void *take_from_a_reap(void *reap)
@@ -268,8 +268,8 @@ static void freed_twice_in_a_reap(void)
 {
     allot_reap *reap = allot_reap_create(&hardened);
     void *block = allot_reap_alloc(reap, 100, 8);
-    allot_reap_free(reap, block, 100, 8);
-    allot_reap_free(reap, block, 100, 8);
+    allot_reap_free_sized(reap, block, 100, 8);
+    allot_reap_free_sized(reap, block, 100, 8);
 }
 
 /* ---- sealed objects ---- */

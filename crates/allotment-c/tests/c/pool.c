@@ -89,7 +89,7 @@ static void blocks_come_and_go(const allot_options *options)
         } else {
             expect_whole(old);
             if (draw(&state, 2))
-                allot_pool_free(pool, old->start, old->size, old->align);
+                allot_pool_free_sized(pool, old->start, old->size, old->align);
             else
                 allot_free_sized(old->start, old->size, old->align);
             live[which] = live[--count];
@@ -156,11 +156,11 @@ static void what_can_not_be_had_is_refused_with_a_reason(void)
     void *block = allot_pool_alloc(pool, 100, 8);
     EXPECT(passes_through() || allot_pool_try_resize(pool, block, 100, 2 << 20, 8) == NULL);
     EXPECT(allot_pool_try_resize(pool, block, 100, SIZE_MAX, 8) == NULL && allot_last_error()->kind == ALLOT_SIZE_OVERFLOW);
-    allot_pool_free(pool, block, 100, 8);
+    allot_pool_free_sized(pool, block, 100, 8);
     EXPECT(allot_pool_try_alloc(pool, 8, 12) == NULL && allot_last_error()->kind == ALLOT_BAD_ALIGNMENT);
     EXPECT(allot_ref_try_alloc(ref, SIZE_MAX, 8) == NULL && allot_last_error()->kind == ALLOT_SIZE_OVERFLOW);
     EXPECT(allot_ref_try_malloc(ref, SIZE_MAX) == NULL && allot_last_error()->kind == ALLOT_SIZE_OVERFLOW);
-    allot_pool_free(pool, NULL, 100, 8);
+    allot_pool_free_sized(pool, NULL, 100, 8);
     allot_pool_destroy(pool);
     EXPECT(allot_pool_try_alloc(NULL, 8, 8) == NULL && allot_last_error()->kind == ALLOT_BAD_HANDLE);
     EXPECT(allot_pool_try_malloc(NULL, 8) == NULL && allot_pool_try_resize(NULL, NULL, 0, 8, 8) == NULL);

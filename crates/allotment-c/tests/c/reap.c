@@ -41,7 +41,7 @@ static void blocks_come_and_go(const allot_options *options)
                 *old = stamp(old->start, size, old->align, &state);
             } else {
                 expect_whole(&live[which]);
-                allot_reap_free(reap, live[which].start, live[which].size, live[which].align);
+                allot_reap_free_sized(reap, live[which].start, live[which].size, live[which].align);
                 live[which] = live[--count];
             }
         }
@@ -90,14 +90,14 @@ static void blocks_know_their_size(const allot_options *options)
             *old = stamp(old->start, size, 16, &state);
         } else {
             expect_whole(&live[which]);
-            allot_reap_free_known(reap, live[which].start);
+            allot_reap_free(reap, live[which].start);
             live[which] = live[--count];
         }
     }
     EXPECT(allot_reap_statistics(reap).live_objects == count);
     while (count > 0)
-        allot_reap_free_known(reap, live[--count].start);
-    allot_reap_free_known(reap, NULL);
+        allot_reap_free(reap, live[--count].start);
+    allot_reap_free(reap, NULL);
     EXPECT(allot_reap_statistics(reap).live_objects == 0);
     allot_reap_destroy(reap);
 }
@@ -105,14 +105,14 @@ static void blocks_know_their_size(const allot_options *options)
 static void what_is_none_is_freed_and_resized_as_one_may_expect(void)
 {
     allot_reap *reap = allot_reap_create(NULL);
-    allot_reap_free(reap, NULL, 10, 8);
+    allot_reap_free_sized(reap, NULL, 10, 8);
     void *block = allot_reap_resize(reap, NULL, 0, 100, 8);
     EXPECT(block != NULL);
-    allot_reap_free(reap, block, 100, 8);
+    allot_reap_free_sized(reap, block, 100, 8);
     void *empty = allot_reap_alloc(reap, 0, 1), *other = allot_reap_alloc(reap, 0, 1);
     EXPECT(empty != NULL && other != NULL && empty != other);
-    allot_reap_free(reap, empty, 0, 1);
-    allot_reap_free(reap, other, 0, 1);
+    allot_reap_free_sized(reap, empty, 0, 1);
+    allot_reap_free_sized(reap, other, 0, 1);
     allot_reap_destroy(reap);
     allot_reap_destroy(NULL);
 }
@@ -129,7 +129,7 @@ static void what_can_not_be_had_is_refused_and_leaves_things_as_they_were(void)
     EXPECT(allot_reap_try_realloc(reap, block, SIZE_MAX) == NULL);
     EXPECT(allot_last_error()->kind == ALLOT_SIZE_OVERFLOW);
     EXPECT(block[0] == 7 && block[999] == 7);
-    allot_reap_free_known(reap, block);
+    allot_reap_free(reap, block);
     EXPECT(allot_reap_try_malloc(reap, SIZE_MAX - 3) == NULL && allot_last_error()->kind == ALLOT_SIZE_OVERFLOW);
     EXPECT(allot_reap_try_alloc(reap, 8, 24) == NULL && allot_last_error()->kind == ALLOT_BAD_ALIGNMENT);
     EXPECT(allot_reap_try_alloc(reap, 8, 0) == NULL && allot_last_error()->kind == ALLOT_BAD_ALIGNMENT);
@@ -145,7 +145,7 @@ static void *use_elsewhere(void *argument)
 {
     allot_reap *reap = (allot_reap *)argument;
     allot_reap_adopt(reap);
-    allot_reap_free(reap, allot_reap_alloc(reap, 50, 8), 50, 8);
+    allot_reap_free_sized(reap, allot_reap_alloc(reap, 50, 8), 50, 8);
     return NULL;
 }
 

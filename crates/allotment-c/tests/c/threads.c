@@ -10,7 +10,7 @@
 #define PLACES 512
 #define TURNS 20000
 
-/* Each place holds an object or NULL; whoever takes one out frees it. */
+/* Each place holds an object or NULL; the thread that takes an object frees it. */
 static _Atomic(unsigned char *) places[PLACES];
 static allot_slab *slab;
 static unsigned size_of_slot = 56;

@@ -4,10 +4,12 @@
 
 #include <allotment.hpp>
 
+#include <cerrno>
 #include <cstring>
 #include <memory_resource>
 #include <stdexcept>
 #include <string>
+#include <sys/resource.h>
 #include <vector>
 
 namespace {
@@ -51,6 +53,30 @@ CLAIM(an_error_says_which_allocator_how_many_bytes_and_why)
     CHECK(arena.allocate(100) != nullptr && arena.statistics().live_objects == 1);
     THROWS(std::bad_alloc, arena.allocate(1000000));
     CHECK(arena.try_allocate(1000000) == nullptr && allot_last_error()->kind == ALLOT_BUDGET_EXCEEDED);
+}
+
+/* The kernel's signal SIGXFSZ would end the process. */
+CLAIM(a_limit_on_files_is_thrown_and_the_allocator_goes_on)
+{
+    rlimit before;
+    CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0);
+    const rlimit low = {1 << 20, before.rlim_max};
+    CHECK(setrlimit(RLIMIT_FSIZE, &low) == 0);
+    allot::arena arena(allot::options().source(allot::source::file_in("/tmp")));
+    allot::arena_resource memory(arena);
+    std::pmr::vector<std::pmr::string> texts(&memory);
+    try {
+        for (;;) {
+            texts.emplace_back(10000, 't');
+        }
+    } catch (const allot::error &error) {
+        CHECK(error.kind() == ALLOT_SYSTEM && error.system_error() == EFBIG);
+    }
+    const std::size_t count = texts.size();
+    THROWS(std::bad_alloc, texts.resize(1 << 20));
+    CHECK(count > 10 && texts.size() == count && texts.back().size() == 10000);
+    CHECK(arena.try_allocate(1) != nullptr);
+    CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
 }
 
 CLAIM(an_error_keeps_its_text_while_others_follow)

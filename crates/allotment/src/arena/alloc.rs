@@ -39,7 +39,7 @@ impl RawArena {
             return None;
         }
         let record = self.record();
-        let before = record.position_word.get();
+        let before = record.position_word.fast_get();
         let base = self.base.get();
         let mut start = position_word::offset(before);
         let mut after = before + position_word::object(size, MIN_ALIGN);
@@ -54,7 +54,7 @@ impl RawArena {
             unlikely();
             return None;
         }
-        record.position_word.set(after);
+        record.position_word.fast_set(after);
         // SAFETY: the object ends at the new offset, inside the window (invariant 3). So `start`
         // lies in the chunk that `base` points into, and a base is never null.
         Some(unsafe { NonNull::new_unchecked(base.add(start)) })

@@ -6,13 +6,16 @@ use super::retain::Retain;
 use super::settings::ArenaSettings;
 use super::typed::Arena;
 use crate::error::{AllocError, or_fail};
-use crate::options::common_options;
+use crate::options::{build_call, common_options};
 use crate::statistics::{AllocatorKind, Record};
 
-/// Makes an [`Arena`] with options; [`Arena::builder`] begins one.
+/// Builds an [`Arena`] with options. [`Arena::builder`] returns one.
+///
+/// It has no `report_live`: an arena's objects end with it.
 ///
 /// ```
-/// use allotment::{Arena, Budget, Retain};
+/// use allotment::arena::Retain;
+/// use allotment::{Arena, Budget};
 ///
 /// let arena = Arena::builder()
 ///     .name("requests")
@@ -29,8 +32,24 @@ pub struct ArenaBuilder<const MIN_ALIGN: usize = 8> {
     settings: ArenaSettings,
 }
 
+/// # Options
+impl Arena {
+    /// Returns a builder for an arena with options.
+    pub const fn builder() -> ArenaBuilder {
+        ArenaBuilder::new()
+    }
+}
+
+/// # Options with another alignment
+impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
+    /// Returns a builder for an arena with this minimum alignment and options.
+    pub const fn builder_with_min_align() -> ArenaBuilder<MIN_ALIGN> {
+        ArenaBuilder::new()
+    }
+}
+
 impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
-    pub(super) const fn new() -> Self {
+    const fn new() -> Self {
         Self { hint: 0, settings: ArenaSettings::DEFAULT }
     }
 
@@ -49,8 +68,8 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
         ///
         /// Hardened mode finds double frees, foreign pointers, wrong sizes, overruns, and writes
         /// after a free or a reset. A double free, a foreign pointer or a wrong size is found in
-        /// the call of [`free`](Arena::free). The other errors are found when the object's memory
-        /// is freed, rewound, reset, used again or dropped.
+        /// the call of [`free_layout`](Arena::free_layout). The other errors are found when the
+        /// object's memory is freed, rewound, reset, used again or dropped.
         ///
         /// An object takes 16 to 31 bytes more. On [`Mmap`](crate::Mmap), chunks are at least 64
         /// KiB. No memory is used again before a reset or a rewind. Chunks bypass the recycler, so
@@ -77,16 +96,7 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
         self
     }
 
-    /// Builds the arena.
-    ///
-    /// # Panics
-    /// Panics or ends the process if [`try_build`](Self::try_build) returns an error: see
-    /// [`AllocError`](crate::AllocError).
-    #[must_use]
-    #[track_caller]
-    pub fn build(self) -> Arena<MIN_ALIGN> {
-        or_fail(self.try_build())
-    }
+    build_call!("arena", Arena<MIN_ALIGN>);
 
     /// Builds the arena, or returns the reason why that failed.
     ///
@@ -110,7 +120,7 @@ impl RawArena {
                 Self::empty(hint, record, checks, None)
             }
             Some(options) => {
-                let (record, checks) = identity(options.hardened, options.name.as_deref())?;
+                let (record, checks) = identity(options.common.hardened, options.common.name())?;
                 Self::empty(hint, record, checks, settings)
             }
         };

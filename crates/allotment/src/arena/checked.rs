@@ -65,13 +65,11 @@ impl CheckedAllocator for RawArena {
     }
 
     fn charge(&self, bytes: usize) -> Result<(), AllocError> {
-        self.settings().budget.as_ref().map_or(Ok(()), |budget| budget.charge(bytes))
+        self.settings().common.charge(bytes)
     }
 
     fn credit(&self, bytes: usize) {
-        if let Some(budget) = &self.settings().budget {
-            budget.credit(bytes);
-        }
+        self.settings().common.credit(bytes);
     }
 
     /// An object that has shrunk in place keeps the alignment of its first layout.

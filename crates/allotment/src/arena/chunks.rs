@@ -11,7 +11,6 @@ use crate::error::{AllocError, ErrorKind};
 use crate::memory::chunk_cache::WarmChunk;
 use crate::memory::chunk_source::ChunkSource;
 use crate::memory::layout::{HUGE_PAGE, MAX_GROWTH, MIN_CHUNK, chunk_bytes_for, next_chunk};
-use crate::memory::release::Release;
 use crate::memory::source::AcquiredChunk;
 
 impl RawArena {
@@ -116,11 +115,11 @@ impl RawArena {
 
     /// Where chunks come from, and on which terms.
     fn chunk_source(&self) -> ChunkSource<'_> {
-        let settings = self.settings();
+        let settings = &self.settings().common;
         ChunkSource {
             source: &settings.source,
             budget: settings.budget.as_ref(),
-            recycles: self.recycles(),
+            recycles: settings.recycles(),
             exact: settings.budget.is_some(),
             segment_unit: self.segment_unit(),
             grows_huge: self.checks().is_none(),
@@ -145,9 +144,7 @@ impl RawArena {
         self.spare_chunks.set(ptr::null_mut());
         self.growth_size.set(0);
         let record = self.record();
-        if let Some(budget) = &self.settings().budget {
-            budget.credit(record.held_bytes.get() as usize);
-        }
+        self.settings().common.credit(record.held_bytes.get() as usize);
         for counter in [
             &record.live_objects,
             &record.live_bytes,
@@ -158,12 +155,6 @@ impl RawArena {
             counter.set(0);
         }
         true
-    }
-
-    /// Whether chunks come from the recycler and go back to it.
-    fn recycles(&self) -> bool {
-        let settings = self.settings();
-        settings.release != Release::AtOnce && !settings.hardened
     }
 
     /// The unit of chunks that are registered as segments, or 1 if this arena registers none.
@@ -282,8 +273,8 @@ impl RawArena {
         stop: *mut ArenaChunkHeader,
         total: usize,
     ) {
-        let settings = self.settings();
-        let mut batch = settings.source.release_batch(total, self.recycles());
+        let settings = &self.settings().common;
+        let mut batch = settings.source.release_batch(total, settings.recycles());
         let mut chunk = first;
         let mut count = 0;
         while chunk != stop {
@@ -304,9 +295,7 @@ impl RawArena {
         record.source_calls.add(batch.finish() as u64);
         record.chunks.sub(count);
         record.held_bytes.sub(total as u64);
-        if let Some(budget) = &settings.budget {
-            budget.credit(total);
-        }
+        settings.credit(total);
     }
 }
 

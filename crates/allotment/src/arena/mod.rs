@@ -1,4 +1,5 @@
-//! The arena: memory for objects that die together.
+//! Memory for objects of one thread that die together: [`Arena`], with its options, its scopes and
+//! its collections.
 //!
 //! **When**: one thread makes many objects of any size for one piece of work (a query, a request, a
 //! parse) and needs none of them afterwards. **Why**: an allocation only moves a position up.
@@ -8,33 +9,43 @@
 //!
 //! Modelled on the *One Way Allocator* of netdata's context queries. Other names for the same idea
 //! are region, obstack, pool and monotonic buffer.
-//!
-//! The files, lowest first. Each uses only files above it in this table.
-//!
-//! | file | what it holds |
-//! |---|---|
-//! | `retain`, `settings` | what a reset keeps; the options that an arena is made with |
-//! | `chunk_header` | the layout of a chunk, and lists of chunks |
-//! | `position` | what an arena remembers of a place to which it can be rewound |
-//! | `raw` | the arena's state and its window, with the invariants; what a checked arena does differently |
-//! | `chunks` | where chunks come from, where they go, and which a reset keeps |
-//! | `alloc` | the fast path, and the slow path that opens another window or takes a chunk |
-//! | `rewind` | scopes, rewinding and resetting |
-//! | `resize` | freeing, growing and shrinking one object |
-//! | `checked` | the slow paths of hardened mode, memory tools and pass-through mode |
-//! | `boxed` | a box for a value |
-//! | `typed`, `builder` | `Arena` and its typed calls; options, and how an arena is made of them |
-//! | `scope` | scopes and marks |
-//! | `vec`, `string` | a vector and a string in an arena |
-//! | `bytes` | `Arena`'s calls for raw layouts |
-//! | `c_layout` | the memory layout that C code relies on |
+
+// The files, lowest first. Each uses only files above it in this table.
+//
+// | file | what it holds |
+// |---|---|
+// | `retain`, `settings` | what a reset keeps; the options that an arena is made with |
+// | `chunk_header` | the layout of a chunk, and lists of chunks |
+// | `position` | what an arena remembers of a place to which it can be rewound |
+// | `raw` | the arena's state and its window, with the invariants; what a checked arena does differently |
+// | `chunks` | where chunks come from, where they go, and which a reset keeps |
+// | `alloc` | the fast path, and the slow path that opens another window or takes a chunk |
+// | `rewind` | scopes, rewinding and resetting |
+// | `resize` | freeing, growing and shrinking one object |
+// | `checked` | the slow paths of hardened mode, memory tools and pass-through mode |
+// | `boxed` | a box for a value |
+// | `typed`, `builder` | `Arena` and its calls; options, and how an arena is made of them |
+// | `statistics` | an arena's name and statistics |
+// | `scope` | scopes and marks |
+// | `vec`, `string` | a vector and a string in an arena |
+// | `bytes` | bytes as C allocates them; an arena as a source of blocks |
+// | `c_layout` | the memory layout that C code relies on |
 
 #![allow(clippy::mut_from_ref, reason = "each call of an arena lends other memory")]
 
+// In this order, the page of `Arena` lists its calls.
+mod typed;
+
+mod bytes;
+
+mod scope;
+
+mod statistics;
+
+mod builder;
+
 mod alloc;
 mod boxed;
-mod builder;
-mod bytes;
 mod c_layout;
 mod checked;
 mod chunk_header;
@@ -44,10 +55,8 @@ mod raw;
 mod resize;
 mod retain;
 mod rewind;
-mod scope;
 mod settings;
 mod string;
-mod typed;
 mod vec;
 
 pub use boxed::ArenaBox;

@@ -199,7 +199,7 @@ impl RawArena {
     }
 
     pub(super) fn source(&self) -> &SharedSource {
-        &self.settings().source
+        &self.settings().common.source
     }
 
     /// Where the next object begins.

@@ -1,4 +1,4 @@
-//! Scopes, marks and positions: freeing everything since some point.
+//! Freeing everything: a reset; and scopes, marks and positions, since some point.
 //!
 //! # Invariants
 //!
@@ -127,6 +127,19 @@ pub struct Scope<'s, const MIN_ALIGN: usize = 8> {
     arena: &'s Arena<MIN_ALIGN>,
 }
 
+/// # Free everything
+impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
+    /// Frees everything at once without dropping it, and keeps the chunks that the
+    /// [`Retain`](crate::arena::Retain) policy allows. Takes one step for each chunk and none for
+    /// each object.
+    #[inline]
+    pub fn reset(&mut self) {
+        // SAFETY: `&mut self` ends every borrow of allocated memory, and every scope and mark.
+        unsafe { self.raw.reset() }
+    }
+}
+
+/// # Scopes
 impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// Runs `work` with the arena, and frees what `work` allocated when it returns or panics.
     ///
@@ -269,6 +282,10 @@ impl<'s, const MIN_ALIGN: usize> Scope<'s, MIN_ALIGN> {
             len: usize,
             make: impl FnMut(usize) -> T
         ) -> Result<&'s mut [T], AllocError>;
+        fn alloc_slice_fallible<T, E>(
+            len: usize,
+            make: impl FnMut(usize) -> Result<T, E>
+        ) -> Result<&'s mut [T], E>;
         fn try_alloc_slice_fallible<T, E>(
             len: usize,
             make: impl FnMut(usize) -> Result<T, E>
@@ -286,6 +303,8 @@ impl<'s, const MIN_ALIGN: usize> Scope<'s, MIN_ALIGN> {
         fn try_alloc_slice_uninit<T>(len: usize) -> Result<&'s mut [MaybeUninit<T>], AllocError>;
         fn alloc_layout(layout: Layout) -> NonNull<u8>;
         fn try_alloc_layout(layout: Layout) -> Result<NonNull<u8>, AllocError>;
+        fn alloc_layout_zeroed(layout: Layout) -> NonNull<u8>;
+        fn try_alloc_layout_zeroed(layout: Layout) -> Result<NonNull<u8>, AllocError>;
         fn calloc(count: usize, size: usize) -> &'s mut [u8];
         fn try_calloc(count: usize, size: usize) -> Result<&'s mut [u8], AllocError>;
     }

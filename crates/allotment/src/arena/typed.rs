@@ -9,23 +9,23 @@
 use core::alloc::Layout;
 use core::convert::Infallible;
 use core::ffi::CStr;
-use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use super::boxed::ArenaBox;
-use super::builder::ArenaBuilder;
 use super::raw::{MAX_MIN_ALIGN, RawArena};
-use crate::collections::{ArenaMemory, BoxIn, LendingSource, NoDrop, StatelessMemory, typed_calls};
+use crate::collections::{
+    ArenaMemory, BoxIn, LendingSource, NoDrop, StatelessMemory, layout_calls, typed_calls,
+};
 use crate::error::{AllocError, OnFailure, PanicOrAbort, ReturnError, always, or_fail};
-use crate::statistics::Statistics;
 
 /// Memory for objects that die together: a position that moves up through chunks.
 ///
 /// Allocating takes `&self` and returns a `&mut T` that lives as long as the arena is borrowed.
 /// [`reset`](Arena::reset) and dropping the arena free everything at once. When memory is
-/// exhausted, calls without `try_` end the process, like any other Rust allocation. If a budget
-/// refuses, they panic. Their `try_` twins return an [`AllocError`] and leave the arena as it was.
+/// exhausted, calls without `try_` end the process, like any other Rust allocation. If a limit
+/// refuses, such as a budget, they panic. Their `try_` twins return an [`AllocError`] and leave the
+/// arena as it was.
 ///
 /// `MIN_ALIGN` is the alignment of every position: 1, 2, 4, 8 or 16. An object of that alignment or
 /// less needs no rounding, and sizes are padded to it. The default, 8, gives pointers and numbers
@@ -93,29 +93,9 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
         const { Self::VALID_MIN_ALIGN };
         Self { raw }
     }
-
-    /// Frees everything at once without dropping it, and keeps the chunks that the
-    /// [`Retain`](crate::Retain) policy allows. Takes one step for each chunk and none for each
-    /// object.
-    #[inline]
-    pub fn reset(&mut self) {
-        // SAFETY: `&mut self` ends every borrow of allocated memory, and every scope and mark.
-        unsafe { self.raw.reset() }
-    }
-
-    /// The arena's current figures.
-    #[must_use]
-    pub fn statistics(&self) -> Statistics {
-        self.raw.record().statistics()
-    }
-
-    /// The arena's name, if it has one.
-    #[must_use]
-    pub fn name(&self) -> Option<&str> {
-        self.raw.settings().name.as_deref()
-    }
 }
 
+/// # Create
 impl Arena {
     /// An empty arena. It takes no memory before the first object. The first chunk is one hardware
     /// page, or more if the first object needs more.
@@ -128,6 +108,14 @@ impl Arena {
     #[must_use]
     pub fn new() -> Self {
         Self::from_raw(RawArena::plain())
+    }
+
+    /// Like [`new`](Self::new), but returns an error instead of ending the process.
+    ///
+    /// # Errors
+    /// If the system has no memory for the table of statistics.
+    pub fn try_new() -> Result<Self, AllocError> {
+        Self::try_with_hint(0)
     }
 
     /// An arena that takes its first chunk immediately. The chunk has room for `bytes` bytes and
@@ -153,13 +141,9 @@ impl Arena {
     pub fn try_with_hint(bytes: usize) -> Result<Self, AllocError> {
         RawArena::new(bytes, None).map(Self::from_raw)
     }
-
-    /// Returns a builder for an arena with options.
-    pub const fn builder() -> ArenaBuilder {
-        ArenaBuilder::new()
-    }
 }
 
+/// # Create with another alignment
 impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// An empty arena with this minimum alignment.
     ///
@@ -175,11 +159,6 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     #[must_use]
     pub fn with_min_align() -> Self {
         Self::from_raw(RawArena::plain())
-    }
-
-    /// Returns a builder for an arena with this minimum alignment and options.
-    pub const fn builder_with_min_align() -> ArenaBuilder<MIN_ALIGN> {
-        ArenaBuilder::new()
     }
 }
 
@@ -224,17 +203,21 @@ typed_calls! {
     alloc_slice_with;
 }
 
+layout_calls! {
+    impl[const MIN_ALIGN: usize] Arena<MIN_ALIGN>, [&] self;
+    /// A size of zero takes no memory and returns an aligned dangling pointer.
+    alloc_layout;
+    /// If it is the last one allocated, its bytes go back to the arena; otherwise only the
+    /// statistics change. Inside a scope, a block from outside the scope keeps its bytes until the
+    /// scope ends, which restores the statistics.
+    free_layout;
+    /// A block that shrinks stays, unless it has to move for a larger alignment. A block that grows
+    /// stays if it is the last one and its chunk has room.
+    resize;
+}
+
 impl<const MIN_ALIGN: usize> Default for Arena<MIN_ALIGN> {
     fn default() -> Self {
         Self::with_min_align()
-    }
-}
-
-impl<const MIN_ALIGN: usize> fmt::Debug for Arena<MIN_ALIGN> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Arena")
-            .field("name", &self.name())
-            .field("statistics", &self.statistics())
-            .finish()
     }
 }

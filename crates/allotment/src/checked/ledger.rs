@@ -18,31 +18,35 @@
 //!    says whether the object was freed. `vacant` holds, by class, the blocks that were handed out
 //!    before and may be handed out again.
 //! 2. The ledger lies outside the objects' memory, so that a stray write can't change the evidence.
-//! 3. Hardened: every byte of a quarantined or vacant block is [`FREE`], and every byte from the
-//!    end of a live object to the end of its block is [`ZONE`]. Any other value is a misuse by the
+//! 3. Hardened: every byte of a quarantined or vacant block is `FREE`, and every byte from the
+//!    end of a live object to the end of its block is `ZONE`. Any other value is a misuse by the
 //!    program.
 //! 4. Freeing needs no memory: what it may need is reserved when an object is allocated.
 //! 5. The lock is not held during a call to the allocator's `new_block` or `release_block`, which
 //!    may use the ledger.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `patterns` | the patterns of free bytes and red zones |
+//! | `malloc_blocks` | the objects of pass-through mode |
+//! | `quarantine` | how freed blocks leave the quarantine |
+
+mod malloc_blocks;
+mod patterns;
+mod quarantine;
 
 use core::alloc::Layout;
 use core::fmt;
-use core::num::NonZeroUsize;
 use core::ptr::NonNull;
-use std::alloc::{GlobalAlloc, System};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::misuse::{Misuse, abort_on_misuse};
 use super::mode::CheckMode;
 use crate::error::{AllocError, ErrorKind};
-use crate::memory::{segment_map, tools};
+use crate::memory::tools;
 use crate::statistics::{AllocatorKind, Record};
 
-/// Fill byte of free memory in hardened mode.
-const FREE: u8 = 0xF5;
-/// Fill byte of red zones in hardened mode.
-const ZONE: u8 = 0xC7;
 /// The largest number of freed objects of one allocator in quarantine.
 const MAX_QUARANTINED: usize = 1024;
 
@@ -397,231 +401,7 @@ impl Ledger {
         Some(entry)
     }
 
-    // ---- quarantine ----
-
-    /// Releases the block of an object that has left the quarantine.
-    fn release(&self, allocator: &impl CheckedAllocator, object: CheckedObject) {
-        self.check_free_block(allocator, object.start, object.layout);
-        match allocator.vacant_class(object.layout) {
-            Some(class) => self.objects().vacant[class].push(object.start),
-            // SAFETY: a block of the allocator that was freed, and that has no entry any more.
-            None => unsafe { allocator.release_block(object.start) },
-        }
-    }
-
-    /// Empties the quarantine. Returns whether it held anything.
-    pub(crate) fn empty_quarantine(&self, allocator: &impl CheckedAllocator) -> bool {
-        let mut any = false;
-        loop {
-            let oldest = self.objects().pop_quarantined();
-            let Some(oldest) = oldest else { return any };
-            self.release(allocator, oldest);
-            any = true;
-        }
-    }
-
-    /// Adds blocks of a class to the vacant ones. Without memory to record them, they are not used
-    /// any more.
-    pub(crate) fn add_vacant(
-        &self,
-        class: usize,
-        blocks: impl ExactSizeIterator<Item = NonNull<u8>>,
-    ) {
-        let mut objects = self.objects();
-        let most = objects.by_address.len() + objects.reserved + blocks.len();
-        if objects.vacant[class].try_reserve(most).is_ok() {
-            objects.vacant[class].extend(blocks);
-        }
-    }
-
-    /// Checks and forgets all blocks that are free, and the red zones of live objects. In
-    /// pass-through mode, live objects are freed, too; in the other modes the allocator frees them
-    /// with its chunks.
-    pub(crate) fn clear(&self, allocator: &impl CheckedAllocator) {
-        self.empty_quarantine(allocator);
-        let mut objects = self.objects();
-        for object in objects.by_address.values() {
-            if self.is_passthrough() {
-                // SAFETY: it has an entry, so it is a malloc block of this layout. The entry is
-                // removed below.
-                unsafe { self.free_malloc_block(allocator, object.start, object.layout) };
-            } else {
-                let zone = allocator.block_size(object.layout) - object.size;
-                self.check_zone(object.start, object.size, zone);
-            }
-        }
-        for (class, blocks) in objects.vacant.iter_mut().enumerate() {
-            let layout = allocator.class_layout(class);
-            for block in blocks.drain(..) {
-                self.check_free_block(allocator, block, layout);
-            }
-        }
-        objects.by_address.clear();
-        objects.live_bytes = 0;
-    }
-
-    /// Frees the ledger's memory. No object is live, and none will be allocated or freed.
-    pub(crate) fn end(&self) {
-        *self.objects() = LedgerState::default();
-    }
-
-    // ---- malloc blocks ----
-
-    /// Takes a malloc block for an object.
-    pub(crate) fn take_malloc_block(
-        &self,
-        allocator: &impl CheckedAllocator,
-        layout: Layout,
-    ) -> Result<NonNull<u8>, AllocError> {
-        let layout = malloc_layout(layout);
-        let size = layout.size();
-        allocator.charge(size)?;
-        // SAFETY: the size is not zero.
-        let Some(block) = NonNull::new(unsafe { System.alloc(layout) }) else {
-            allocator.credit(size);
-            return Err(AllocError::new(ErrorKind::SourceRefused, size));
-        };
-        if let Err(error) = allocator.note_malloc_block(block, size) {
-            // SAFETY: allocated above with this layout, and not used.
-            unsafe { System.dealloc(block.as_ptr(), layout) };
-            allocator.credit(size);
-            return Err(error);
-        }
-        Ok(block)
-    }
-
-    /// Frees the malloc block of an object.
-    ///
-    /// # Safety
-    /// It came from [`take_malloc_block`](Self::take_malloc_block) with this layout, or was resized
-    /// to it. It is freed once, and nothing refers to it. The caller keeps the allocator alive
-    /// until this returns, also if this was its last block.
-    pub(crate) unsafe fn free_malloc_block(
-        &self,
-        allocator: &impl CheckedAllocator,
-        block: NonNull<u8>,
-        layout: Layout,
-    ) {
-        let layout = malloc_layout(layout);
-        allocator.forget_malloc_block(block, layout.size());
-        // SAFETY: guaranteed by the caller.
-        unsafe { System.dealloc(block.as_ptr(), layout) };
-        allocator.credit(layout.size());
-    }
-
-    // ---- chunks ----
-
-    /// Prepares a chunk that was just taken: behind its header of `header` bytes it is free.
-    /// `registered` chunks can be found by address.
-    ///
-    /// # Safety
-    /// The chunk has `size` bytes, more than `header`, and nothing uses them yet.
-    pub(crate) unsafe fn chunk_taken(
-        &self,
-        record: &'static Record,
-        start: NonNull<u8>,
-        size: usize,
-        header: usize,
-        registered: bool,
-    ) -> Result<(), AllocError> {
-        if registered {
-            let owner = core::ptr::from_ref(record).expose_provenance();
-            let owner = NonZeroUsize::new(owner).expect("a reference is not null");
-            segment_map::register(start, size, owner)?;
-        }
-        tools::allow(start, header);
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.fill_free(start.add(header), size - header) };
-        Ok(())
-    }
-
-    /// Prepares a chunk that is about to go back to its source.
-    pub(crate) fn chunk_released(&self, start: NonNull<u8>, size: usize, registered: bool) {
-        if registered {
-            segment_map::unregister(start, size);
-        }
-        tools::allow_defined(start, size);
-    }
-
-    // ---- free bytes and red zones ----
-
-    /// Marks bytes as free.
-    ///
-    /// # Safety
-    /// The allocator holds these bytes, and they belong to no object.
-    pub(crate) unsafe fn fill_free(&self, start: NonNull<u8>, len: usize) {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.fill(start, len, FREE) };
-    }
-
-    /// Marks the bytes behind an object as its red zone.
-    ///
-    /// # Safety
-    /// As for [`fill_free`](Self::fill_free).
-    pub(crate) unsafe fn mark_zone(&self, start: NonNull<u8>, len: usize) {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.fill(start, len, ZONE) };
-    }
-
-    unsafe fn fill(&self, start: NonNull<u8>, len: usize, byte: u8) {
-        if self.mode == CheckMode::Hardened {
-            tools::allow(start, len);
-            // SAFETY: guaranteed by the caller.
-            unsafe { start.write_bytes(byte, len) };
-        }
-        tools::forbid(start, len);
-    }
-
-    /// Checks that nothing wrote to a free block that may become one of this layout.
-    pub(crate) fn check_free_block(
-        &self,
-        allocator: &impl CheckedAllocator,
-        block: NonNull<u8>,
-        layout: Layout,
-    ) {
-        let whole = allocator.block_size(layout);
-        self.check_free(block, whole, Misuse::WriteAfterFree, layout.size());
-    }
-
-    /// Checks that nothing wrote to free bytes. If not, ends the process with a message about an
-    /// object of `size` bytes.
-    pub(crate) fn check_free(&self, start: NonNull<u8>, len: usize, misuse: Misuse, size: usize) {
-        if !self.is_filled(start, len, FREE) {
-            self.abort_on(misuse, start.addr().get(), size);
-        }
-    }
-
-    /// Checks that nothing wrote to the red zone of an object, which has `len` bytes.
-    pub(crate) fn check_zone(&self, object: NonNull<u8>, size: usize, len: usize) {
-        // SAFETY: the object and its red zone lie in a chunk that the allocator holds.
-        let zone = unsafe { object.add(size) };
-        if !self.is_filled(zone, len, ZONE) {
-            self.abort_on(Misuse::Overrun, object.addr().get(), size);
-        }
-    }
-
-    /// Whether all of these bytes, which belong to no object, equal `byte`. Always true where bytes
-    /// are not filled.
-    fn is_filled(&self, start: NonNull<u8>, len: usize, byte: u8) -> bool {
-        if self.mode != CheckMode::Hardened {
-            return true;
-        }
-        tools::allow_defined(start, len);
-        // SAFETY: bytes of a chunk that the allocator holds, which were filled before. (A stray
-        // write that races with this read is the misuse that the check looks for; it ends the
-        // process.)
-        let bytes = unsafe { core::slice::from_raw_parts(start.as_ptr(), len) };
-        let filled = bytes.iter().all(|found| *found == byte);
-        tools::forbid(start, len);
-        filled
-    }
-
     fn abort_on(&self, misuse: Misuse, address: usize, size: usize) -> ! {
         abort_on_misuse(misuse, self.kind.as_str(), self.name.as_deref(), address, size)
     }
-}
-
-/// The layout of the malloc block of an object: at least one byte.
-fn malloc_layout(layout: Layout) -> Layout {
-    Layout::from_size_align(layout.size().max(1), layout.align()).unwrap_or(layout)
 }

@@ -49,8 +49,7 @@ pub unsafe trait BlockSource: Copy {
         new: Layout,
     ) -> Result<NonNull<u8>, F::Error>;
 
-    /// What the `Allocator` traits do after the budget has refused. Without a budget the answer is
-    /// [`OnRefusal::ReturnError`].
+    /// What the `Allocator` traits do after an error other than a lack of memory.
     #[doc(hidden)]
     fn on_refusal(self) -> OnRefusal;
 

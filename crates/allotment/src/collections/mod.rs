@@ -35,11 +35,13 @@
 // | `slot` | `SlotIn`: memory for one value, without a value; the calls that lists and slabs have |
 // | `values` | values, slices and strings that an allocator lends: the bodies of the typed calls |
 // | `typed_calls` | the typed calls that arenas and reaps have |
+// | `layout_calls` | the calls for raw layouts that arenas, reaps and pools have |
 
 mod block_source;
 mod boxed;
 mod buffer;
 mod iterators;
+mod layout_calls;
 mod raw_vec;
 mod slot;
 mod string;
@@ -55,6 +57,7 @@ pub use boxed::{
     ArenaMemory, BoxIn, BoxMemory, LendingMemory, PoolMemory, SlabMemory, StatelessMemory,
 };
 pub use iterators::{Drain, IntoIter};
+pub(crate) use layout_calls::layout_calls;
 pub use slot::SlotIn;
 pub(crate) use slot::slot_calls;
 pub use string::StringIn;

@@ -15,8 +15,8 @@ use super::boxed::{BoxIn, BoxMemory};
 
 /// Memory for one value, without a value. Dropping the slot frees it.
 ///
-/// Use it under the name for its memory: [`ListSlot`](crate::ListSlot) or
-/// [`SlabSlot`](crate::SlabSlot).
+/// Use it under the name for its memory: [`ListSlot`](crate::free_list::ListSlot) or
+/// [`SlabSlot`](crate::slab::SlabSlot).
 #[must_use = "a slot that is dropped is free again"]
 pub struct SlotIn<T, M: BoxMemory> {
     block: NonNull<T>,
@@ -99,7 +99,7 @@ macro_rules! slot_calls {
         #[cold]
         #[inline(never)]
         fn alloc_slow(&self, value: T) -> $boxed {
-            self.slot().fill(value)
+            self.alloc_slot().fill(value)
         }
 
         /// Allocates a box that holds `value`.
@@ -110,7 +110,7 @@ macro_rules! slot_calls {
         #[inline]
         pub fn try_alloc(&self, value: T) -> Result<$boxed, ($crate::AllocError, T)> {
             let value = ::core::mem::ManuallyDrop::new(value);
-            let slot = self.try_slot();
+            let slot = self.try_alloc_slot();
             let value = ::core::mem::ManuallyDrop::into_inner(value);
             match slot {
                 Ok(slot) => Ok(slot.fill(value)),
@@ -122,11 +122,11 @@ macro_rules! slot_calls {
         /// panics, the slot is freed.
         ///
         /// # Panics
-        /// Panics or ends the process if [`try_slot`](Self::try_slot) returns an error: see
-        /// [`AllocError`](crate::AllocError).
+        /// Panics or ends the process if [`try_alloc_slot`](Self::try_alloc_slot) returns an error:
+        /// see [`AllocError`](crate::AllocError).
         #[inline]
         pub fn alloc_with(&self, make: impl FnOnce() -> T) -> $boxed {
-            let slot = self.slot();
+            let slot = self.alloc_slot();
             let value = make();
             slot.fill(value)
         }
@@ -145,7 +145,7 @@ macro_rules! slot_calls {
             &self,
             make: impl FnOnce() -> T,
         ) -> Result<$boxed, $crate::AllocError> {
-            let slot = self.try_slot()?;
+            let slot = self.try_alloc_slot()?;
             let value = make();
             Ok(slot.fill(value))
         }
@@ -153,10 +153,10 @@ macro_rules! slot_calls {
         /// Allocates a slot without a value.
         ///
         /// # Panics
-        /// Panics or ends the process if [`try_slot`](Self::try_slot) returns an error: see
-        /// [`AllocError`](crate::AllocError).
+        /// Panics or ends the process if [`try_alloc_slot`](Self::try_alloc_slot) returns an error:
+        /// see [`AllocError`](crate::AllocError).
         #[inline]
-        pub fn slot(&self) -> $slot {
+        pub fn alloc_slot(&self) -> $slot {
             $crate::error::always(self.slot_or::<$crate::error::PanicOrAbort>())
         }
 
@@ -165,7 +165,7 @@ macro_rules! slot_calls {
         /// # Errors
         #[doc = concat!("Same as [`", $raw, "::try_alloc`](crate::", $raw, "::try_alloc).")]
         #[inline]
-        pub fn try_slot(&self) -> Result<$slot, $crate::AllocError> {
+        pub fn try_alloc_slot(&self) -> Result<$slot, $crate::AllocError> {
             self.slot_or::<$crate::error::ReturnError>()
         }
     };

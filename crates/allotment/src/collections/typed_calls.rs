@@ -12,6 +12,7 @@ macro_rules! typed_calls {
         $(#[$alloc_slice_copy:meta])* alloc_slice_copy;
         $(#[$alloc_slice_with:meta])* alloc_slice_with;
     ) => {
+        /// # Allocate values, strings and slices
         impl<$($generics)*> $allocator {
             // ---- values ----
 
@@ -289,7 +290,26 @@ macro_rules! typed_calls {
             /// returned, and the values made before it are dropped.
             ///
             /// # Errors
-            /// The outer error is the allocator's, the inner one that of `make`.
+            /// The error that `make` returned.
+            ///
+            /// # Panics
+            /// As [`alloc_slice_with`](Self::alloc_slice_with).
+            pub fn alloc_slice_fallible<T, E>(
+                &self,
+                len: usize,
+                make: impl FnMut(usize) -> Result<T, E>,
+            ) -> Result<&mut [T], E> {
+                const { NoDrop::<T>::CHECK };
+                always(self.fill_or::<PanicOrAbort, T, E>(len, make)).map(BoxIn::leak)
+            }
+
+            /// Like [`alloc_slice_fallible`](Self::alloc_slice_fallible), but returns an error
+            /// instead of panicking or ending the process: the outer error is the allocator's, the
+            /// inner one that of `make`.
+            ///
+            /// # Errors
+            /// As [`try_alloc_slice_with`](Self::try_alloc_slice_with). `make` has not been called
+            /// then.
             pub fn try_alloc_slice_fallible<T, E>(
                 &self,
                 len: usize,

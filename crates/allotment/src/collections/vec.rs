@@ -126,7 +126,7 @@ impl<T, S: BlockSource> VecIn<T, S> {
     /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); otherwise the errors of the memory that the
     /// vector is in: those of [`Arena::try_alloc`](crate::Arena::try_alloc),
     /// [`PoolRef::try_alloc_layout`](crate::PoolRef::try_alloc_layout) or
-    /// [`Sealer::try_str`](crate::Sealer::try_str). The vector is then unchanged.
+    /// [`Sealer::try_alloc_str`](crate::Sealer::try_alloc_str). The vector is then unchanged.
     pub fn try_reserve(&mut self, more: usize) -> Result<(), AllocError> {
         self.buffer.reserve::<ReturnError>(more)
     }

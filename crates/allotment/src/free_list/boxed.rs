@@ -26,11 +26,11 @@ pub type ListBox<'l, T> = BoxIn<T, &'l RawFreeList>;
 ///
 /// ```
 /// let list = allotment::FreeList::new();
-/// let slot = list.slot();
+/// let slot = list.alloc_slot();
 /// let address = slot.as_ptr();
 /// let value = slot.fill(7);
 /// assert_eq!(address.as_ptr().cast_const(), std::ptr::from_ref(&*value));
-/// drop(list.slot());
+/// drop(list.alloc_slot());
 /// assert_eq!(list.statistics().live_objects, 1);
 /// ```
 pub type ListSlot<'l, T> = SlotIn<T, &'l RawFreeList>;
@@ -52,7 +52,7 @@ unsafe impl<'l> LendingMemory<'l> for &'l RawFreeList {}
 ///
 /// ```
 /// let list = allotment::FreeList::new();
-/// let values: Vec<_> = list.run(3).zip([10, 20, 30]).map(|(slot, value)| slot.fill(value)).collect();
+/// let values: Vec<_> = list.alloc_run(3).zip([10, 20, 30]).map(|(slot, value)| slot.fill(value)).collect();
 /// let address = |index: usize| std::ptr::from_ref(&*values[index]).addr();
 /// assert_eq!(address(2) - address(1), address(1) - address(0));
 /// ```

@@ -9,11 +9,13 @@ use super::chunk_header::ObjectSizes;
 use super::raw::RawFreeList;
 use super::settings::FreeListSettings;
 use super::typed::FreeList;
-use crate::error::{AllocError, or_fail};
-use crate::options::common_options;
+use crate::error::AllocError;
+use crate::options::{build_call, common_options};
 use crate::statistics::{AllocatorKind, Record};
 
 /// Builds a [`RawFreeList`] or a [`FreeList`] with options. Their `builder` functions return one.
+///
+/// It has no `on_refusal`: a free list implements no `Allocator` trait.
 ///
 /// ```
 /// use allotment::{Budget, FreeList};
@@ -46,7 +48,7 @@ impl<L> fmt::Debug for FreeListBuilder<L> {
 }
 
 impl<L> FreeListBuilder<L> {
-    pub(super) const fn new(layout: Layout) -> Self {
+    const fn new(layout: Layout) -> Self {
         Self { layout, settings: FreeListSettings::DEFAULT, makes: PhantomData }
     }
 
@@ -81,7 +83,7 @@ impl<L> FreeListBuilder<L> {
         /// when nothing is live.
         hardened,
         ///
-        /// The default is yes in hardened mode and no otherwise. Their memory is freed either way.
+        /// Their memory is freed either way.
         report_live,
     }
 
@@ -100,50 +102,33 @@ impl<L> FreeListBuilder<L> {
     }
 }
 
+/// # Options
 impl RawFreeList {
-    /// Makes a list with default options.
-    ///
-    /// # Panics
-    /// Panics or ends the process if [`try_new`](Self::try_new) returns an error: see
-    /// [`AllocError`](crate::AllocError).
-    #[must_use]
-    pub fn new(layout: Layout) -> Self {
-        Self::builder(layout).build()
-    }
-
-    /// Makes a list with default options. It takes no chunk yet.
-    ///
-    /// # Errors
-    /// If the layout exceeds the address space, or there is no memory for the statistics record.
-    pub fn try_new(layout: Layout) -> Result<Self, AllocError> {
-        Self::builder(layout).try_build()
-    }
-
     /// Starts building a list with options.
     pub const fn builder(layout: Layout) -> FreeListBuilder<Self> {
         FreeListBuilder::new(layout)
     }
 
     fn with_settings(layout: Layout, settings: FreeListSettings) -> Result<Self, AllocError> {
-        let checks = checked::new_if_checked(settings.hardened, settings.name.as_deref());
+        let (hardened, name) = (settings.common.hardened, settings.common.name());
+        let checks = checked::new_if_checked(hardened, name);
         let slot = checks.as_deref().map_or(Some(layout), |checks| checks.slot_layout(layout));
         let sizes = ObjectSizes::new(layout, slot)?;
-        let record = Record::acquire(AllocatorKind::FreeList, settings.name.as_deref())?;
+        let record = Record::acquire(AllocatorKind::FreeList, name)?;
         Ok(Self::empty(sizes, record, checks, settings))
     }
 }
 
-impl FreeListBuilder<RawFreeList> {
-    /// Builds the list.
-    ///
-    /// # Panics
-    /// Panics or ends the process if [`try_build`](Self::try_build) returns an error: see
-    /// [`AllocError`](crate::AllocError).
-    #[must_use]
-    #[track_caller]
-    pub fn build(self) -> RawFreeList {
-        or_fail(self.try_build())
+/// # Options
+impl<T> FreeList<T> {
+    /// Starts building a list with options.
+    pub const fn builder() -> FreeListBuilder<Self> {
+        FreeListBuilder::new(Layout::new::<T>())
     }
+}
+
+impl FreeListBuilder<RawFreeList> {
+    build_call!("list", RawFreeList);
 
     /// Builds the list.
     ///
@@ -156,16 +141,7 @@ impl FreeListBuilder<RawFreeList> {
 }
 
 impl<T> FreeListBuilder<FreeList<T>> {
-    /// Builds the list.
-    ///
-    /// # Panics
-    /// Panics or ends the process if [`try_build`](Self::try_build) returns an error: see
-    /// [`AllocError`](crate::AllocError).
-    #[must_use]
-    #[track_caller]
-    pub fn build(self) -> FreeList<T> {
-        or_fail(self.try_build())
-    }
+    build_call!("list", FreeList<T>);
 
     /// Builds the list.
     ///

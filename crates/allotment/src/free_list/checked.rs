@@ -108,7 +108,7 @@ impl ListChecks for Ledger {
         if self.is_passthrough() {
             return match objects {
                 1 => Ledger::alloc(self, list, list.layout()),
-                _ => Err(AllocError::new(ErrorKind::SourceRefused, objects)),
+                _ => Err(AllocError::new(ErrorKind::LimitReached, objects)),
             };
         }
         // The list refuses first: the ledger's memory is charged to no budget, and is kept.

@@ -18,6 +18,10 @@ use crate::memory::chunk_source::ChunkSource;
 use crate::memory::layout::{CACHE_LINE, MAX_GROWTH, MIN_CHUNK, chunk_bytes_for};
 use crate::memory::release::Release;
 
+/// How many spare chunks are looked at for a run of objects. A list may have thousands, all too
+/// small for it.
+const MAX_SPARE_LOOKUPS: usize = 16;
+
 impl RawFreeList {
     /// All chunks in use, the newest first.
     pub(super) fn each_chunk(&self) -> impl Iterator<Item = ListChunk> + '_ {
@@ -83,7 +87,7 @@ impl RawFreeList {
         let objects = objects.max(self.settings.objects_per_chunk.unwrap_or(1));
         let bytes = objects.checked_mul(self.sizes.stride).ok_or(overflow)?;
         let align = self.sizes.align.max(CACHE_LINE);
-        let chunk_align = self.settings.source.chunk_align();
+        let chunk_align = self.settings.common.source.chunk_align();
         let need = chunk_bytes_for(HEADER, bytes, align, chunk_align).ok_or(overflow)?;
         let chunk_source = self.chunk_source();
         let growth_size = self.size_to_double();
@@ -126,7 +130,8 @@ impl RawFreeList {
         self.update_record();
         if self.checks.is_none() {
             self.raise_sweep_level(wanted_objects);
-            let skips = matches!(self.settings.release, Release::Adaptive | Release::Decay(_));
+            let skips =
+                matches!(self.settings.common.release, Release::Adaptive | Release::Decay(_));
             self.back_off.note_chunk_taken(skips);
         }
         Ok(())
@@ -140,11 +145,12 @@ impl RawFreeList {
         if held + MIN_CHUNK < 2 * growth_size { held / 2 } else { growth_size }
     }
 
-    /// Continues with a spare chunk, if one has room for this many objects.
+    /// Continues with a spare chunk, if one of the first has room for this many objects.
     fn take_spare_chunk(&self, objects: usize) -> bool {
         let mut before: *mut ListChunkHeader = ptr::null_mut();
         let mut next = self.spare_chunks.get();
-        while let Some(header) = NonNull::new(next) {
+        for _ in 0..MAX_SPARE_LOOKUPS {
+            let Some(header) = NonNull::new(next) else { return false };
             let chunk = self.chunk_at(header);
             // SAFETY: these are our spare chunks. The one that is found is taken off their list.
             unsafe {
@@ -158,6 +164,7 @@ impl RawFreeList {
                     None => self.spare_chunks.set(next),
                 }
             }
+            self.spare_capacity.set(self.spare_capacity.get() - chunk.objects);
             self.link_fresh(self.fresh_objects());
             self.push_chunk(chunk);
             self.make_fresh(chunk);
@@ -185,6 +192,7 @@ impl RawFreeList {
         // SAFETY: a chunk of this list that is on no list.
         unsafe { chunk.header.as_ref() }.next.set(self.spare_chunks.get());
         self.spare_chunks.set(chunk.header.as_ptr());
+        self.spare_capacity.set(self.spare_capacity.get() + chunk.objects);
     }
 
     /// All spare chunks.
@@ -201,12 +209,12 @@ impl RawFreeList {
 
     /// Where chunks come from, and on which terms.
     fn chunk_source(&self) -> ChunkSource<'_> {
-        let settings = &*self.settings;
+        let settings = &self.settings.common;
         ChunkSource {
             source: &settings.source,
             budget: settings.budget.as_ref(),
-            recycles: self.recycles(),
-            exact: settings.budget.is_some() || settings.objects_per_chunk.is_some(),
+            recycles: settings.recycles(),
+            exact: settings.budget.is_some() || self.settings.objects_per_chunk.is_some(),
             segment_unit: self.segment_unit(),
             grows_huge: self.checks.is_none(),
         }
@@ -214,19 +222,14 @@ impl RawFreeList {
 
     /// The unit of chunks that are registered as segments, or 1 if this list registers none.
     pub(super) fn segment_unit(&self) -> usize {
-        self.checks().map_or(1, |checks| checks.segment_unit(&self.settings.source))
-    }
-
-    /// Whether chunks come from the recycler and go back to it.
-    fn recycles(&self) -> bool {
-        self.settings.release != Release::AtOnce && !self.settings.hardened
+        self.checks().map_or(1, |checks| checks.segment_unit(&self.settings.common.source))
     }
 
     /// In a child made by fork that does not have the list's chunks, forgets them and the objects
     /// in them, so that neither headers nor links are read. The list stays without a chunk from
     /// then on. Returns whether this is such a child.
     pub(super) fn forget_orphaned_chunks(&self) -> bool {
-        if !self.settings.source.is_orphaned() || !self.has_chunks() {
+        if !self.settings.common.source.is_orphaned() || !self.has_chunks() {
             return false;
         }
         self.clear_chains();
@@ -234,6 +237,7 @@ impl RawFreeList {
         self.fresh_end.set(ptr::null_mut());
         self.chunks.set(ptr::null_mut());
         self.spare_chunks.set(ptr::null_mut());
+        self.spare_capacity.set(0);
         self.growth_size.set(0);
         self.capacity.set(0);
         // Each later free takes the slow path, which comes here.
@@ -250,13 +254,11 @@ impl RawFreeList {
 
     /// Charges the budget, if there is one.
     pub(super) fn charge(&self, bytes: usize) -> Result<(), AllocError> {
-        self.settings.budget.as_ref().map_or(Ok(()), |budget| budget.charge(bytes))
+        self.settings.common.charge(bytes)
     }
 
     pub(super) fn credit(&self, bytes: usize) {
-        if let Some(budget) = &self.settings.budget {
-            budget.credit(bytes);
-        }
+        self.settings.common.credit(bytes);
     }
 
     /// Releases chunks that are on no list. Returns their bytes.
@@ -273,7 +275,8 @@ impl RawFreeList {
             return 0;
         }
         let record = self.record;
-        let mut batch = self.settings.source.release_batch(total, self.recycles());
+        let settings = &self.settings.common;
+        let mut batch = settings.source.release_batch(total, settings.recycles());
         for chunk in chunks {
             // SAFETY: the header is read before its chunk is released. Size, alignment and mapping
             // number are those that the chunk was taken with.
@@ -318,6 +321,7 @@ impl RawFreeList {
     pub(super) fn release_spare(&self, mut keep: usize) -> usize {
         let mut released = 0;
         let mut next = self.spare_chunks.replace(ptr::null_mut());
+        self.spare_capacity.set(0);
         while let Some(header) = NonNull::new(next) {
             let chunk = self.chunk_at(header);
             // SAFETY: a spare chunk of this list, which was taken off the list here.
@@ -339,8 +343,7 @@ impl RawFreeList {
     pub(super) fn update_record(&self) {
         let (record, size) = (self.record, self.sizes.layout.size());
         let live = if self.forget_orphaned_chunks() { 0 } else { self.live() };
-        let spare: usize = self.each_spare_chunk().map(|chunk| chunk.objects).sum();
-        let all = self.capacity.get() + spare;
+        let all = self.capacity.get() + self.spare_capacity.get();
         let free = if self.has_chunks() { all.saturating_sub(live) } else { 0 };
         record.live_objects.set(live as u64);
         record.live_bytes.set((live * size) as u64);

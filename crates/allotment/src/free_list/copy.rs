@@ -46,6 +46,7 @@ impl<S, T> core::fmt::Debug for Copier<'_, '_, S, T> {
     }
 }
 
+/// # Copy linked structures
 impl<T> FreeList<T> {
     /// Copies a linked structure so that its objects lie in the order in which a walk visits them.
     ///
@@ -56,9 +57,10 @@ impl<T> FreeList<T> {
     /// proposed the idea measured at least twice the speed for structures larger than the cache.
     ///
     /// `copy` recurses once per object on the way. Copy a structure that is as deep as it is large,
-    /// such as a linked list, through [`run`](Self::run) instead, as `examples/copy_in_order.rs`
-    /// shows. On Rust 1.85, pass a function instead of a closure if the source is dropped before
-    /// the copy: the borrow checker of that version keeps the source of a closure borrowed.
+    /// such as a linked list, through [`alloc_run`](Self::alloc_run) instead, as
+    /// `examples/copy_in_order.rs` shows. On Rust 1.85, pass a function instead of a closure if the
+    /// source is dropped before the copy: the borrow checker of that version keeps the source of a
+    /// closure borrowed.
     ///
     /// The source may lie anywhere, including in this list. After a source in this list is dropped,
     /// [`trim`](Self::trim) releases its empty chunks.

@@ -7,12 +7,13 @@ use std::io::Write;
 
 use super::raw::RawFreeList;
 use crate::error::{AllocError, ErrorKind, OnFailure, PanicOrAbort, ReturnError, always, or_fail};
-use crate::statistics::{Statistics, printable};
+use crate::statistics::printable;
 
 /// At most this many objects, or this many bytes of them if that is fewer, are linked at once.
 const MAX_LINKED_OBJECTS: usize = 64;
 const MAX_LINKED_BYTES: usize = 4 << 10;
 
+/// # Allocate
 impl RawFreeList {
     /// Allocates an uninitialised object, aligned to the list's layout.
     ///
@@ -87,52 +88,6 @@ impl RawFreeList {
         Ok(first)
     }
 
-    /// Frees an object.
-    ///
-    /// It takes five instructions on x86-64. As the number of live objects falls, two kinds of
-    /// calls do more:
-    ///
-    /// - When it falls below the level for the next sweep, the call sweeps for empty chunks. The
-    ///   level is at most half of what was live when the level was set. It is low enough that a
-    ///   sweep takes at most two steps for each object freed after the last sweep.
-    /// - When it has fallen by a sixteenth, the call starts another chain of free objects, for a
-    ///   later sweep to follow.
-    ///
-    /// # Safety
-    /// The object came from this list, is freed once, and is not used afterwards.
-    #[inline]
-    pub unsafe fn free(&self, object: NonNull<u8>) {
-        let count = self.count.get().wrapping_sub(1);
-        self.count.set(count);
-        if count < 0 {
-            // SAFETY: the caller upholds the contract.
-            return unsafe { self.free_slowly(object) };
-        }
-        // SAFETY: the caller upholds the contract.
-        unsafe { self.push(object) };
-    }
-
-    /// # Safety
-    /// As for [`free`](Self::free), which has already counted the object.
-    #[cold]
-    #[inline(never)]
-    unsafe fn free_slowly(&self, object: NonNull<u8>) {
-        if self.forget_orphaned_chunks() {
-            return;
-        }
-        if let Some(checks) = self.checks() {
-            self.count.set(0);
-            return checks.free(self, object);
-        }
-        let sweep_due = self.live() < self.sweep_below.get();
-        if !sweep_due {
-            self.start_chain();
-        }
-        // SAFETY: the caller upholds the contract.
-        unsafe { self.push(object) };
-        if sweep_due { self.sweep_or_skip() } else { self.set_watermark(self.live()) }
-    }
-
     /// Allocates `objects` uninitialised objects next to each other, [`stride`](Self::stride) bytes
     /// apart.
     ///
@@ -188,22 +143,60 @@ impl RawFreeList {
     pub fn try_alloc_fresh(&self) -> Result<NonNull<u8>, AllocError> {
         self.try_alloc_run(1)
     }
+}
 
-    /// What the list holds. The values are exact.
+/// # Free
+impl RawFreeList {
+    /// Frees an object.
     ///
-    /// [`report`](crate::report()) may show older values for another thread's list: those of the
-    /// last call that took or released a chunk, or called this function.
-    #[must_use]
-    pub fn statistics(&self) -> Statistics {
-        self.update_record();
-        self.record.statistics()
+    /// It takes five instructions on x86-64. As the number of live objects falls, two kinds of
+    /// calls do more:
+    ///
+    /// - When it falls below the level for the next sweep, the call sweeps for empty chunks. The
+    ///   level is at most half of what was live when the level was set. It is low enough that a
+    ///   sweep takes at most two steps for each object freed after the last sweep.
+    /// - When it has fallen by a sixteenth, the call starts another chain of free objects, for a
+    ///   later sweep to follow.
+    ///
+    /// # Safety
+    /// The object came from this list, is freed once, and is not used afterwards.
+    #[inline]
+    pub unsafe fn free(&self, object: NonNull<u8>) {
+        let count = self.count.get().wrapping_sub(1);
+        self.count.set(count);
+        if count < 0 {
+            // SAFETY: the caller upholds the contract.
+            return unsafe { self.free_slowly(object) };
+        }
+        // SAFETY: the caller upholds the contract.
+        unsafe { self.push(object) };
+    }
+
+    /// # Safety
+    /// As for [`free`](Self::free), which has already counted the object.
+    #[cold]
+    #[inline(never)]
+    unsafe fn free_slowly(&self, object: NonNull<u8>) {
+        if self.forget_orphaned_chunks() {
+            return;
+        }
+        if let Some(checks) = self.checks() {
+            self.count.set(0);
+            return checks.free(self, object);
+        }
+        let sweep_due = self.live() < self.sweep_below.get();
+        if !sweep_due {
+            self.start_chain();
+        }
+        // SAFETY: the caller upholds the contract.
+        unsafe { self.push(object) };
+        if sweep_due { self.sweep_or_skip() } else { self.set_watermark(self.live()) }
     }
 
     /// Reports live objects on standard error, if that was requested and there are any.
     fn report_live_objects(&self) {
-        let wanted = self.settings.report_live.unwrap_or(self.settings.hardened);
         let live = self.live();
-        if wanted && live > 0 {
+        if self.settings.common.reports_live() && live > 0 {
             let name = self.name().filter(|name| !name.is_empty()).unwrap_or("(no name)");
             let name = printable(name);
             let size = self.layout().size();

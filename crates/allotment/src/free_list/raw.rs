@@ -30,7 +30,6 @@
 
 use core::alloc::Layout;
 use core::cell::Cell;
-use core::fmt;
 use core::ptr::{self, NonNull};
 
 use super::chains::{ListLink, WaitingChains};
@@ -39,6 +38,7 @@ use super::settings::FreeListSettings;
 use super::sweep_back_off::SweepBackOff;
 use crate::error::AllocError;
 use crate::memory::source::SharedSource;
+use crate::options::new_calls;
 use crate::statistics::Record;
 
 /// Objects of one layout for one thread, handed out last freed first. On x86-64, allocating takes
@@ -85,6 +85,8 @@ pub struct RawFreeList {
     pub(super) capacity: Cell<usize>,
     /// Chunks without live objects, which are used before any is taken from the source.
     pub(super) spare_chunks: Cell<*mut ListChunkHeader>,
+    /// How many objects they can hold.
+    pub(super) spare_capacity: Cell<usize>,
     pub(super) back_off: SweepBackOff,
     /// The size of the chunk taken last, as far as it determines the size of the next one.
     pub(super) growth_size: Cell<usize>,
@@ -147,6 +149,15 @@ pub(super) trait ListChecks {
     fn end(&self, list: &RawFreeList);
 }
 
+/// # Create
+impl RawFreeList {
+    new_calls! {
+        "list", layout: Layout;
+        /// If the layout exceeds the address space, or there is no memory for the statistics
+        /// record.
+    }
+}
+
 impl RawFreeList {
     /// An empty list.
     pub(super) fn empty(
@@ -166,6 +177,7 @@ impl RawFreeList {
             chunks: Cell::new(ptr::null_mut()),
             capacity: Cell::new(0),
             spare_chunks: Cell::new(ptr::null_mut()),
+            spare_capacity: Cell::new(0),
             back_off: SweepBackOff::new(),
             growth_size: Cell::new(0),
             sizes,
@@ -177,34 +189,6 @@ impl RawFreeList {
 
     pub(super) fn checks(&self) -> Option<&dyn ListChecks> {
         self.checks.as_deref()
-    }
-
-    /// The layout of an object, as the caller requested it.
-    #[must_use]
-    pub fn layout(&self) -> Layout {
-        self.sizes.layout
-    }
-
-    /// The bytes from one object of a run to the next: the size with its padding, at least a
-    /// pointer's.
-    #[must_use]
-    pub fn stride(&self) -> usize {
-        self.sizes.stride
-    }
-
-    /// The list's name, if it has one.
-    #[must_use]
-    pub fn name(&self) -> Option<&str> {
-        self.settings.name.as_deref()
-    }
-
-    /// The number of live objects.
-    #[must_use]
-    pub fn live(&self) -> usize {
-        match self.checks() {
-            Some(checks) => checks.live(),
-            None => self.watermark.get().wrapping_add_signed(self.count.get()),
-        }
     }
 
     /// The bytes of the objects that were never handed out.
@@ -244,15 +228,5 @@ impl RawFreeList {
     pub(super) fn clear_chains(&self) {
         self.head.set(ptr::null_mut());
         self.waiting_chains.clear();
-    }
-}
-
-impl fmt::Debug for RawFreeList {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RawFreeList")
-            .field("name", &self.name())
-            .field("layout", &self.layout())
-            .field("statistics", &self.statistics())
-            .finish()
     }
 }

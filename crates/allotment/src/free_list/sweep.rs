@@ -8,7 +8,8 @@
 //!
 //! `sweep_schedule.rs` says when a sweep is due, `sweep_back_off.rs` when it is skipped. If the
 //! sweeps of a descent are skipped, the chunks that are empty when the last object is freed are set
-//! aside as *spare*, and are used before any is taken from the source.
+//! aside as *spare*, and are used before any is taken from the source. (For a run of objects, only
+//! the first of them are looked at.)
 //!
 //! When the last object is freed, no chain has to be followed: every chunk is empty, and all but
 //! one are released.
@@ -38,6 +39,24 @@ struct SweptListChunk {
     is_released: bool,
 }
 
+/// # Release memory
+impl RawFreeList {
+    /// Sweeps for empty chunks and releases them all, including those that the release policy would
+    /// keep. Returns the number of bytes released.
+    ///
+    /// The sweep takes one step for each free object. The objects that stay free are then handed
+    /// out from the fullest chunks first, in the order of their addresses.
+    pub fn trim(&self) -> usize {
+        if self.forget_orphaned_chunks() {
+            return 0;
+        }
+        match self.checks() {
+            Some(checks) => checks.trim(self),
+            None => self.sweep(0),
+        }
+    }
+}
+
 impl RawFreeList {
     /// Sweeps, or skips the sweep. The number of live objects has fallen below `sweep_below`, and
     /// the object that was just freed is on the first chain.
@@ -63,24 +82,9 @@ impl RawFreeList {
 
     /// The bytes of empty chunks that the release policy keeps.
     fn bytes_to_keep(&self) -> usize {
-        match self.settings.release {
+        match self.settings.common.release {
             Release::Keep(bytes) => bytes,
             Release::AtOnce | Release::Decay(_) | Release::Adaptive => 0,
-        }
-    }
-
-    /// Sweeps for empty chunks and releases them all, including those that the release policy would
-    /// keep. Returns the number of bytes released.
-    ///
-    /// The sweep takes one step for each free object. The objects that stay free are then handed
-    /// out from the fullest chunks first, in the order of their addresses.
-    pub fn trim(&self) -> usize {
-        if self.forget_orphaned_chunks() {
-            return 0;
-        }
-        match self.checks() {
-            Some(checks) => checks.trim(self),
-            None => self.sweep(0),
         }
     }
 
@@ -107,7 +111,7 @@ impl RawFreeList {
         // If chunks are spare because sweeps are skipped, plan a sweep that releases them, however
         // little the list holds from here on.
         let spare = !self.spare_chunks.get().is_null();
-        let keeps = matches!(self.settings.release, Release::Keep(_));
+        let keeps = matches!(self.settings.common.release, Release::Keep(_));
         self.set_sweep_level(usize::from(spare && !keeps));
         self.update_record();
     }

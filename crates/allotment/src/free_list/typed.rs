@@ -5,24 +5,23 @@
 //! `raw` is a list for `T`'s layout. Boxes, slots and runs borrow the list. While one of them
 //! exists, the list stays where it is and on its thread.
 
-use core::alloc::Layout;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
 use super::boxed::{ListBox, ListRun, ListSlot};
-use super::builder::FreeListBuilder;
 use super::raw::RawFreeList;
 use crate::collections::slot_calls;
 use crate::error::{AllocError, OnFailure, or_fail};
+use crate::options::new_calls;
 use crate::statistics::Statistics;
 
 /// Values of one type for one thread. A [`ListBox`] owns each value: dropping the box drops the
 /// value and frees its slot.
 ///
 /// The first values lie next to each other, in the order of their allocation. Later values reuse
-/// the slots that were freed last. [`run`](Self::run) and [`copy_in_order`](Self::copy_in_order)
-/// keep the order.
+/// the slots that were freed last. [`alloc_run`](Self::alloc_run) and
+/// [`copy_in_order`](Self::copy_in_order) keep the order.
 ///
 /// ```
 /// let list = allotment::FreeList::new();
@@ -75,38 +74,18 @@ pub struct FreeList<T> {
 // on the list's next thread, so `T` must be `Send`.
 unsafe impl<T: Send> Send for FreeList<T> {}
 
+/// # Create
 impl<T> FreeList<T> {
-    /// Makes a list with default options.
-    ///
-    /// # Panics
-    /// Panics or ends the process if [`try_new`](Self::try_new) returns an error: see
-    /// [`AllocError`](crate::AllocError).
-    #[must_use]
-    pub fn new() -> Self {
-        Self::builder().build()
+    new_calls! {
+        "list";
+        /// If there is no memory for the statistics record.
     }
+}
 
-    /// Makes a list with default options. It takes no chunk yet.
-    ///
-    /// # Errors
-    /// If there is no memory for the statistics record.
-    pub fn try_new() -> Result<Self, AllocError> {
-        Self::builder().try_build()
-    }
-
-    /// Starts building a list with options.
-    pub const fn builder() -> FreeListBuilder<Self> {
-        FreeListBuilder::new(Layout::new::<T>())
-    }
-
+/// # Allocate
+impl<T> FreeList<T> {
     pub(super) fn from_raw_list(raw: RawFreeList) -> Self {
         Self { raw, values: PhantomData }
-    }
-
-    /// The untyped list beneath this one, which hands out addresses.
-    #[must_use]
-    pub fn raw(&self) -> &RawFreeList {
-        &self.raw
     }
 
     #[inline(always)]
@@ -133,11 +112,11 @@ impl<T> FreeList<T> {
     /// Allocates adjacent slots for this number of values.
     ///
     /// # Panics
-    /// Panics or ends the process if [`try_run`](Self::try_run) returns an error: see
+    /// Panics or ends the process if [`try_alloc_run`](Self::try_alloc_run) returns an error: see
     /// [`AllocError`](crate::AllocError).
     #[track_caller]
-    pub fn run(&self, values: usize) -> ListRun<'_, T> {
-        or_fail(self.try_run(values))
+    pub fn alloc_run(&self, values: usize) -> ListRun<'_, T> {
+        or_fail(self.try_alloc_run(values))
     }
 
     /// Allocates adjacent slots for this number of values. The iterator yields them in the order of
@@ -145,12 +124,17 @@ impl<T> FreeList<T> {
     ///
     /// # Errors
     /// Same as [`RawFreeList::try_alloc_run`].
-    pub fn try_run(&self, values: usize) -> Result<ListRun<'_, T>, AllocError> {
+    pub fn try_alloc_run(&self, values: usize) -> Result<ListRun<'_, T>, AllocError> {
         let first = self.raw.try_alloc_run(values)?;
         // SAFETY: a run of `values` objects of this list.
         Ok(unsafe { ListRun::new(first, values, &self.raw) })
     }
+}
 
+/// # Free
+///
+/// The drop of a box frees its slot.
+impl<T> FreeList<T> {
     /// Makes a box of a value's address; the reverse of [`ListBox::into_raw`].
     ///
     /// # Safety
@@ -165,6 +149,21 @@ impl<T> FreeList<T> {
     /// Same as [`RawFreeList::trim`].
     pub fn trim(&self) -> usize {
         self.raw.trim()
+    }
+}
+
+/// # Name and statistics
+impl<T> FreeList<T> {
+    /// The untyped list beneath this one, which hands out addresses.
+    #[must_use]
+    pub fn raw(&self) -> &RawFreeList {
+        &self.raw
+    }
+
+    /// The list's name, if it has one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.raw.name()
     }
 
     /// Same as [`RawFreeList::statistics`].

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::AllocError;
-use crate::sync::{AtomicUsize, Ordering};
+use crate::sync::{AtomicUsize, Ordering, mutant};
 
 /// A limit on the bytes that the allocators under it hold. It is exact, and threads can share it.
 ///
@@ -125,6 +125,10 @@ impl BudgetLevel {
         loop {
             match used.checked_add(bytes) {
                 Some(sum) if sum <= self.limit => {
+                    if mutant("charge: checked and added in two steps") {
+                        self.used.fetch_add(bytes, Ordering::Relaxed);
+                        return true;
+                    }
                     // Relaxed: the count is only a number. It does not publish memory.
                     match self.used.compare_exchange_weak(
                         used,

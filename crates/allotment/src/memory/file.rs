@@ -38,9 +38,12 @@ use crate::error::{AllocError, ErrorKind};
 ///
 /// A file from [`in_directory`](File::in_directory) has no name and vanishes with the process. A
 /// file from [`create_new`](File::create_new) has a name, so a second process can map it and read
-/// the bytes at [`offset_of`](File::offset_of). If the disk is full, taking a chunk fails with an
-/// error; no signal is raised later. Chunks that are given back are punched out of the file, and
-/// their ranges are used again.
+/// the bytes at [`offset_of`](File::offset_of). Chunks that are given back are punched out of the
+/// file, and their ranges are used again.
+///
+/// If the disk is full, taking a chunk fails with an error, and writes to chunks that were taken
+/// still succeed. A filesystem that copies on write (btrfs, ZFS) is the exception: a write may need
+/// new blocks there, and raises SIGBUS if the disk has none.
 ///
 /// # Fork
 ///
@@ -198,15 +201,18 @@ impl File {
         let reused = ranges.reuse(len);
         let offset = reused.unwrap_or(ranges.end);
         let file = self.file.as_fd();
-        let prepared = if is_block {
-            // Also where the range was used before: its blocks were punched out.
-            os::reserve_blocks(file, offset, len)
-        } else if reused.is_none() {
-            os::extend_file(file, offset + len as u64)
-        } else {
-            Ok(())
+        let prepare = || {
+            if reused.is_none() {
+                os::check_file_length(offset + len as u64)?;
+            }
+            match reused {
+                // A reused range needs blocks too: its own were punched out.
+                _ if is_block => os::reserve_blocks(file, offset, len),
+                None => os::extend_file(file, offset + len as u64),
+                Some(_) => Ok(()),
+            }
         };
-        let mapped = prepared
+        let mapped = prepare()
             .and_then(|()| os::map_file(file, offset, len, align))
             .and_then(|start| Ok((start, exclude_from_fork(start, len)?)));
         match mapped {
@@ -334,7 +340,7 @@ unsafe impl Source for File {
 
     fn acquire(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
         if layout.align() > os::page_size() {
-            return Err(AllocError::new(ErrorKind::SourceRefused, layout.size()));
+            return Err(AllocError::new(ErrorKind::LimitReached, layout.size()));
         }
         self.take_range(self.checked_len(layout.size())?, layout.align(), true)
     }

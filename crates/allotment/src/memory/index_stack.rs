@@ -15,11 +15,11 @@
 //! Without a tag, the stack breaks in (3): an index that was popped, used and pushed again is the
 //! same `top` with another `next` below it (the ABA problem). The tag has 32 bits. To be misled, a
 //! thread would have to sleep between its two loads and its exchange through exactly 2^32
-//! exchanges. `tests/loom_index_stack.rs` keeps the version without a tag and shows that it fails.
+//! exchanges. `tests/loom_index_stack.rs` shows that the stack fails without a tag.
 //!
 //! The idea is Treiber's stack (IBM RJ 5118, 1986) with a counted head.
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, mutant, order};
 
 /// No index: the bottom of the stack.
 pub const NIL: u32 = u32::MAX;
@@ -44,8 +44,10 @@ const fn top_of(head: u64) -> u32 {
     head as u32
 }
 
-const fn tag_of(head: u64) -> u32 {
-    (head >> 32) as u32
+/// The head that follows this one (invariant 1).
+fn next_head(head: u64, top: u32) -> u64 {
+    let tag = if mutant("stack: not counted") { 0 } else { 1 };
+    pack(((head >> 32) as u32).wrapping_add(tag), top)
 }
 
 impl IndexStack {
@@ -73,8 +75,8 @@ impl IndexStack {
             // are read-modify-writes, so they continue the release sequence.
             match self.head.compare_exchange_weak(
                 head,
-                pack(tag_of(head).wrapping_add(1), first),
-                Ordering::Release,
+                next_head(head, first),
+                order(Ordering::Release, "stack push: relaxed"),
                 Ordering::Relaxed,
             ) {
                 Ok(_) => return,
@@ -92,7 +94,8 @@ impl IndexStack {
     pub fn pop(&self, links: &impl Links) -> Option<u32> {
         // Acquire pairs with the Release of `push_chain`: the link of `top` is what its pusher
         // wrote.
-        let mut head = self.head.load(Ordering::Acquire);
+        let acquire = order(Ordering::Acquire, "stack pop: relaxed");
+        let mut head = self.head.load(acquire);
         loop {
             let top = top_of(head);
             if top == NIL {
@@ -100,12 +103,7 @@ impl IndexStack {
             }
             // This may be stale (invariant 3). Then the exchange fails.
             let next = links.next(top).load(Ordering::Relaxed);
-            match self.head.compare_exchange_weak(
-                head,
-                pack(tag_of(head).wrapping_add(1), next),
-                Ordering::Acquire,
-                Ordering::Acquire,
-            ) {
+            match self.head.compare_exchange_weak(head, next_head(head, next), acquire, acquire) {
                 Ok(_) => return Some(top),
                 Err(now) => head = now,
             }
@@ -117,13 +115,13 @@ impl IndexStack {
     pub fn take_all(&self) -> u32 {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
-            if top_of(head) == NIL {
-                return NIL;
+            if top_of(head) == NIL || mutant("trim: chain not taken") {
+                return top_of(head);
             }
             // Acquire: as in `pop`.
             match self.head.compare_exchange_weak(
                 head,
-                pack(tag_of(head).wrapping_add(1), NIL),
+                next_head(head, NIL),
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {

@@ -5,16 +5,21 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `layout` | address arithmetic, without unsafe code |
+//! | `bits` | masks of the bits of a word, without unsafe code |
 //! | `position_word` | an arena's offset and counters in one word, without unsafe code |
 //! | `cache_padded` | values on separate cache lines |
+//! | `relaxed_access` | relaxed loads and stores that let the compiler write a value once |
 //! | `release` | the policies that say when memory goes back |
 //! | `budget` | limits on the bytes that allocators hold |
 //! | `index_stack` | a lock-free stack of indexes: warm chunks, statistics records and other entries |
 //! | `os` | every system call; `os_for_miri` replaces it under Miri |
 //! | `process_identity` | which process this is, before and after a fork |
 //! | `tools` | reports to AddressSanitizer and Valgrind which memory is free |
+//! | `table_slot` | slots for tables that are made when they are first needed, and stay |
 //! | `system_array` | arrays in the system's malloc, for the library's own tables |
+//! | `growing_table` | tables that grow and never move an entry |
 //! | `segment_map` | the map from an address to its segment and the segment's owner |
+//! | `refused_unmaps` | addresses that the kernel refused to unmap, until it does |
 //! | `first_touch` | whether fresh memory is touched in huge pages or in small ones |
 //! | `region` | the address range of all pools |
 //! | `chunk_cache` | the cache of warm chunks, by size class |
@@ -28,13 +33,17 @@
 //! | `chunk_source` | size, charge and source of the next chunk of an allocator that grows |
 //! | `span_allocator` | spans of a source, for a slab's pages |
 
+pub mod bits;
 pub mod budget;
 pub mod chunk_cache;
+pub mod growing_table;
 pub mod index_stack;
 pub mod layout;
 pub mod position_word;
 pub mod release;
 pub mod small_chunks;
+pub mod system_array;
+pub mod table_slot;
 
 #[cfg(not(loom))]
 pub mod cache_padded;
@@ -58,15 +67,17 @@ pub mod process_identity;
 #[cfg(not(loom))]
 pub mod recycler;
 #[cfg(not(loom))]
+pub mod refused_unmaps;
+#[cfg(not(loom))]
 pub mod region;
+#[cfg(not(loom))]
+pub mod relaxed_access;
 #[cfg(not(loom))]
 pub mod segment_map;
 #[cfg(not(loom))]
 pub mod source;
 #[cfg(not(loom))]
 pub mod span_allocator;
-#[cfg(not(loom))]
-pub mod system_array;
 #[cfg(not(loom))]
 pub mod thread_chunks;
 #[cfg(not(loom))]

@@ -76,6 +76,14 @@ pub fn on_fork(_child: extern "C" fn(), _registered: &AtomicBool) -> Result<(), 
     Ok(())
 }
 
+pub fn around_fork(
+    _before: extern "C" fn(),
+    _after: extern "C" fn(),
+    _registered: &AtomicBool,
+) -> Result<(), AllocError> {
+    Ok(())
+}
+
 pub const ADDRESSES_IN_USE: ErrorKind = ErrorKind::System(Errno::EXIST.raw_os_error());
 
 pub fn register_process_fences() -> Result<(), AllocError> {
@@ -151,6 +159,10 @@ pub unsafe fn seal_permanently(_: NonNull<u8>, len: usize) -> Result<(), AllocEr
 }
 
 pub fn reserve_addresses_at(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
+    Ok(())
+}
+
+pub fn check_file_length(_: u64) -> Result<(), AllocError> {
     Ok(())
 }
 

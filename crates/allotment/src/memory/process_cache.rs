@@ -9,7 +9,8 @@ use super::layout::HUGE_PAGE;
 use super::small_chunks::{
     CHUNK_BITS, CLASS_SHIFT, ChunkRange, RangeId, RangeTable, SMALL_CLASSES, SmallChunks, is_small,
 };
-use super::{first_touch, os, tools};
+use super::table_slot::{MappedTable, TableSlot};
+use super::{first_touch, os, refused_unmaps, tools};
 use crate::error::AllocError;
 
 struct CachedMapping {
@@ -67,8 +68,8 @@ impl Mappings for MappingTable {
     }
 }
 
-/// Unmaps memory. If the kernel refuses because the process has too many mappings to split one,
-/// discards the memory and loses the addresses.
+/// Unmaps memory. If the kernel refuses because the process has too many mappings to split one, the
+/// memory goes back, and the addresses follow later if they can (`refused_unmaps.rs`).
 ///
 /// # Safety
 /// As for [`os::unmap`].
@@ -78,11 +79,7 @@ pub(crate) unsafe fn unmap_or_discard(start: NonNull<u8>, size: usize) {
     tools::allow_defined(start, size);
     tools::remove_leak_root(start, size);
     // SAFETY: guaranteed by the caller.
-    unsafe {
-        if os::unmap(start, size).is_err() {
-            let _ = os::discard(start, size);
-        }
-    }
+    unsafe { refused_unmaps::unmap(start, size) };
 }
 
 /// Has children made by fork count again. Called before a chunk gets its number, so before any
@@ -108,9 +105,8 @@ pub(crate) fn cache() -> &'static ProcessCache {
     &CACHE
 }
 
-static SMALL: SmallChunks<DescriptorTables> = SmallChunks::new(DescriptorTables {
-    tables: [const { AtomicPtr::new(ptr::null_mut()) }; TABLES],
-});
+static SMALL: SmallChunks<DescriptorTables> =
+    SmallChunks::new(DescriptorTables { tables: [const { TableSlot::empty() }; TABLES] });
 
 /// The small chunks of the process, for the sources in `memory`.
 pub(crate) fn small_chunks() -> &'static SmallChunks<DescriptorTables> {
@@ -133,14 +129,13 @@ struct Descriptors {
 /// The tables of descriptors, by the higher bits of the numbers. A table is mapped before the first
 /// of its ranges, and never unmapped. Only the part in use has memory.
 pub(crate) struct DescriptorTables {
-    tables: [AtomicPtr<Descriptors>; TABLES],
+    tables: [TableSlot<Descriptors>; TABLES],
 }
 
 impl DescriptorTables {
     #[inline]
     fn table(&self, number: u32) -> *const Descriptors {
-        // Acquire pairs with the Release in `prepare`.
-        let table = self.tables[(number >> NUMBER_BITS) as usize].load(Ordering::Acquire);
+        let table = self.tables[(number >> NUMBER_BITS) as usize].get();
         debug_assert!(!table.is_null(), "a number in use has a table");
         table
     }
@@ -164,24 +159,7 @@ impl RangeTable for DescriptorTables {
 
     fn prepare(&self, id: RangeId) -> Result<(), AllocError> {
         let table = &self.tables[(id.number(0) >> NUMBER_BITS) as usize];
-        if !table.load(Ordering::Acquire).is_null() {
-            return Ok(());
-        }
-        let bytes = size_of::<Descriptors>().next_multiple_of(os::page_size());
-        let fresh = os::map(bytes, 1)?;
-        let null = ptr::null_mut();
-        // Release pairs with the Acquire in `table`.
-        let entered = table.compare_exchange(
-            null,
-            fresh.as_ptr().cast(),
-            Ordering::Release,
-            Ordering::Relaxed,
-        );
-        if entered.is_err() {
-            // SAFETY: no other thread has seen `fresh`.
-            let _ = unsafe { os::unmap(fresh, bytes) };
-        }
-        Ok(())
+        table.get_or_install(|| MappedTable::new(1)).map(|_| ())
     }
 
     fn map(&self, bytes: usize) -> Result<NonNull<u8>, AllocError> {

@@ -94,7 +94,7 @@ impl Recycler {
     }
 
     /// Gives all kept chunks back to the system, including the calling thread's own chunks.
-    /// Returns the number of chunks that went back.
+    /// Returns the number of bytes released.
     pub fn trim(&self) -> usize {
         thread_chunks::flush();
         self.cache.trim_to(0)

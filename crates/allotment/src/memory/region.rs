@@ -26,6 +26,7 @@
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
+use super::bits::{low_bits, lowest_run};
 use super::layout::SEGMENT_GRANULE;
 use super::{first_touch, os, tools};
 use crate::error::{AllocError, ErrorKind};
@@ -97,7 +98,7 @@ pub(crate) fn contains(address: usize) -> bool {
 /// Takes `granules` contiguous granules and enters `new_owner` as their owner. Granules that were
 /// never handed out before are zeroed; the caller can't tell which are.
 pub(crate) fn take(granules: usize, new_owner: NonNull<()>) -> Result<NonNull<u8>, AllocError> {
-    let full = AllocError::new(ErrorKind::SourceRefused, granules.saturating_mul(GRANULE));
+    let full = AllocError::new(ErrorKind::LimitReached, granules.saturating_mul(GRANULE));
     let len = reserve()?;
     if granules == 0 || granules > len / GRANULE {
         return Err(full);
@@ -165,25 +166,6 @@ fn word(index: usize) -> &'static AtomicU64 {
     unsafe { &*REGION.words.load(Ordering::Relaxed).add(index) }
 }
 
-/// The lowest `bits` bits.
-const fn low_bits(bits: usize) -> u64 {
-    if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
-}
-
-/// The position of `bits` contiguous free bits in a word.
-fn find_free_bits(taken: u64, bits: usize) -> Option<u32> {
-    let mut starts = !taken;
-    let mut found = 1;
-    while found < bits && starts != 0 {
-        // A start of `found` free bits is a start of `found + more` if the bits behind it are free
-        // too.
-        let more = found.min(bits - found);
-        starts &= starts >> more;
-        found += more;
-    }
-    (starts != 0).then(|| starts.trailing_zeros())
-}
-
 /// Claims at most 64 granules, all in one word.
 fn claim_in_word(words: usize, granules: usize) -> Option<usize> {
     let from = FIRST_FREE.load(Ordering::Relaxed).min(words);
@@ -192,7 +174,7 @@ fn claim_in_word(words: usize, granules: usize) -> Option<usize> {
     for index in (from..words).chain(0..from) {
         let bits = word(index);
         let mut taken = bits.load(Ordering::Relaxed);
-        while let Some(shift) = find_free_bits(taken, granules) {
+        while let Some(shift) = lowest_run(!taken, granules) {
             let mask = low_bits(granules) << shift;
             // Acquire pairs with the Release in `release_bits`: the former owner no longer uses the
             // granules.
@@ -367,19 +349,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn free_bits_are_found_exactly_where_enough_are_contiguous() {
-        for bits in 1..=64 {
-            for taken in
-                [0, 1, 0b1011, u64::MAX >> 1, u64::MAX << 3, 0x0f0f_0f0f_0f0f_0f0f, u64::MAX]
-            {
-                let expected =
-                    (0..=64 - bits as u32).find(|shift| taken & (low_bits(bits) << shift) == 0);
-                assert_eq!(find_free_bits(taken, bits), expected, "{bits} bits of {taken:#x}");
-            }
-        }
-    }
-
-    #[test]
     fn granules_belong_to_one_owner_until_they_are_released() {
         let owner = NonNull::<()>::dangling();
         let mut taken: Vec<(NonNull<u8>, usize)> = Vec::new();
@@ -421,7 +390,7 @@ mod tests {
     #[test]
     fn more_than_the_range_has_is_refused() {
         let error = take(MAX_BYTES / GRANULE + 1, NonNull::dangling()).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::SourceRefused);
+        assert_eq!(error.kind(), ErrorKind::LimitReached);
         assert!(!contains(0x1000) && !contains(usize::MAX));
     }
 }

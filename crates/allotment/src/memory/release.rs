@@ -5,8 +5,8 @@ use core::time::Duration;
 /// When an empty chunk or page goes back to the system.
 ///
 /// The same four policies apply to the process-wide [`recycler`](crate::recycler()) and to a single
-/// allocator. With every policy, [`Recycler::set_limit`](crate::Recycler::set_limit) limits the
-/// bytes that the recycler keeps.
+/// allocator. With every policy, [`Recycler::set_limit`](crate::recycler::Recycler::set_limit)
+/// limits the bytes that the recycler keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Release {

@@ -21,7 +21,8 @@
 //! 1. `ROOT[i]` is null, or [`EMPTY_LEAF`] (the leaf without entries), or a leaf that is never
 //!    unmapped.
 //! 2. An entry is zero, or what an allocator registered that holds the granule and has not
-//!    unregistered it.
+//!    unregistered it. The owner entry of a granule that no allocator holds may also be a mark
+//!    of `refused_unmaps.rs`.
 //! 3. A granule is registered by one allocator at a time: the allocator that holds the memory at
 //!    the granule's start.
 //! 4. A tag is stored only by a thread that prevents the granule from being unregistered meanwhile.
@@ -35,7 +36,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::layout::SEGMENT_GRANULE;
-use super::os;
+use super::table_slot::{MappedTable, TableSlot};
 use crate::error::{AllocError, ErrorKind};
 
 /// Miri visits a whole leaf for each reference to it, and gives out low addresses. So under Miri
@@ -64,8 +65,7 @@ const _: () = {
     assert!(core::mem::offset_of!(SegmentLeaf, tag) == 0 && size_of::<AtomicU32>() == 4);
 };
 
-static ROOT: [AtomicPtr<SegmentLeaf>; ROOT_ENTRIES] =
-    [const { AtomicPtr::new(ptr::null_mut()) }; ROOT_ENTRIES];
+static ROOT: [TableSlot<SegmentLeaf>; ROOT_ENTRIES] = [const { TableSlot::empty() }; ROOT_ENTRIES];
 
 /// The leaf without entries. It is never written.
 static EMPTY_LEAF: SegmentLeaf = SegmentLeaf {
@@ -75,6 +75,9 @@ static EMPTY_LEAF: SegmentLeaf = SegmentLeaf {
     owner: [const { AtomicUsize::new(0) }; LEAF_ENTRIES],
 };
 
+/// The placeholder of the root's slots.
+const EMPTY: *mut SegmentLeaf = (&raw const EMPTY_LEAF).cast_mut();
+
 /// Ensures that [`tag_of_live`] can be called for this address.
 pub(crate) fn allow_lookup(address: usize) -> Result<(), AllocError> {
     leaf_or_new(address >> GRANULE_BITS).map(|_| ())
@@ -82,56 +85,39 @@ pub(crate) fn allow_lookup(address: usize) -> Result<(), AllocError> {
 
 /// Ensures that [`tag_of_live`] can be called for any user address.
 pub(crate) fn allow_all_lookups() {
-    let empty = (&raw const EMPTY_LEAF).cast_mut();
-    for root in &ROOT {
-        if root.load(Ordering::Relaxed).is_null() {
-            let _ =
-                root.compare_exchange(ptr::null_mut(), empty, Ordering::Release, Ordering::Relaxed);
-        }
-    }
+    ROOT.iter().for_each(|slot| slot.set_placeholder(EMPTY));
 }
 
 /// The map's root, for inline C code. That code looks addresses up as [`tag_of_live`] does, and
 /// also null.
 pub(crate) fn root() -> *const () {
-    let empty = (&raw const EMPTY_LEAF).cast_mut();
-    let _ = ROOT[0].compare_exchange(ptr::null_mut(), empty, Ordering::Release, Ordering::Relaxed);
+    ROOT[0].set_placeholder(EMPTY);
     (&raw const ROOT).cast()
 }
 
 fn leaf_of(granule: usize) -> Option<&'static SegmentLeaf> {
-    // Acquire pairs with the Release in `leaf_or_new`: the leaf is mapped and zero.
-    let leaf = ROOT.get(granule >> LEAF_BITS)?.load(Ordering::Acquire);
+    let leaf = ROOT.get(granule >> LEAF_BITS)?.get();
     // SAFETY: null, or a leaf that is never unmapped (invariant 1) and is only used through
     // atomics.
     unsafe { leaf.as_ref() }
 }
 
+/// Marks an owner entry as part of a refused run. It is the highest bit, which no address has.
+pub(super) const REFUSED_RUN: usize = 1 << (usize::BITS - 1);
+
+/// The owner entry of a granule, if the map has one.
+pub(super) fn owner_entry(granule: usize) -> Option<&'static AtomicUsize> {
+    let leaf = leaf_of(granule).filter(|leaf| !ptr::eq(*leaf, &EMPTY_LEAF))?;
+    Some(&leaf.owner[granule & (LEAF_ENTRIES - 1)])
+}
+
 fn leaf_or_new(granule: usize) -> Result<&'static SegmentLeaf, AllocError> {
     // A user's own source may have addresses that no mapping without a hint gets.
-    let beyond = AllocError::new(ErrorKind::SizeOverflow, granule);
+    let beyond = AllocError::new(ErrorKind::LimitReached, granule);
     let slot = ROOT.get(granule >> LEAF_BITS).ok_or(beyond)?;
-    let before = slot.load(Ordering::Acquire);
-    if !before.is_null() && !ptr::eq(before, &EMPTY_LEAF) {
-        // SAFETY: a leaf that is never unmapped (invariant 1).
-        return Ok(unsafe { &*before });
-    }
-    let size = size_of::<SegmentLeaf>();
-    let fresh = os::map(size, 1)?;
-    // Release pairs with the Acquire in `leaf_of`. Acquire on failure is for the other thread's
-    // leaf.
-    match slot.compare_exchange(before, fresh.as_ptr().cast(), Ordering::Release, Ordering::Acquire)
-    {
-        // SAFETY: just mapped and zeroed, which is a valid leaf, and never unmapped.
-        Ok(_) => Ok(unsafe { fresh.cast::<SegmentLeaf>().as_ref() }),
-        Err(_) => {
-            // SAFETY: no other thread has seen `fresh`.
-            let _ = unsafe { os::unmap(fresh, size) };
-            // Now the slot has another thread's leaf, or the leaf without entries, which the next
-            // call replaces.
-            leaf_or_new(granule)
-        }
-    }
+    let leaf = slot.get_or_replace(EMPTY, || MappedTable::new(1))?;
+    // SAFETY: a leaf, all zero when it was mapped, which is never unmapped (invariant 1).
+    Ok(unsafe { leaf.as_ref() })
 }
 
 /// The indexes of the granules of a range, which must consist of whole granules.
@@ -236,13 +222,9 @@ pub(crate) fn mark_tag(start: NonNull<u8>, len: usize, mark: u32) {
 #[inline(always)]
 unsafe fn leaf_of_live(address: usize) -> &'static SegmentLeaf {
     // SAFETY: user addresses have `ADDRESS_BITS` bits, and the leaf of a registered granule is
-    // never unmapped (invariants 1 and 2). Relaxed: the thread that gave the memory to the caller
-    // saw the leaf before.
-    unsafe {
-        let leaf =
-            ROOT.get_unchecked(address >> (GRANULE_BITS + LEAF_BITS)).load(Ordering::Relaxed);
-        &*leaf
-    }
+    // never unmapped (invariants 1 and 2). The thread that gave the memory to the caller saw the
+    // leaf before.
+    unsafe { &*ROOT.get_unchecked(address >> (GRANULE_BITS + LEAF_BITS)).get_installed() }
 }
 
 /// The entry of an address in its leaf: bits 16 to 31, which a shift of the low half gives.
@@ -268,9 +250,8 @@ pub(crate) unsafe fn tag_of_live(address: usize) -> u32 {
 pub(crate) fn tag_of(address: usize) -> u32 {
     let granule = address >> GRANULE_BITS;
     let Some(root) = ROOT.get(granule >> LEAF_BITS) else { return 0 };
-    // SAFETY: null, or a leaf that is never unmapped (invariant 1). Acquire pairs with the Release
-    // in `leaf_or_new`.
-    match unsafe { root.load(Ordering::Acquire).as_ref() } {
+    // SAFETY: null, or a leaf that is never unmapped (invariant 1).
+    match unsafe { root.get().as_ref() } {
         Some(leaf) => leaf.tag[granule & (LEAF_ENTRIES - 1)].load(Ordering::Relaxed),
         None => 0,
     }
@@ -306,12 +287,14 @@ pub(crate) fn owner_of(address: usize) -> Option<NonZeroUsize> {
     let granule = address >> GRANULE_BITS;
     let leaf = leaf_of(granule)?;
     // Acquire pairs with the Release in `register`.
-    NonZeroUsize::new(leaf.owner[granule & (LEAF_ENTRIES - 1)].load(Ordering::Acquire))
+    let owner = leaf.owner[granule & (LEAF_ENTRIES - 1)].load(Ordering::Acquire);
+    NonZeroUsize::new(owner).filter(|owner| owner.get() & REFUSED_RUN == 0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::os;
 
     #[test]
     fn an_address_is_found_from_its_segments_first_byte_to_its_last() {
@@ -330,6 +313,13 @@ mod tests {
         assert_eq!(owner_of(first), None);
         // SAFETY: our own mapping, unmapped once.
         unsafe { os::unmap(start, len).unwrap() };
+    }
+
+    #[test]
+    fn an_address_that_the_map_has_no_place_for_is_an_error() {
+        let beyond = NonNull::new(ptr::without_provenance_mut(1 << 50)).unwrap();
+        let error = register(beyond, SEGMENT_GRANULE, NonZeroUsize::MIN).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::LimitReached);
     }
 
     #[test]

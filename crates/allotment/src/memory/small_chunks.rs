@@ -34,10 +34,11 @@
 
 use core::ptr::{self, NonNull};
 
+use super::bits::low_bits;
 use super::chunk_cache::{MAX_MAPPINGS, WarmChunk};
 use super::layout::{MIN_CHUNK, class_size};
 use crate::error::{AllocError, ErrorKind};
-use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, store_before_load};
+use crate::sync::{AtomicPtr, AtomicU64, Ordering, mutant, order, store_before_load};
 
 /// The number of size classes of small chunks.
 pub const SMALL_CLASSES: usize = 5;
@@ -58,8 +59,8 @@ pub const CHUNK_BITS: u32 = (MAX_RANGE / MIN_CHUNK).ilog2();
 /// The number of bits below the class in a number.
 pub const CLASS_SHIFT: u32 = 26;
 
-/// Loom explores ranges of two chunks in two words, and few ranges.
-const WORD_BITS: usize = if cfg!(loom) { 1 } else { 64 };
+/// Loom explores ranges of three chunks, two of them in one word, and few ranges.
+const WORD_BITS: usize = if cfg!(loom) { 2 } else { 64 };
 const WORDS: usize = if cfg!(loom) { 2 } else { MAX_RANGE / MIN_CHUNK / WORD_BITS };
 const RANGE_WORDS: usize = if cfg!(loom) { 1 } else { 1 << (CLASS_SHIFT - CHUNK_BITS - 6) };
 
@@ -92,7 +93,7 @@ impl RangeId {
     #[must_use]
     pub const fn chunks(self) -> usize {
         if cfg!(loom) {
-            return WORDS * WORD_BITS;
+            return WORDS * WORD_BITS - 1;
         }
         let doublings = if self.index < 32 { self.index } else { 32 };
         let bytes = FIRST_RANGE << doublings;
@@ -109,7 +110,7 @@ impl RangeId {
     fn words_without(self, own: Option<usize>) -> impl Iterator<Item = (usize, u64)> {
         let chunks = self.chunks();
         (0..chunks.div_ceil(WORD_BITS)).map(move |word| {
-            let bits = low_bits(chunks - word * WORD_BITS);
+            let bits = low_bits((chunks - word * WORD_BITS).min(WORD_BITS));
             match own {
                 Some(own) if own / WORD_BITS == word => (word, bits & !(1 << (own % WORD_BITS))),
                 _ => (word, bits),
@@ -129,11 +130,6 @@ impl RangeId {
 pub const fn is_small(number: u32) -> bool {
     let class = number >> CLASS_SHIFT;
     class != 0 && class <= SMALL_CLASSES as u32
-}
-
-/// The lowest bits of a word of `free`.
-const fn low_bits(bits: usize) -> u64 {
-    if bits >= WORD_BITS { u64::MAX >> (64 - WORD_BITS) } else { (1 << bits) - 1 }
 }
 
 /// The descriptor of a range. All-zero bytes are a descriptor without free chunks.
@@ -174,7 +170,7 @@ impl ChunkRange {
                 match free.compare_exchange_weak(
                     bits,
                     bits & !(1 << bit),
-                    Ordering::Acquire,
+                    order(Ordering::Acquire, "take chunk: relaxed"),
                     Ordering::Relaxed,
                 ) {
                     Ok(_) => return Some(word * WORD_BITS + bit as usize),
@@ -205,7 +201,8 @@ impl ChunkRange {
             let taken =
                 self.free[word].compare_exchange(bits, 0, Ordering::Acquire, Ordering::Relaxed);
             if taken.is_err() {
-                for (earlier, bits) in id.words_without(own).take(word) {
+                let taken = if mutant("take all: words kept") { 0 } else { word };
+                for (earlier, bits) in id.words_without(own).take(taken) {
                     self.free[earlier].fetch_or(bits, Ordering::SeqCst);
                 }
                 return false;
@@ -257,8 +254,6 @@ pub trait RangeTable {
 struct ClassRanges {
     used: [AtomicU64; RANGE_WORDS],
     listed: [AtomicU64; RANGE_WORDS],
-    /// How many words of `listed` have ever had a bit: a hint.
-    words: AtomicUsize,
 }
 
 impl ClassRanges {
@@ -267,7 +262,6 @@ impl ClassRanges {
         Self {
             used: [const { AtomicU64::new(0) }; RANGE_WORDS],
             listed: [const { AtomicU64::new(0) }; RANGE_WORDS],
-            words: AtomicUsize::new(0),
         }
     }
 
@@ -277,7 +271,6 @@ impl ClassRanges {
         Self {
             used: core::array::from_fn(|_| AtomicU64::new(0)),
             listed: core::array::from_fn(|_| AtomicU64::new(0)),
-            words: AtomicUsize::new(0),
         }
     }
 }
@@ -312,10 +305,7 @@ impl<T: RangeTable> SmallChunks<T> {
     /// # Errors
     /// If all chunks are in use and the system refuses a range.
     pub fn take(&self, class: usize) -> Result<WarmChunk, AllocError> {
-        let ranges = &self.classes[class];
-        // Relaxed: a stale number hides free chunks for a moment.
-        let words = ranges.words.load(Ordering::Relaxed);
-        for (word, listed) in ranges.listed[..words].iter().enumerate() {
+        for (word, listed) in self.classes[class].listed.iter().enumerate() {
             // Acquire pairs with the Release in `list`: the descriptor was made.
             let mut bits = listed.load(Ordering::Acquire);
             while bits != 0 {
@@ -336,7 +326,7 @@ impl<T: RangeTable> SmallChunks<T> {
 
     /// Maps a range, and takes its first chunk.
     fn map_range(&self, class: usize) -> Result<WarmChunk, AllocError> {
-        let all_in_use = AllocError::new(ErrorKind::SourceRefused, class_size(class));
+        let all_in_use = AllocError::new(ErrorKind::LimitReached, class_size(class));
         let id = self.take_unused(class).ok_or(all_in_use)?;
         let mapped = self.table.prepare(id).and_then(|()| self.table.map(id.bytes()));
         let start = mapped.inspect_err(|_| self.release_unused(id))?;
@@ -347,7 +337,6 @@ impl<T: RangeTable> SmallChunks<T> {
             // SeqCst: see `unlist`. It pairs with the Acquire of `take_chunk` and `take_all`, too.
             range.free[word].store(bits, Ordering::SeqCst);
         }
-        self.classes[class].words.fetch_max(id.bit().0 + 1, Ordering::Relaxed);
         self.list(id);
         Ok(WarmChunk { start, mapping: id.number(0) })
     }
@@ -396,9 +385,12 @@ impl<T: RangeTable> SmallChunks<T> {
     /// the range again.
     fn unlist(&self, id: RangeId, range: &ChunkRange) {
         let (word, bit) = id.bit();
-        self.classes[id.class].listed[word].fetch_and(!bit, Ordering::SeqCst);
-        store_before_load();
-        if range.has_free() {
+        let seq_cst = order(Ordering::SeqCst, "unlist: unordered");
+        self.classes[id.class].listed[word].fetch_and(!bit, seq_cst);
+        if !mutant("unlist: unordered") {
+            store_before_load();
+        }
+        if range.has_free() && !mutant("unlist: no second look") {
             self.classes[id.class].listed[word].fetch_or(bit, Ordering::Release);
         }
     }
@@ -425,12 +417,18 @@ impl<T: RangeTable> SmallChunks<T> {
         unsafe { self.table.discard(range.start_of(id, chunk), class_size(id.class)) };
         // SeqCst: for the loads in `all_free` and `list`. It pairs with the Acquire of
         // `take_chunk`.
-        range.free[chunk / WORD_BITS].fetch_or(1 << (chunk % WORD_BITS), Ordering::SeqCst);
-        store_before_load();
+        let seq_cst = order(Ordering::SeqCst, "release chunk: unordered");
+        range.free[chunk / WORD_BITS].fetch_or(1 << (chunk % WORD_BITS), seq_cst);
+        if !mutant("release chunk: unordered") {
+            store_before_load();
+        }
         while range.all_free(id, None) {
             if range.take_all(id, None) {
                 // SAFETY: `take_all` took all chunks.
                 return unsafe { self.unmap_range(id, range) };
+            }
+            if mutant("release chunk: no second look") {
+                break;
             }
             store_before_load();
         }

@@ -12,26 +12,19 @@
 //! back: its memory then goes back page by page. Splitting takes longer than unmapping the whole
 //! range, and ranges often become empty one span after the other.
 //!
-//! # Invariants
-//!
-//! 1. A bit of `free` is 1 while its granule has no owner. A thread that clears bits by an exchange
-//!    owns the granules. Setting the bits gives the granules back, after their memory was
-//!    decommitted.
-//! 2. If all bits of a range are set, they may be cleared together. The thread that did so owns
-//!    the whole range, unmaps it, and makes its entry vacant. A vacant entry is then taken as a
-//!    whole, and its bits are set last.
-//! 3. `tables` only grows, and stays until the allocator of the spans is dropped.
+//! `ranges.rs` holds the ranges and the invariants of their granules.
+
+mod ranges;
 
 use core::alloc::Layout;
-use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use self::ranges::{ReservedRange, ReservedRanges, SMALL, WHOLE, first_granules};
 use super::first_touch::SmallTouch;
-use super::index_stack::{IndexStack, Links};
 use super::layout::{HUGE_PAGE, SEGMENT_GRANULE, checked_align_up};
 use super::os;
 use super::source::{PagedSource, SharedSource};
-use super::system_array::SystemArray;
 use crate::error::{AllocError, ErrorKind};
 
 /// The number of granules of a full range.
@@ -41,16 +34,6 @@ const MAX_GRANULES: u32 = 32;
 const MAX_SHARED_GRANULES: u32 = MAX_GRANULES / 2;
 /// The range number of a span without a range.
 const NO_RANGE: u32 = u32::MAX;
-/// Pages of a range: small ones.
-const SMALL: u8 = 0;
-/// Pages of a range: a huge page, with memory for every span.
-const WHOLE: u8 = 1;
-/// Pages of a range: a huge page, from which some spans have gone back.
-const BROKEN: u8 = 2;
-/// The number of entries of the first table. Each further table has twice as many.
-const FIRST_TABLE: u32 = 8;
-const MAX_TABLES: usize = 24;
-
 /// A piece of a source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
@@ -59,44 +42,15 @@ pub(crate) struct Span {
     pub range: u32,
 }
 
-#[derive(Debug)]
-struct ReservedRange {
-    start: AtomicPtr<u8>,
-    granules: AtomicU32,
-    align: AtomicUsize,
-    free: AtomicU32,
-    /// [`SMALL`], [`WHOLE`] or [`BROKEN`].
-    pages: AtomicU8,
-    next: AtomicU32,
-}
-
 /// Takes spans from one source, and releases them.
 #[derive(Debug)]
 pub(crate) struct SpanAllocator {
     source: SharedSource,
-    tables: [AtomicPtr<ReservedRange>; MAX_TABLES],
-    issued: AtomicU32,
-    vacant: IndexStack,
+    ranges: ReservedRanges,
     /// The number of granules of all ranges.
     granules: AtomicU32,
-    /// `count << 32 | first`: no range before `first` has a free granule, so searches start
-    /// there. `count` rises each time granules are given back, so that a search that began earlier
-    /// can't move `first` past their range.
-    search_start: AtomicU64,
     /// Calls made to the source or the system.
     calls: AtomicU64,
-}
-
-/// The table of an entry, and the entry's index in that table.
-fn table_and_index(index: u32) -> (usize, usize) {
-    let table = (index / FIRST_TABLE + 1).ilog2();
-    (table as usize, (index - FIRST_TABLE * ((1 << table) - 1)) as usize)
-}
-
-impl Links for SpanAllocator {
-    fn next(&self, index: u32) -> &AtomicU32 {
-        &self.range(index).expect("an issued entry stays").next
-    }
 }
 
 fn layout_for(len: usize, align: usize) -> Result<Layout, AllocError> {
@@ -107,30 +61,12 @@ fn granules_for(len: usize) -> u32 {
     len.div_ceil(SEGMENT_GRANULE).try_into().unwrap_or(u32::MAX)
 }
 
-/// The lowest run of `count` ones, as a mask.
-fn lowest_run(free: u32, count: u32) -> Option<u32> {
-    let mut starts = free;
-    for shift in 1..count {
-        starts &= free >> shift;
-    }
-    let ones = if count == 32 { !0 } else { (1 << count) - 1 };
-    (starts != 0).then(|| ones << starts.trailing_zeros())
-}
-
-/// A mask of the lowest bits.
-fn low_bits(granules: u32) -> u32 {
-    if granules == 32 { !0 } else { (1 << granules) - 1 }
-}
-
 impl SpanAllocator {
     pub(crate) fn new(source: SharedSource) -> Self {
         Self {
             source,
-            tables: [const { AtomicPtr::new(ptr::null_mut()) }; MAX_TABLES],
-            issued: AtomicU32::new(0),
-            vacant: IndexStack::new(),
+            ranges: ReservedRanges::new(),
             granules: AtomicU32::new(0),
-            search_start: AtomicU64::new(0),
             calls: AtomicU64::new(0),
         }
     }
@@ -157,14 +93,6 @@ impl SpanAllocator {
 
     fn count_call(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn range(&self, index: u32) -> Option<&ReservedRange> {
-        let (table, offset) = table_and_index(index);
-        // Acquire pairs with the Release in `take_vacant_entry`.
-        let table = self.tables.get(table)?.load(Ordering::Acquire);
-        // SAFETY: null, or a table of `FIRST_TABLE << table` entries that stays (invariant 3).
-        (!table.is_null()).then(|| unsafe { &*table.add(offset) })
     }
 
     /// Takes `len` bytes (whole hardware pages), ready to be written. They begin at the start of a
@@ -197,66 +125,23 @@ impl SpanAllocator {
                 }
             };
         }
-        let (index, mask) = match self.claim_granules(granules) {
+        let (index, mask) = match self.ranges.claim(granules) {
             Some(claimed) => claimed,
             None => self.reserve_range(source, granules, small)?,
         };
-        let range = self.range(index).expect("an entry with claimed granules");
+        let range = &self.ranges.table[index];
         let start = range.start.load(Ordering::Relaxed);
         // SAFETY: the claimed granules lie in the range's mapping, which stays while any are
-        // claimed (2).
+        // claimed (ranges.rs, 2).
         let start = unsafe {
             NonNull::new_unchecked(start.add(mask.trailing_zeros() as usize * SEGMENT_GRANULE))
         };
-        // SAFETY: a claimed part of a reserved range, not committed (1).
+        // SAFETY: a claimed part of a reserved range, not committed (ranges.rs, 1).
         if let Err(error) = unsafe { source.commit(start, len) } {
             self.free_granules(source, index, mask);
             return Err(error);
         }
         Ok(Span { start, range: index })
-    }
-
-    fn claim_granules(&self, granules: u32) -> Option<(u32, u32)> {
-        let seen = self.search_start.load(Ordering::Acquire);
-        let first = seen as u32;
-        let mut first_with_free = None;
-        for index in first..self.issued.load(Ordering::Acquire) {
-            let Some(range) = self.range(index) else { break };
-            let mut free = range.free.load(Ordering::Relaxed);
-            if free != 0 && first_with_free.is_none() {
-                first_with_free = Some(index);
-            }
-            while let Some(mask) = lowest_run(free, granules) {
-                // Acquire pairs with the Release that set the bits: the memory was decommitted
-                // before, and the range's start belongs to these bits.
-                match range.free.compare_exchange_weak(
-                    free,
-                    free & !mask,
-                    Ordering::Acquire,
-                    Ordering::Relaxed,
-                ) {
-                    Ok(_) => {
-                        self.search_from(seen, first_with_free.unwrap_or(index));
-                        return Some((index, mask));
-                    }
-                    Err(now) => free = now,
-                }
-            }
-        }
-        None
-    }
-
-    /// Lets searches begin at `first`, unless something was given back after `seen` was read.
-    fn search_from(&self, seen: u64, first: u32) {
-        if seen as u32 != first {
-            let next = (seen & !u64::from(u32::MAX)) | u64::from(first);
-            let _ = self.search_start.compare_exchange(
-                seen,
-                next,
-                Ordering::Release,
-                Ordering::Relaxed,
-            );
-        }
     }
 
     fn reserve_range(
@@ -286,55 +171,34 @@ impl SpanAllocator {
         small: SmallTouch,
     ) -> Result<(u32, u32), AllocError> {
         let layout = layout_for(granules as usize * SEGMENT_GRANULE, self.range_align(granules))?;
-        let index = self.take_vacant_entry()?;
+        let index = self.ranges.take_vacant()?;
         self.count_call();
         let (start, is_huge) = match self.source.reserve(source, layout, small) {
             Ok(reserved) => reserved,
             Err(error) => {
-                self.vacant.push(self, index);
+                self.ranges.table.put_back(index);
                 return Err(error);
             }
         };
-        let range = self.range(index).expect("issued above");
+        let range = &self.ranges.table[index];
         range.start.store(start.as_ptr(), Ordering::Relaxed);
         range.granules.store(granules, Ordering::Relaxed);
         range.align.store(layout.align(), Ordering::Relaxed);
         range.pages.store(if is_huge { WHOLE } else { SMALL }, Ordering::Relaxed);
         self.granules.fetch_add(granules, Ordering::Relaxed);
-        let mask = low_bits(wanted);
-        self.set_free(index, low_bits(granules) & !mask);
+        let mask = first_granules(wanted);
+        self.ranges.set_free(index, first_granules(granules) & !mask);
         Ok((index, mask))
     }
 
-    /// Sets bits of a range, and lets searches find them. Returns all free bits.
-    fn set_free(&self, index: u32, mask: u32) -> u32 {
-        let range = self.range(index).expect("an entry in use");
-        // Release pairs with the Acquire in `claim_granules`.
-        let free = range.free.fetch_or(mask, Ordering::AcqRel) | mask;
-        let mut search_start = self.search_start.load(Ordering::Relaxed);
-        loop {
-            let count = (search_start >> 32).wrapping_add(1) << 32;
-            let next = count | u64::from((search_start as u32).min(index));
-            match self.search_start.compare_exchange_weak(
-                search_start,
-                next,
-                Ordering::Release,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return free,
-                Err(now) => search_start = now,
-            }
-        }
-    }
-
     fn free_granules(&self, source: &dyn PagedSource, index: u32, mask: u32) {
-        let free = self.set_free(index, mask);
-        let range = self.range(index).expect("an entry in use");
+        let free = self.ranges.set_free(index, mask);
+        let range = &self.ranges.table[index];
         let granules = range.granules.load(Ordering::Relaxed);
         // Another thread may have made the entry vacant, and a third may have taken it again, in
         // the meantime. Then either its bits are not all set, or they are all set again, and this
-        // range can be unmapped like the one before (2).
-        if free != low_bits(granules)
+        // range can be unmapped like the one before (ranges.rs, 2).
+        if free != first_granules(granules)
             || range.free.compare_exchange(free, 0, Ordering::Acquire, Ordering::Relaxed).is_err()
         {
             return;
@@ -342,10 +206,10 @@ impl SpanAllocator {
         // This thread owns the whole range.
         let granules = range.granules.load(Ordering::Relaxed);
         let start = range.start.load(Ordering::Relaxed);
-        if free != low_bits(granules) {
+        if free != first_granules(granules) {
             // A larger range, whose free bits equalled all bits of the smaller one before: this
             // thread owns only a part.
-            if self.set_free(index, free) == low_bits(granules) {
+            if self.ranges.set_free(index, free) == first_granules(granules) {
                 // The other granules were given back meanwhile.
                 self.free_granules(source, index, 0);
             }
@@ -358,55 +222,9 @@ impl SpanAllocator {
         let align = range.align.load(Ordering::Relaxed);
         let layout = layout_for(len, align).expect("it was reserved with this layout");
         // SAFETY: reserved with this layout; this thread owns all granules, and they are
-        // decommitted (1).
+        // decommitted (ranges.rs, 1).
         unsafe { source.unreserve(start, layout) };
-        self.vacant.push(self, index);
-    }
-
-    fn take_vacant_entry(&self) -> Result<u32, AllocError> {
-        if let Some(index) = self.vacant.pop(self) {
-            return Ok(index);
-        }
-        let mut index = self.issued.load(Ordering::Relaxed);
-        loop {
-            let (table, _) = table_and_index(index);
-            if table >= MAX_TABLES {
-                return Err(AllocError::new(ErrorKind::SizeOverflow, SEGMENT_GRANULE));
-            }
-            if self.range(index).is_none() {
-                self.make_table(table)?;
-            }
-            match self.issued.compare_exchange_weak(
-                index,
-                index + 1,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return Ok(index),
-                Err(now) => index = now,
-            }
-        }
-    }
-
-    fn make_table(&self, table: usize) -> Result<(), AllocError> {
-        let fresh = SystemArray::new((FIRST_TABLE as usize) << table, |_| ReservedRange {
-            start: AtomicPtr::new(ptr::null_mut()),
-            granules: AtomicU32::new(0),
-            align: AtomicUsize::new(0),
-            free: AtomicU32::new(0),
-            pages: AtomicU8::new(SMALL),
-            next: AtomicU32::new(0),
-        })?;
-        let start = fresh.as_ptr().as_ptr();
-        let null = ptr::null_mut();
-        // Release pairs with the Acquire in `range`.
-        if self.tables[table]
-            .compare_exchange(null, start, Ordering::Release, Ordering::Relaxed)
-            .is_ok()
-        {
-            core::mem::forget(fresh);
-        }
-        Ok(())
+        self.ranges.table.put_back(index);
     }
 
     /// Gives a span back.
@@ -429,43 +247,21 @@ impl SpanAllocator {
                 source.unreserve(span.start, layout);
             };
         }
-        let range = self.range(span.range).expect("an entry in use");
+        let range = &self.ranges.table[span.range];
         if range.pages.load(Ordering::Relaxed) != SMALL {
             // SAFETY: guaranteed by the caller.
-            unsafe { Self::break_up(range, span.start, len) };
+            unsafe { range.break_up(span.start, len, granules_for(len)) };
         }
         // SAFETY: committed when it was taken; nothing refers to it.
         unsafe { source.decommit(span.start, len) };
         let start = range.start.load(Ordering::Relaxed).addr();
         let first = (span.start.addr().get() - start) / SEGMENT_GRANULE;
-        self.free_granules(source, span.range, low_bits(granules_for(len)) << first);
-    }
-
-    /// Prepares a range that is a huge page for the return of a span.
-    ///
-    /// # Safety
-    /// The caller has the span, and nothing refers to its bytes.
-    unsafe fn break_up(range: &ReservedRange, span: NonNull<u8>, len: usize) {
-        let change = |from, to| {
-            range.pages.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-        };
-        let granules = range.granules.load(Ordering::Relaxed);
-        if change(WHOLE, BROKEN) {
-            // Otherwise the kernel may make the range a whole huge page again.
-            let start = range.start.load(Ordering::Relaxed);
-            let start = NonNull::new(start).expect("a range with granules has a mapping");
-            let _ = os::advise_small(start, granules as usize * SEGMENT_GRANULE);
-        }
-        let free = range.free.load(Ordering::Relaxed).count_ones() + granules_for(len);
-        if free > granules / 2 && change(BROKEN, SMALL) {
-            // SAFETY: guaranteed by the caller.
-            unsafe { os::split_huge(span, len) };
-        }
+        self.free_granules(source, span.range, first_granules(granules_for(len)) << first);
     }
 
     /// Faults the pages of a span in, if that is known to help. A huge page has its memory already.
     pub(crate) fn populate(&self, span: Span, len: usize) {
-        let range = self.range(span.range);
+        let range = self.ranges.table.get(span.range);
         let is_whole = range.is_some_and(|range| range.pages.load(Ordering::Relaxed) == WHOLE);
         if self.source.as_source().paged().is_some() && !is_whole {
             let _ = os::populate(span.start, len);
@@ -475,20 +271,11 @@ impl SpanAllocator {
 
 impl Drop for SpanAllocator {
     fn drop(&mut self) {
-        for index in 0..*self.issued.get_mut() {
-            let range = self.range(index).expect("an issued entry stays");
-            debug_assert_eq!(
-                range.free.load(Ordering::Relaxed),
-                0,
-                "a range without pages went back"
-            );
-        }
-        for (table, start) in self.tables.iter_mut().enumerate() {
-            if let Some(start) = NonNull::new(*start.get_mut()) {
-                // SAFETY: made by `make_table` with this length, and owned by the spans.
-                drop(unsafe { SystemArray::adopt(start, (FIRST_TABLE as usize) << table) });
-            }
-        }
+        let is_gone = |range: &ReservedRange| range.free.load(Ordering::Relaxed) == 0;
+        debug_assert!(
+            self.ranges.table.iter().all(|(_, range)| is_gone(range)),
+            "each page went back"
+        );
     }
 }
 
@@ -501,15 +288,6 @@ pub(crate) fn addresses_of(len: usize) -> usize {
 mod tests {
     use super::*;
     use crate::memory::source::{Malloc, Mmap};
-
-    #[test]
-    fn runs_are_found_from_the_lowest_on() {
-        assert_eq!(lowest_run(0b1011_0110, 1), Some(0b10));
-        assert_eq!(lowest_run(0b1011_0110, 2), Some(0b110));
-        assert_eq!(lowest_run(0b1011_0110, 3), None);
-        assert_eq!(lowest_run(!0, 32), Some(!0));
-        assert_eq!(lowest_run(0, 1), None);
-    }
 
     #[test]
     fn spans_of_one_segment_neither_overlap_nor_outlive_it() {

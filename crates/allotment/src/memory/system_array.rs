@@ -6,14 +6,16 @@
 //! # Invariants
 //!
 //! 1. `start` is a block for `len` values (dangling if they have no size), and only this value owns
-//!    it. The first `made` values are initialised; outside [`SystemArray::new`], `made == len`.
+//!    it. The first `made` values are initialised; outside [`SystemArray::try_new`], `made == len`.
 
 use core::alloc::Layout;
+use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 use core::slice;
 use std::alloc::{GlobalAlloc, System};
 
+use super::table_slot::NewTable;
 use crate::error::{AllocError, ErrorKind};
 
 /// A fixed number of values in a block of malloc.
@@ -35,6 +37,17 @@ impl<T> SystemArray<T> {
     /// # Errors
     /// If malloc refuses. `make` has not been called then.
     pub(crate) fn new(len: usize, mut make: impl FnMut(usize) -> T) -> Result<Self, AllocError> {
+        Self::try_new(len, |index| Ok(make(index)))
+    }
+
+    /// As [`new`](Self::new), for values that may be refused.
+    ///
+    /// # Errors
+    /// If malloc refuses, or with the first error of `make`.
+    pub(crate) fn try_new(
+        len: usize,
+        mut make: impl FnMut(usize) -> Result<T, AllocError>,
+    ) -> Result<Self, AllocError> {
         let layout =
             Layout::array::<T>(len).map_err(|_| AllocError::new(ErrorKind::SizeOverflow, len))?;
         let start = if layout.size() == 0 {
@@ -44,21 +57,28 @@ impl<T> SystemArray<T> {
             NonNull::new(unsafe { System.alloc(layout) }.cast::<T>())
                 .ok_or(AllocError::new(ErrorKind::SourceRefused, layout.size()))?
         };
-        // The block is owned from here on: if `make` panics, the values made and the block are
-        // dropped.
+        // The block is owned from here on: if `make` fails or panics, the values made and the block
+        // are dropped.
         let mut values = Self { start, len, made: 0 };
         while values.made < len {
+            let value = make(values.made)?;
             // SAFETY: the block has room for `len` values.
-            unsafe { start.add(values.made).write(make(values.made)) };
+            unsafe { start.add(values.made).write(value) };
             values.made += 1;
         }
         Ok(values)
     }
 
-    /// Takes over the values of a `SystemArray` that was forgotten.
+    /// Gives the values up, so that they are not dropped until they are adopted. Returns the
+    /// address of the first one.
+    pub(crate) fn leak(self) -> NonNull<T> {
+        ManuallyDrop::new(self).start
+    }
+
+    /// Takes over the values of a `SystemArray` that was leaked.
     ///
     /// # Safety
-    /// `start` and `len` are those of the forgotten value, and it is adopted once.
+    /// `start` and `len` are those of the leaked value, and it is adopted once.
     pub(crate) unsafe fn adopt(start: NonNull<T>, len: usize) -> Self {
         Self { start, len, made: len }
     }
@@ -71,6 +91,12 @@ impl<T> SystemArray<T> {
     /// The address of the first value. Its provenance allows writes to all of them.
     pub(crate) fn as_ptr(&self) -> NonNull<T> {
         self.start
+    }
+}
+
+impl<T> NewTable<T> for SystemArray<T> {
+    fn start(&self) -> NonNull<T> {
+        self.as_ptr()
     }
 }
 
@@ -125,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constructor_that_panics_leaves_no_value_behind() {
+    fn a_constructor_that_panics_or_fails_leaves_no_value_behind() {
         let value = std::sync::Arc::new(());
         let result = std::panic::catch_unwind(|| {
             SystemArray::new(4, |index| {
@@ -134,6 +160,9 @@ mod tests {
             })
         });
         assert!(result.is_err());
+        let refused = AllocError::new(ErrorKind::SourceRefused, 1);
+        let third = |index| if index < 2 { Ok(value.clone()) } else { Err(refused) };
+        assert!(SystemArray::try_new(4, third).is_err());
         assert_eq!(std::sync::Arc::strong_count(&value), 1);
     }
 

@@ -1,4 +1,5 @@
-//! Reaps, pools and references to pools as a [`BlockSource`] of collections.
+//! Reaps, pools and references to pools as a [`BlockSource`] of collections and of their own calls;
+//! reaps as the source of values that they lend.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -6,7 +7,7 @@ use core::ptr::NonNull;
 use super::local_pool::LocalPool;
 use super::pool_ref::PoolRef;
 use super::reap::Reap;
-use crate::collections::BlockSource;
+use crate::collections::{BlockSource, BoxMemory, LendingMemory, LendingSource};
 use crate::error::{OnFailure, OnRefusal};
 
 macro_rules! block_source {
@@ -40,7 +41,7 @@ macro_rules! block_source {
                 // SAFETY: passed on to the caller.
                 unsafe {
                     if old.align() == new.align() {
-                        self.try_resize(block, old, new.size()).map_err(F::fail)
+                        self.resize_block(block, old, new.size()).map_err(F::fail)
                     } else {
                         self.move_to::<F>(block, old, new)
                     }
@@ -50,11 +51,43 @@ macro_rules! block_source {
     };
 }
 
-block_source!(&Reap, Reap::free_layout, Reap::on_refusal);
-block_source!(&LocalPool, LocalPool::free_layout, LocalPool::on_refusal);
+block_source!(&Reap, Reap::free_block, Reap::on_refusal);
+block_source!(&LocalPool, LocalPool::free_block, LocalPool::on_refusal);
 // A reference frees blocks of any pool and of the global heap.
 block_source!(
     PoolRef,
     |_, block, layout| PoolRef::free_anywhere(block, layout),
     PoolRef::on_refusal
 );
+
+// SAFETY: a box or a slot owns a block of the reap with the layout of its value, and frees it once.
+unsafe impl BoxMemory for &Reap {
+    #[inline(always)]
+    unsafe fn free(self, block: NonNull<u8>, layout: Layout) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.free_block(block, layout) };
+    }
+}
+
+// SAFETY: a reset and the drop of the reap end `'r`.
+unsafe impl<'r> LendingMemory<'r> for &'r Reap {}
+
+// SAFETY: the blocks are the reap's.
+unsafe impl<'r> LendingSource<'r> for &'r Reap {
+    type Memory = &'r Reap;
+
+    #[inline(always)]
+    fn memory(self) -> &'r Reap {
+        self
+    }
+
+    #[inline(always)]
+    fn alloc_fast(self, layout: Layout) -> Option<NonNull<u8>> {
+        self.blocks.alloc_fast(layout)
+    }
+
+    #[inline(always)]
+    fn alloc_slow<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
+        self.blocks.alloc_slow_or::<F>(layout.size(), layout.align())
+    }
+}

@@ -9,16 +9,17 @@ use core::ptr::{self, NonNull};
 use core::task::{Context, Poll};
 
 use super::checked::BlockLedger;
-use super::chunk_supply::ChunkGrowth;
 use super::current::{CurrentPoolGuard, replace_current};
-use super::local_pool_builder::{LocalPoolBuilder, LocalPoolSettings};
 use super::parked::AcquireOptions;
 use super::pool_ref::PoolRef;
+use super::settings::BlockSettings;
 use super::shared::PoolShared;
-use crate::error::{AllocError, OnFailure, OnRefusal, PanicOrAbort, ReturnError, always, or_fail};
+use crate::collections::layout_calls;
+use crate::error::{AllocError, OnFailure, OnRefusal};
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
 use crate::memory::{region, tools};
+use crate::options::new_calls;
 use crate::statistics::{AllocatorKind, Record, Statistics};
 
 /// Default limit on the bytes of empty chunks that an ended pool leaves to the next pool.
@@ -77,30 +78,18 @@ const RELEASE_DELAY_MS: u64 = 1000;
 pub struct LocalPool {
     shared: &'static PoolShared,
     record: &'static Record,
-    settings: LocalPoolSettings,
+    settings: BlockSettings,
     /// In pass-through mode every allocation goes to malloc, for debugging. The pool holds nothing.
     passthrough: bool,
     thread_bound: PhantomData<*const ()>,
 }
 
+/// # Create
 impl LocalPool {
-    /// Creates a pool with default options. It allocates no memory yet.
-    ///
-    /// # Panics
-    /// Panics or ends the process if [`try_new`](Self::try_new) returns an error: see
-    /// [`AllocError`](crate::AllocError).
-    #[must_use]
-    pub fn new() -> Self {
-        Self::builder().build()
-    }
-
-    /// Creates a pool with default options.
-    ///
-    /// # Errors
-    /// When a statistics record or a pool structure is not available. There are at most 65,536
-    /// pools at a time.
-    pub fn try_new() -> Result<Self, AllocError> {
-        Self::builder().try_build()
+    new_calls! {
+        "pool";
+        /// If a statistics record or a pool structure is not available. There are at most 65,536
+        /// pools at a time.
     }
 
     /// Creates a pool with a chunk for `bytes` bytes of blocks, whose pages are already faulted in.
@@ -122,46 +111,37 @@ impl LocalPool {
     pub fn try_with_reserved(bytes: usize) -> Result<Self, AllocError> {
         Self::builder().reserved(bytes).try_build()
     }
+}
 
-    /// Starts building a pool with options.
-    pub const fn builder() -> LocalPoolBuilder {
-        LocalPoolBuilder::new()
-    }
-
+impl LocalPool {
     pub(super) fn on_refusal(&self) -> OnRefusal {
         self.shared.on_refusal.get()
     }
 
-    pub(super) fn make(settings: LocalPoolSettings) -> Result<Self, AllocError> {
+    pub(super) fn make(settings: BlockSettings) -> Result<Self, AllocError> {
         // What follows must not allocate from the current pool, which may end before the new pool.
         let _outside = CurrentPoolGuard::outside();
         let passthrough = tools::passthrough();
+        let common = &settings.common;
         let checked = if passthrough {
             None
         } else {
-            BlockLedger::new_if_checked(
-                settings.hardened,
-                AllocatorKind::Pool,
-                settings.name.as_deref(),
-            )
+            BlockLedger::new_if_checked(common.hardened, AllocatorKind::Pool, common.name())
         };
-        let record = Record::acquire(AllocatorKind::Pool, settings.name.as_deref())?;
-        let spare_large_bytes = match settings.release {
+        let record = Record::acquire(AllocatorKind::Pool, common.name())?;
+        let spare_large_bytes = match common.release {
             Release::AtOnce => 0,
             Release::Keep(bytes) => bytes,
             Release::Decay(_) | Release::Adaptive => MAX_SPARE_LARGE_BYTES,
         };
-        let (initial, increment) = (settings.initial, settings.increment);
-        let growth = ChunkGrowth { initial, increment, spare_large_bytes };
-        let budget = settings.budget.clone();
         let options = AcquireOptions {
-            on_refusal: settings.on_refusal.with(&budget),
-            budget,
-            growth,
+            on_refusal: common.on_refusal,
+            budget: common.budget.clone(),
+            growth: settings.growth(spare_large_bytes),
             record,
             checked,
             passthrough,
-            reports_live: settings.report_live == Some(true),
+            reports_live: common.reports_live(),
         };
         let shared = PoolShared::acquire(options).inspect_err(|_| record.release())?;
         let reserved = settings.reserved;
@@ -171,44 +151,6 @@ impl LocalPool {
             unsafe { shared.blocks() }.reserve(reserved)?;
         }
         Ok(pool)
-    }
-
-    /// Returns the pool's name, if it has one.
-    #[must_use]
-    pub fn name(&self) -> Option<&str> {
-        self.settings.name.as_deref()
-    }
-
-    /// Returns a reference for the pool's objects to carry: eight bytes, `Copy`, valid on any
-    /// thread and after the pool's end.
-    #[inline]
-    #[must_use]
-    pub fn reference(&self) -> PoolRef {
-        if self.passthrough { PoolRef::GLOBAL } else { PoolRef::of_shared(self.shared) }
-    }
-
-    // ---- blocks ----
-
-    /// Allocates an uninitialised block for this layout. Size zero is allowed: the result is an
-    /// ordinary block.
-    ///
-    /// # Panics
-    /// Panics or ends the process if [`try_alloc_layout`](Self::try_alloc_layout) returns an error:
-    /// see [`AllocError`](crate::AllocError).
-    #[inline]
-    #[must_use]
-    pub fn alloc_layout(&self, layout: Layout) -> NonNull<u8> {
-        always(self.alloc_or::<PanicOrAbort>(layout))
-    }
-
-    /// Allocates an uninitialised block for this layout.
-    ///
-    /// # Errors
-    /// When the budget or the system refuses memory, when the address range of all pools is used
-    /// up, or when the size exceeds the address space.
-    #[inline]
-    pub fn try_alloc_layout(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        self.alloc_or::<ReturnError>(layout)
     }
 
     #[inline(always)]
@@ -226,56 +168,66 @@ impl LocalPool {
         unsafe { self.shared.alloc_from_list(layout) }
     }
 
-    /// Frees a block of this pool. [`PoolRef::free_anywhere`] frees a block of any pool, on any
-    /// thread.
-    ///
-    /// # Safety
-    /// The block came from this pool with this layout (or was resized to it), has not been freed,
-    /// and is not used again.
-    #[inline]
-    pub unsafe fn free_layout(&self, block: NonNull<u8>, layout: Layout) {
+    #[inline(always)]
+    pub(super) unsafe fn free_block(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: as in `alloc_or`; passed on to the caller.
         unsafe { self.shared.free(block, layout) }
     }
 
-    /// Resizes a block of this pool, in place where possible. The contents are kept up to the
-    /// smaller of the two sizes.
-    ///
-    /// # Panics
-    /// Panics or ends the process if [`try_resize`](Self::try_resize) returns an error: see
-    /// [`AllocError`](crate::AllocError).
-    ///
-    /// # Safety
-    /// As for [`free_layout`](Self::free_layout), with the old layout. The new size must be valid
-    /// for the alignment.
-    #[inline]
-    #[must_use]
-    #[track_caller]
-    pub unsafe fn resize(&self, block: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
-        // SAFETY: passed on to the caller.
-        or_fail(unsafe { self.try_resize(block, old, new_size) })
-    }
-
-    /// Fallible version of [`resize`](Self::resize).
-    ///
-    /// # Errors
-    /// When memory is not available. The block is then unchanged.
-    ///
-    /// # Safety
-    /// As for [`resize`](Self::resize).
-    #[inline]
-    pub unsafe fn try_resize(
+    pub(super) unsafe fn resize_block(
         &self,
         block: NonNull<u8>,
         old: Layout,
         new_size: usize,
     ) -> Result<NonNull<u8>, AllocError> {
-        // SAFETY: passed on to the caller; as in `alloc_or`.
+        // SAFETY: as in `alloc_or`; passed on to the caller.
         unsafe { self.shared.resize(block, old, new_size) }
     }
 
-    // ---- the current pool ----
+    /// Runs when the thread has left its outermost pool, this one.
+    fn apply_release_policy(&self) {
+        let (keep, delay_ms) = match self.settings.common.release {
+            Release::AtOnce => (0, 0),
+            Release::Keep(bytes) => (bytes, 0),
+            Release::Decay(time) => {
+                (MAX_GROWTH, u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+            }
+            Release::Adaptive => (MAX_GROWTH, RELEASE_DELAY_MS),
+        };
+        // SAFETY: as in `alloc_or`.
+        unsafe { self.shared.apply_release_policy(keep, delay_ms) };
+    }
+}
 
+layout_calls! {
+    impl[] LocalPool, [&] self;
+    /// A size of zero is allowed: the result is an ordinary block.
+    ///
+    /// A pool has no source. The call fails if the system refuses memory, or if the address range
+    /// that all pools share is used up.
+    alloc_layout;
+    /// [`PoolRef::free_anywhere`] frees a block of any pool, on any thread.
+    free_layout;
+    ///
+    /// The block stays if both sizes are of the same class, if it was carved last and its chunk has
+    /// enough bytes behind it, or if it is large and its chunk has the capacity. Otherwise, or if
+    /// the alignment changes, it is copied.
+    resize;
+}
+
+/// # Release memory
+impl LocalPool {
+    /// Releases all chunks that hold no live block, regardless of the release policy; only a
+    /// reserved chunk stays. Returns the number of bytes released. The cost grows with the number
+    /// of free blocks.
+    pub fn trim(&self) -> usize {
+        // SAFETY: as in `alloc_or`.
+        unsafe { self.shared.trim() }
+    }
+}
+
+/// # The current pool
+impl LocalPool {
     /// Runs a closure with this pool as the thread's [`current`](crate::pool::current()) pool.
     ///
     /// Pools may be nested, and a pool may be entered again inside itself. A panic leaves the pool
@@ -358,28 +310,21 @@ impl LocalPool {
         InPool { pool: self, future }
     }
 
-    /// Runs when the thread has left its outermost pool, this one.
-    fn apply_release_policy(&self) {
-        let (keep, delay_ms) = match self.settings.release {
-            Release::AtOnce => (0, 0),
-            Release::Keep(bytes) => (bytes, 0),
-            Release::Decay(time) => {
-                (MAX_GROWTH, u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
-            }
-            Release::Adaptive => (MAX_GROWTH, RELEASE_DELAY_MS),
-        };
-        // SAFETY: as in `alloc_or`.
-        unsafe { self.shared.apply_release_policy(keep, delay_ms) };
+    /// Returns a reference for the pool's objects to carry: eight bytes, `Copy`, valid on any
+    /// thread and after the pool's end.
+    #[inline]
+    #[must_use]
+    pub fn reference(&self) -> PoolRef {
+        if self.passthrough { PoolRef::GLOBAL } else { PoolRef::of_shared(self.shared) }
     }
+}
 
-    // ---- memory ----
-
-    /// Releases all chunks that hold no live block, regardless of the release policy; only a
-    /// reserved chunk stays. Returns the number of bytes released. The cost grows with the number
-    /// of free blocks.
-    pub fn trim(&self) -> usize {
-        // SAFETY: as in `alloc_or`.
-        unsafe { self.shared.trim() }
+/// # Name and statistics
+impl LocalPool {
+    /// Returns the pool's name, if it has one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.settings.common.name()
     }
 
     /// Returns what the pool holds.
@@ -430,7 +375,7 @@ impl Drop for LocalPool {
     /// Ends the pool. The memory of its live blocks stays until the last of them is freed.
     fn drop(&mut self) {
         self.report_live();
-        let keep = match self.settings.release {
+        let keep = match self.settings.common.release {
             Release::AtOnce => 0,
             Release::Keep(bytes) => bytes.min(MAX_LEFT_BYTES),
             Release::Decay(_) | Release::Adaptive => MAX_LEFT_BYTES,
@@ -443,7 +388,7 @@ impl Drop for LocalPool {
 impl LocalPool {
     fn report_live(&self) {
         use std::io::Write;
-        if self.settings.report_live != Some(true) || self.passthrough {
+        if !self.settings.common.reports_live() || self.passthrough {
             return;
         }
         let live = self.statistics().live_objects;

@@ -1,29 +1,13 @@
 //! The options of a pool.
 
 use super::LocalPool;
-use crate::error::{AllocError, OnRefusal, or_fail};
-use crate::memory::budget::Budget;
-use crate::memory::release::Release;
-use crate::options::common_options;
-
-/// Default size of a pool's first chunk.
-const DEFAULT_INITIAL_BYTES: usize = 64 << 10;
-
-/// The options that a pool was built with.
-#[derive(Clone, Debug)]
-pub(super) struct LocalPoolSettings {
-    pub name: Option<Box<str>>,
-    pub release: Release,
-    pub budget: Option<Budget>,
-    pub on_refusal: OnRefusal,
-    pub initial: usize,
-    pub increment: Option<usize>,
-    pub reserved: usize,
-    pub hardened: bool,
-    pub report_live: Option<bool>,
-}
+use super::settings::BlockSettings;
+use crate::error::AllocError;
+use crate::options::{build_call, common_options};
 
 /// Builds a [`LocalPool`] with options. [`LocalPool::builder`] returns one.
+///
+/// It has no `source`: all pools share one range of addresses.
 ///
 /// ```
 /// use allotment::{Budget, LocalPool};
@@ -34,23 +18,20 @@ pub(super) struct LocalPoolSettings {
 #[derive(Clone, Debug)]
 #[must_use = "`build` makes the pool"]
 pub struct LocalPoolBuilder {
-    settings: LocalPoolSettings,
+    settings: BlockSettings,
+}
+
+/// # Options
+impl LocalPool {
+    /// Starts building a pool with options.
+    pub const fn builder() -> LocalPoolBuilder {
+        LocalPoolBuilder::new()
+    }
 }
 
 impl LocalPoolBuilder {
-    pub(super) const fn new() -> Self {
-        let settings = LocalPoolSettings {
-            name: None,
-            release: Release::Adaptive,
-            budget: None,
-            on_refusal: OnRefusal::Panic,
-            initial: DEFAULT_INITIAL_BYTES,
-            increment: None,
-            reserved: 0,
-            hardened: false,
-            report_live: None,
-        };
-        Self { settings }
+    const fn new() -> Self {
+        Self { settings: BlockSettings::DEFAULT }
     }
 
     common_options! {
@@ -60,10 +41,10 @@ impl LocalPoolBuilder {
         ///
         /// | policy | empty memory kept |
         /// |---|---|
-        /// | [`Release::AtOnce`] | none |
-        /// | [`Release::Keep`] | up to its number of bytes |
-        /// | [`Release::Decay`] | up to 1 MiB; more only for its duration |
-        /// | [`Release::Adaptive`] | up to 1 MiB; more only for a second |
+        /// | [`Release::AtOnce`](crate::Release::AtOnce) | none |
+        /// | [`Release::Keep`](crate::Release::Keep) | up to its number of bytes |
+        /// | [`Release::Decay`](crate::Release::Decay) | up to 1 MiB; more only for its duration |
+        /// | [`Release::Adaptive`](crate::Release::Adaptive) | up to 1 MiB; more only for a second |
         ///
         /// Until then, freed large blocks wait for later ones: up to 4 MiB, with `Keep` up to its
         /// number of bytes, with `AtOnce` none. While blocks are live, the pool looks for empty
@@ -81,7 +62,7 @@ impl LocalPoolBuilder {
         /// quarantine until 1024 more blocks have been freed.
         hardened,
         ///
-        /// The default is no. A pool with this option does not take over the live objects of an
+        /// A pool with this option does not take over the live objects of an
         /// ended pool. The memory of live objects stays until they are freed in either case.
         report_live,
         initial,
@@ -91,16 +72,7 @@ impl LocalPoolBuilder {
         reserved,
     }
 
-    /// Builds the pool.
-    ///
-    /// # Panics
-    /// Panics or ends the process if [`try_build`](Self::try_build) returns an error: see
-    /// [`AllocError`](crate::AllocError).
-    #[must_use]
-    #[track_caller]
-    pub fn build(self) -> LocalPool {
-        or_fail(self.try_build())
-    }
+    build_call!("pool", LocalPool);
 
     /// Builds the pool.
     ///

@@ -14,10 +14,11 @@
 // | `class_lists` | free lists by size class, and the range that new blocks are carved from |
 // | `chunk_supply` | chunk headers, and the interface that supplies the memory of chunks |
 // | `checked` | the ledger of checked blocks: hardened mode, sanitizers, pass-through mode |
+// | `settings` | the options that a reap or a pool is made with |
 // | `block_allocator` | small and large blocks: what a reap and a pool have in common |
 // | `chunks`, `large`, `sweep` | `block_allocator` continued: its chunks; large blocks; the search for empty chunks |
 // | `checked_allocator` | `block_allocator` continued: what the ledger asks of it |
-// | `reap`, `reap_builder`, `reap_values` | `Reap`; its options; its typed calls, and their box |
+// | `reap`, `reap_builder` | `Reap` and its box; its options |
 // | `ownership` | who owns a pool; the list of blocks that other threads freed |
 // | `outgoing` | blocks of another pool that this thread freed and sends in batches |
 // | `current` | the thread's current pool, as an untyped pointer |
@@ -29,7 +30,7 @@
 // | `pool_ref` | references to a pool |
 // | `global_alloc` | `PoolGlobalAlloc`, a global allocator that prefers the current pool |
 // | `local_pool`, `local_pool_builder` | `LocalPool` and its options |
-// | `block_source` | reaps, pools and references to pools as sources of blocks for collections |
+// | `block_source` | reaps, pools and references to pools as sources of blocks |
 // | `collections` | `PoolBox`, `PoolVec`, `PoolString` |
 
 #[cfg(not(loom))]
@@ -62,10 +63,7 @@ mod local_pool;
 mod local_pool_builder;
 #[cfg(not(loom))]
 mod outgoing;
-#[cfg(not(loom))]
-mod ownership;
-#[cfg(loom)]
-pub mod ownership;
+pub(crate) mod ownership;
 #[cfg(not(loom))]
 mod parked;
 #[cfg(not(loom))]
@@ -75,11 +73,11 @@ mod reap;
 #[cfg(not(loom))]
 mod reap_builder;
 #[cfg(not(loom))]
-mod reap_values;
-#[cfg(not(loom))]
 mod region_supply;
 #[cfg(not(loom))]
 mod remote;
+#[cfg(not(loom))]
+mod settings;
 #[cfg(not(loom))]
 mod shared;
 #[cfg(not(loom))]
@@ -98,8 +96,6 @@ pub use local_pool_builder::LocalPoolBuilder;
 #[cfg(not(loom))]
 pub use pool_ref::{PoolRef, current};
 #[cfg(not(loom))]
-pub use reap::Reap;
+pub use reap::{Reap, ReapBox};
 #[cfg(not(loom))]
 pub use reap_builder::ReapBuilder;
-#[cfg(not(loom))]
-pub use reap_values::ReapBox;

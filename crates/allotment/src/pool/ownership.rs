@@ -26,7 +26,7 @@
 //!    push, and the parking thread reads the list after its write of the state, so at least one of
 //!    them sees the other's write.
 
-use crate::sync::{AtomicPtr, AtomicU32, Ordering, fence};
+use crate::sync::{AtomicPtr, AtomicU32, Ordering, fence, mutant, order};
 
 /// A block on a remote list and its size class, stored in the block itself.
 #[repr(C)]
@@ -86,7 +86,8 @@ impl Ownership {
     /// Acquire pairs with the Release of the thread that wrote the state `from`: all that it did to
     /// the pool happens before.
     fn transition(&self, from: u32, to: u32) -> bool {
-        self.state.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        let acquire = order(Ordering::Acquire, "transition: relaxed");
+        self.state.compare_exchange(from, to, acquire, Ordering::Relaxed).is_ok()
     }
 
     /// Whether the list was not empty at the time of the call.
@@ -101,6 +102,7 @@ impl Ownership {
     /// # Safety
     /// The blocks belong to this pool, nothing else uses them, and each holds a [`RemoteBlock`].
     pub unsafe fn push(&self, first: *mut RemoteBlock, last: *mut RemoteBlock) -> bool {
+        let parked_before = mutant("remote push: state read before") && self.is_parked();
         let mut head = self.remote.load(Ordering::Relaxed);
         loop {
             // SAFETY: passed on to the caller.
@@ -110,16 +112,23 @@ impl Ownership {
             match self.remote.compare_exchange_weak(
                 head,
                 first,
-                Ordering::Release,
+                order(Ordering::Release, "remote push: relaxed"),
                 Ordering::Relaxed,
             ) {
                 Ok(_) => break,
                 Err(now) => head = now,
             }
         }
+        if mutant("remote push: state read before") {
+            return parked_before;
+        }
         // Pairs with the fence in `park`: here the push comes before the read of the state, there
         // the write of the state before the read of the list.
         fence(Ordering::SeqCst);
+        self.is_parked()
+    }
+
+    fn is_parked(&self) -> bool {
         self.state.load(Ordering::Relaxed) == PARKED
     }
 
@@ -148,7 +157,7 @@ impl Ownership {
         // Pairs with the fence in `push`: here the write of the state comes before the read of the
         // list.
         fence(Ordering::SeqCst);
-        self.has_remote()
+        self.has_remote() && !mutant("park: list not read")
     }
 
     /// Reclaims the listed blocks of a parked pool, unless another thread does so or has adopted

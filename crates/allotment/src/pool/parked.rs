@@ -202,14 +202,18 @@ impl PoolShared {
     }
 
     fn create(growth: ChunkGrowth, record: &'static Record) -> Result<&'static Self, AllocError> {
-        let refused = AllocError::new(ErrorKind::SourceRefused, size_of::<Self>());
+        let size = size_of::<Self>().next_multiple_of(os::page_size());
+        let memory = os::map(size, align_of::<Self>())?;
+        // After the memory: an index is not given back.
         let next = |count: u32| (count < MAX_POOLS as u32).then_some(count + 1);
         let index = POOL_COUNT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        let index = index.map_err(|_| refused)?;
+        let Ok(index) = index else {
+            // SAFETY: just mapped, and nothing refers to it.
+            let _ = unsafe { os::unmap(memory, size) };
+            return Err(AllocError::new(ErrorKind::LimitReached, size_of::<Self>()));
+        };
         let entry = &POOLS[index as usize];
-        let size = size_of::<Self>().next_multiple_of(os::page_size());
-        // A failure here wastes the index, but no memory.
-        let address = os::map(size, align_of::<Self>())?.cast::<Self>();
+        let address = memory.cast::<Self>();
         // SAFETY: just mapped, large enough and aligned; it is never unmapped (invariant 1 of
         // shared.rs).
         let shared = unsafe {

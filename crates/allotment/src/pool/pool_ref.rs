@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 
 use super::global_heap::{global_alloc, global_free, global_resize};
 use super::shared::PoolShared;
+use crate::collections::layout_calls;
 use crate::error::{AllocError, ErrorKind, OnFailure, OnRefusal, ReturnError};
 
 /// A reference to a pool or to the global heap: eight bytes, valid on any thread, for the life of
@@ -31,7 +32,9 @@ pub struct PoolRef(u64);
 #[inline]
 #[must_use]
 pub fn current() -> PoolRef {
-    PoolShared::current().map_or(PoolRef::GLOBAL, PoolRef::of_shared)
+    // SAFETY: a thread owns its current pool.
+    PoolShared::current()
+        .map_or(PoolRef::GLOBAL, |shared| PoolRef(unsafe { shared.own_reference() }))
 }
 
 impl PoolRef {
@@ -55,8 +58,9 @@ impl PoolRef {
             return None;
         }
         let shared = PoolShared::of_reference(self.0);
-        // If this thread is the owner, no other thread changes the reference.
-        (shared.is_owned_by_this_thread() && shared.reference() == self.0).then_some(shared)
+        // SAFETY: this thread is the owner.
+        (shared.is_owned_by_this_thread() && unsafe { shared.own_reference() } == self.0)
+            .then_some(shared)
     }
 
     /// The reference as a number, 0 for the global heap. For the C interface.
@@ -94,25 +98,8 @@ impl PoolRef {
         self.usable_pool().is_some()
     }
 
-    /// Allocates an uninitialised block for this layout: from the pool, or from the global heap
-    /// where the pool cannot be used.
-    ///
-    /// # Errors
-    /// When the pool's budget or the system refuses memory, or the size exceeds the address space.
-    #[inline]
-    pub fn try_alloc_layout(self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        match self.alloc_fast(layout) {
-            Some(block) => Ok(block),
-            // Matched and rebuilt: if the call's result were returned as it is, the fast path above
-            // would return through memory too.
-            None => match self.alloc_slow(layout) {
-                Ok(block) => Ok(block),
-                Err(error) => Err(error),
-            },
-        }
-    }
-
-    /// The choice of the pool, if it can be used. The global heap has no budget.
+    /// The pool's setting, if the pool can be used. Otherwise the global heap allocates, which has
+    /// no such setting and returns the error.
     pub(super) fn on_refusal(self) -> OnRefusal {
         self.usable_pool().map_or(OnRefusal::ReturnError, |shared| shared.on_refusal.get())
     }
@@ -176,17 +163,11 @@ impl PoolRef {
         }
     }
 
-    /// Resizes a block. The contents are kept up to the smaller of the two sizes. The block stays
-    /// with its owner if that is the global heap or a pool of the calling thread. Otherwise the
-    /// contents are copied to a block that this reference allocates, and the old block is freed.
-    ///
-    /// # Errors
-    /// When memory is not available. The block is then unchanged.
+    /// Resizes a block and keeps its alignment.
     ///
     /// # Safety
-    /// As for [`free_anywhere`](Self::free_anywhere), with the old layout. The new size must be
-    /// valid for the alignment.
-    pub unsafe fn try_resize(
+    /// As for [`try_resize`](Self::try_resize).
+    pub(super) unsafe fn resize_block(
         self,
         block: NonNull<u8>,
         old: Layout,
@@ -212,10 +193,45 @@ impl PoolRef {
     }
 }
 
+layout_calls! {
+    impl[] PoolRef, [] self;
+    /// It comes from the pool, or from the global heap where the pool cannot be used.
+    alloc_layout;
+    try_alloc_layout {
+        /// Fallible version of [`alloc_layout`](Self::alloc_layout).
+        ///
+        /// # Errors
+        /// When the pool's budget or the system refuses memory, or the size exceeds the address
+        /// space.
+        #[inline]
+        pub fn try_alloc_layout(self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+            match self.alloc_fast(layout) {
+                Some(block) => Ok(block),
+                // Matched and rebuilt: if the call's result were returned as it is, the fast path
+                // above would return through memory too.
+                None => match self.alloc_slow(layout) {
+                    Ok(block) => Ok(block),
+                    Err(error) => Err(error),
+                },
+            }
+        }
+    }
+    /// Same as [`free_anywhere`](Self::free_anywhere): the block may be of any pool or of the
+    /// global heap.
+    free_layout;
+    /// The block stays with its owner if that is the global heap or a pool of the calling thread,
+    /// and if the alignment stays. Otherwise the contents are copied to a block that this reference
+    /// allocates. The block may be of any pool or of the global heap.
+    resize;
+}
+
 /// Whether the pools have no memory while the global heap may have some: the address range of all
 /// pools is used up, or the process cannot reserve or map memory for it.
 fn is_out_of_pool_memory(error: AllocError) -> bool {
-    matches!(error.kind(), ErrorKind::SourceRefused | ErrorKind::System(_))
+    matches!(
+        error.kind(),
+        ErrorKind::LimitReached | ErrorKind::SourceRefused | ErrorKind::System(_)
+    )
 }
 
 /// Frees a block of a pool.

@@ -1,18 +1,30 @@
 //! `Reap`: blocks of any layout, freed one by one or all at once.
+//!
+//! # Invariant
+//!
+//! A block belongs to the caller of the allocation alone until an unsafe call or its box frees it,
+//! or until the reap is reset or dropped, which ends every borrow of the reap. So it can be lent
+//! for as long as `&self` is borrowed.
+#![allow(clippy::mut_from_ref, reason = "each call lends another block")]
 
 use core::alloc::Layout;
+use core::convert::Infallible;
+use core::ffi::CStr;
 use core::fmt;
+use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use super::block_allocator::BlockAllocator;
 use super::checked::BlockLedger;
-use super::chunk_supply::{ChunkGrowth, ChunkMemory, ChunkSupply};
-use super::reap_builder::{ReapBuilder, ReapSettings};
-use crate::error::{AllocError, OnFailure, OnRefusal, PanicOrAbort, ReturnError, always, or_fail};
+use super::chunk_supply::{ChunkMemory, ChunkSupply};
+use super::settings::BlockSettings;
+use crate::collections::{BoxIn, LendingSource, NoDrop, layout_calls, typed_calls};
+use crate::error::{AllocError, OnFailure, OnRefusal, PanicOrAbort, ReturnError, always};
 use crate::memory::chunk_source::ChunkSource;
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
 use crate::memory::source::AcquiredChunk;
+use crate::options::new_calls;
 use crate::statistics::{AllocatorKind, Record, Statistics};
 
 /// Memory of any size and alignment, used by one thread at a time, and freed block by block or all
@@ -69,27 +81,58 @@ pub struct Reap {
     pub(super) blocks: BlockAllocator<SourceSupply>,
 }
 
+/// A value in a [`Reap`] that is dropped with the box, which then frees its block. The box takes
+/// two words (three for slices). Its methods are those of [`BoxIn`].
+///
+/// ```
+/// use allotment::{Reap, ReapBox, unsize_box};
+///
+/// let reap = Reap::new();
+/// let name = reap.alloc_boxed(String::from("system.cpu"));
+/// let shown: ReapBox<'_, dyn std::fmt::Display> = unsize_box!(name);
+/// assert_eq!(shown.to_string(), "system.cpu");
+/// drop(shown); // drops the string and frees its block
+/// assert_eq!(reap.statistics().live_objects, 0);
+/// ```
+///
+/// A box can't outlive its reap, and the reap can't be reset while the box is alive:
+///
+/// ```compile_fail,E0505
+/// let reap = allotment::Reap::new();
+/// let boxed = reap.alloc_boxed(7);
+/// drop(reap);
+/// assert_eq!(*boxed, 7);
+/// ```
+///
+/// ```compile_fail,E0502
+/// let mut reap = allotment::Reap::new();
+/// let boxed = reap.alloc_boxed(7);
+/// reap.reset();
+/// assert_eq!(*boxed, 7);
+/// ```
+///
+/// A box can't move to another thread, which would free it there:
+///
+/// ```compile_fail,E0277
+/// let reap = allotment::Reap::new();
+/// let boxed = reap.alloc_boxed(7);
+/// std::thread::scope(|scope| {
+///     scope.spawn(move || drop(boxed));
+/// });
+/// ```
+///
+/// A forgotten box keeps its block until the reap is reset or dropped. Its value is never dropped.
+pub type ReapBox<'r, T> = BoxIn<T, &'r Reap>;
+
 // SAFETY: a reap owns its chunks, its ledger and its settings. Its cells make it `!Sync`, so one
 // thread at a time uses it, and only that thread writes the record.
 unsafe impl Send for Reap {}
 
+/// # Create
 impl Reap {
-    /// Creates a reap with default options. It allocates no memory yet.
-    ///
-    /// # Panics
-    /// Panics or ends the process if [`try_new`](Self::try_new) returns an error: see
-    /// [`AllocError`](crate::AllocError).
-    #[must_use]
-    pub fn new() -> Self {
-        Self::builder().build()
-    }
-
-    /// Creates a reap with default options.
-    ///
-    /// # Errors
-    /// When a statistics record is not available.
-    pub fn try_new() -> Result<Self, AllocError> {
-        Self::builder().try_build()
+    new_calls! {
+        "reap";
+        /// If a statistics record is not available.
     }
 
     /// Creates a reap with a chunk for `bytes` bytes of blocks, whose pages are already faulted in.
@@ -112,24 +155,19 @@ impl Reap {
     pub fn try_with_reserved(bytes: usize) -> Result<Self, AllocError> {
         Self::builder().reserved(bytes).try_build()
     }
+}
 
-    /// Starts building a reap with options.
-    pub const fn builder() -> ReapBuilder {
-        ReapBuilder::new()
-    }
-
+impl Reap {
     pub(super) fn on_refusal(&self) -> OnRefusal {
-        let settings = &self.blocks.supply.settings;
-        settings.on_refusal.with(&settings.budget)
+        self.blocks.supply.settings.common.on_refusal
     }
 
-    pub(super) fn make(settings: ReapSettings) -> Result<Self, AllocError> {
-        let name = settings.name.as_deref();
-        let checked = BlockLedger::new_if_checked(settings.hardened, AllocatorKind::Reap, name);
+    pub(super) fn make(settings: BlockSettings) -> Result<Self, AllocError> {
+        let (hardened, name) = (settings.common.hardened, settings.common.name());
+        let checked = BlockLedger::new_if_checked(hardened, AllocatorKind::Reap, name);
         let record = Record::acquire(AllocatorKind::Reap, name)?;
         // Freed large blocks go to the recycler, which keeps them warm.
-        let (initial, increment) = (settings.initial, settings.increment);
-        let growth = ChunkGrowth { initial, increment, spare_large_bytes: 0 };
+        let growth = settings.growth(0);
         let reserved = settings.reserved;
         let supply = SourceSupply { settings, checked: checked.is_some() };
         let reap = Self { blocks: BlockAllocator::new(supply, growth, record, checked) };
@@ -137,33 +175,6 @@ impl Reap {
             reap.blocks.reserve(reserved)?;
         }
         Ok(reap)
-    }
-
-    /// Returns the reap's name, if it has one.
-    #[must_use]
-    pub fn name(&self) -> Option<&str> {
-        self.blocks.supply.settings.name.as_deref()
-    }
-
-    /// Allocates an uninitialised block for this layout. Size zero is allowed: the result is an
-    /// ordinary block.
-    ///
-    /// # Panics
-    /// Panics or ends the process if [`try_alloc_layout`](Self::try_alloc_layout) returns an error:
-    /// see [`AllocError`](crate::AllocError).
-    #[inline]
-    #[must_use]
-    pub fn alloc_layout(&self, layout: Layout) -> NonNull<u8> {
-        always(self.alloc_or::<PanicOrAbort>(layout))
-    }
-
-    /// Allocates an uninitialised block for this layout.
-    ///
-    /// # Errors
-    /// When the budget or the source refuses a chunk, or the size exceeds the address space.
-    #[inline]
-    pub fn try_alloc_layout(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
-        self.alloc_or::<ReturnError>(layout)
     }
 
     #[inline(always)]
@@ -179,48 +190,14 @@ impl Reap {
         self.blocks.alloc_fast(layout)
     }
 
-    /// Frees a block. A large block goes back to the source at once, a small one waits for the next
-    /// allocation of its class.
-    ///
-    /// # Safety
-    /// `block` is the pointer that this reap returned for this layout (or for a resize to it). A
-    /// pointer that was made from a reference to the value does not meet this requirement: it may
-    /// access the value's bytes only, and a block can be larger. The block has not been freed,
-    /// neither by a free nor by a reset, and is not used again.
-    #[inline]
-    pub unsafe fn free_layout(&self, block: NonNull<u8>, layout: Layout) {
+    #[inline(always)]
+    pub(super) unsafe fn free_block(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: passed on to the caller.
         unsafe { self.blocks.free(block, layout) }
     }
 
-    /// Resizes a block. The contents are kept up to the smaller of the two sizes. The block stays
-    /// in place if both sizes are of the same class, if it was carved last and its chunk has enough
-    /// bytes behind it, or if it is large and its chunk has the capacity. Otherwise it is copied.
-    ///
-    /// # Panics
-    /// Panics or ends the process if [`try_resize`](Self::try_resize) returns an error: see
-    /// [`AllocError`](crate::AllocError).
-    ///
-    /// # Safety
-    /// As for [`free_layout`](Self::free_layout), with the old layout. The new size must be valid
-    /// for the alignment.
     #[inline]
-    #[must_use]
-    #[track_caller]
-    pub unsafe fn resize(&self, block: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
-        // SAFETY: passed on to the caller.
-        or_fail(unsafe { self.try_resize(block, old, new_size) })
-    }
-
-    /// Fallible version of [`resize`](Self::resize).
-    ///
-    /// # Errors
-    /// When a chunk is not available. The block is then unchanged.
-    ///
-    /// # Safety
-    /// As for [`resize`](Self::resize).
-    #[inline]
-    pub unsafe fn try_resize(
+    pub(super) unsafe fn resize_block(
         &self,
         block: NonNull<u8>,
         old: Layout,
@@ -229,12 +206,77 @@ impl Reap {
         // SAFETY: passed on to the caller.
         unsafe { self.blocks.resize(block, old, new_size) }
     }
+}
 
+typed_calls! {
+    impl[] Reap, ReapBox;
+    ///
+    /// ```compile_fail
+    /// let reap = allotment::Reap::new();
+    /// reap.alloc(String::from("nothing would drop this"));
+    /// ```
+    ///
+    /// The value lives until the reap is reset or dropped:
+    ///
+    /// ```compile_fail,E0502
+    /// let mut reap = allotment::Reap::new();
+    /// let number = reap.alloc(7);
+    /// reap.reset();
+    /// *number += 1;
+    /// ```
+    ///
+    /// [`alloc_boxed`](Self::alloc_boxed) and [`alloc_slice_boxed`](Self::alloc_slice_boxed) return
+    /// a box, whose drop frees the block before that.
+    alloc;
+    ///
+    /// ```
+    /// let reap = allotment::Reap::new();
+    /// let table = reap.alloc_with(|| [0_u32; 4096]);
+    /// assert_eq!(table[4095], 0);
+    /// ```
+    alloc_with;
+    /// The box then frees its block.
+    ///
+    /// ```
+    /// let reap = allotment::Reap::new();
+    /// let names = reap.alloc_boxed(vec![String::from("dropped with the box")]);
+    /// assert_eq!(names.len(), 1);
+    /// drop(names);
+    /// assert_eq!(reap.statistics().live_objects, 0);
+    /// ```
+    alloc_boxed;
+    /// An empty slice takes the smallest block.
+    alloc_slice_copy;
+    ///
+    /// ```
+    /// let reap = allotment::Reap::new();
+    /// let squares = reap.alloc_slice_with(4, |index| index * index);
+    /// assert_eq!(squares, [0, 1, 4, 9]);
+    /// ```
+    alloc_slice_with;
+}
+
+layout_calls! {
+    impl[] Reap, [&] self;
+    /// A size of zero is allowed: the result is an ordinary block.
+    alloc_layout;
+    /// A large block goes back to the source at once, a small one waits for the next allocation of
+    /// its class.
+    free_layout;
+    ///
+    /// The block stays if both sizes are of the same class, if it was carved last and its chunk has
+    /// enough bytes behind it, or if it is large and its chunk has the capacity. Otherwise, or if
+    /// the alignment changes, it is copied.
+    resize;
+}
+
+/// # Free everything
+impl Reap {
     /// Frees every block, at a cost that depends on the number of chunks. The reserved chunk stays.
     /// Of the other chunks the reap keeps what the release policy says: up to 1 MiB in all by
     /// default, the given number of bytes with [`Release::Keep`], none with [`Release::AtOnce`].
     pub fn reset(&mut self) {
-        let keep = match self.blocks.supply.settings.release {
+        let keep = match self.blocks.supply.settings.common.release {
             Release::AtOnce => 0,
             Release::Keep(bytes) => bytes,
             Release::Decay(_) | Release::Adaptive => MAX_GROWTH,
@@ -248,6 +290,15 @@ impl Reap {
     /// Returns the number of bytes released. The cost grows with the number of free blocks.
     pub fn trim(&self) -> usize {
         self.blocks.sweep()
+    }
+}
+
+/// # Name and statistics
+impl Reap {
+    /// Returns the reap's name, if it has one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.blocks.supply.settings.common.name()
     }
 
     /// Returns what the reap holds. The numbers are exact. What [`report`](crate::report()) shows
@@ -288,31 +339,28 @@ impl Drop for Reap {
 /// Supplies a reap with chunks of a source, charged to a budget.
 #[derive(Debug)]
 pub(super) struct SourceSupply {
-    settings: ReapSettings,
+    settings: BlockSettings,
     /// The reap is in checked mode.
     checked: bool,
 }
 
 impl SourceSupply {
     fn chunks(&self) -> ChunkSource<'_> {
+        let settings = &self.settings.common;
         ChunkSource {
-            source: &self.settings.source,
-            budget: self.settings.budget.as_ref(),
-            recycles: self.recycles(),
-            exact: self.settings.budget.is_some(),
+            source: &settings.source,
+            budget: settings.budget.as_ref(),
+            recycles: settings.recycles(),
+            exact: settings.budget.is_some(),
             segment_unit: 1,
             grows_huge: !self.checked,
         }
-    }
-
-    fn recycles(&self) -> bool {
-        self.settings.release != Release::AtOnce && !self.settings.hardened
     }
 }
 
 impl ChunkSupply for SourceSupply {
     fn align(&self) -> usize {
-        self.settings.source.chunk_align()
+        self.settings.common.source.chunk_align()
     }
 
     fn take(&self, need: usize, last: usize) -> Result<ChunkMemory, AllocError> {
@@ -322,7 +370,8 @@ impl ChunkSupply for SourceSupply {
     }
 
     unsafe fn release(&self, chunks: &mut dyn Iterator<Item = ChunkMemory>, total: usize) -> usize {
-        let mut batch = self.settings.source.release_batch(total, self.recycles());
+        let settings = &self.settings.common;
+        let mut batch = settings.source.release_batch(total, settings.recycles());
         for ChunkMemory { start, size, align, mapping, .. } in chunks {
             // SAFETY: passed on to the caller; the memory was taken with this size, alignment and
             // mapping number.
@@ -333,20 +382,18 @@ impl ChunkSupply for SourceSupply {
     }
 
     fn is_orphaned(&self) -> bool {
-        self.settings.source.is_orphaned()
+        self.settings.common.source.is_orphaned()
     }
 
     fn is_limited(&self) -> bool {
-        self.settings.budget.is_some()
+        self.settings.common.budget.is_some()
     }
 
     fn charge(&self, bytes: usize) -> Result<(), AllocError> {
-        self.settings.budget.as_ref().map_or(Ok(()), |budget| budget.charge(bytes))
+        self.settings.common.charge(bytes)
     }
 
     fn credit(&self, bytes: usize) {
-        if let Some(budget) = &self.settings.budget {
-            budget.credit(bytes);
-        }
+        self.settings.common.credit(bytes);
     }
 }

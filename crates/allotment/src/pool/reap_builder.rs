@@ -1,30 +1,13 @@
 //! The options of a reap.
 
 use super::Reap;
-use crate::error::{AllocError, OnRefusal, or_fail};
-use crate::memory::budget::Budget;
-use crate::memory::release::Release;
-use crate::memory::source::SharedSource;
-use crate::options::common_options;
-
-/// Default size of a reap's first chunk.
-const DEFAULT_INITIAL_BYTES: usize = 64 << 10;
-
-/// The options that a reap was built with.
-#[derive(Clone, Debug)]
-pub(super) struct ReapSettings {
-    pub name: Option<Box<str>>,
-    pub source: SharedSource,
-    pub release: Release,
-    pub budget: Option<Budget>,
-    pub on_refusal: OnRefusal,
-    pub initial: usize,
-    pub increment: Option<usize>,
-    pub reserved: usize,
-    pub hardened: bool,
-}
+use super::settings::BlockSettings;
+use crate::error::AllocError;
+use crate::options::{build_call, common_options};
 
 /// Builds a [`Reap`] with options. [`Reap::builder`] returns one.
+///
+/// It has no `report_live`: a reap's blocks end with it.
 ///
 /// ```
 /// use allotment::{Budget, Reap};
@@ -35,23 +18,20 @@ pub(super) struct ReapSettings {
 #[derive(Clone, Debug)]
 #[must_use = "`build` makes the reap"]
 pub struct ReapBuilder {
-    settings: ReapSettings,
+    settings: BlockSettings,
+}
+
+/// # Options
+impl Reap {
+    /// Starts building a reap with options.
+    pub const fn builder() -> ReapBuilder {
+        ReapBuilder::new()
+    }
 }
 
 impl ReapBuilder {
-    pub(super) const fn new() -> Self {
-        let settings = ReapSettings {
-            name: None,
-            source: SharedSource::DEFAULT,
-            release: Release::Adaptive,
-            budget: None,
-            on_refusal: OnRefusal::Panic,
-            initial: DEFAULT_INITIAL_BYTES,
-            increment: None,
-            reserved: 0,
-            hardened: false,
-        };
-        Self { settings }
+    const fn new() -> Self {
+        Self { settings: BlockSettings::DEFAULT }
     }
 
     common_options! {
@@ -60,8 +40,8 @@ impl ReapBuilder {
         huge_pages,
         ///
         /// The policy also says which chunks a [`reset`](Reap::reset) keeps. With
-        /// [`Release::AtOnce`] chunks go to the system, and the reap takes none from the recycler.
-        /// With the other policies they go to the recycler.
+        /// [`Release::AtOnce`](crate::Release::AtOnce) chunks go to the system, and the reap takes
+        /// none from the recycler. With the other policies they go to the recycler.
         release,
         budget,
         maximum,
@@ -79,16 +59,7 @@ impl ReapBuilder {
         reserved,
     }
 
-    /// Builds the reap.
-    ///
-    /// # Panics
-    /// Panics or ends the process if [`try_build`](Self::try_build) returns an error: see
-    /// [`AllocError`](crate::AllocError).
-    #[must_use]
-    #[track_caller]
-    pub fn build(self) -> Reap {
-        or_fail(self.try_build())
-    }
+    build_call!("reap", Reap);
 
     /// Builds the reap.
     ///

@@ -12,7 +12,8 @@
 //!    thread that finds its own token there is the owner: it wrote the token itself, and clears it
 //!    before it gives up the ownership. (A pool that was forgotten leaves its thread's token
 //!    behind. A later thread may get the same token; the first thread has ended by then, so the
-//!    later one has exclusive access.)
+//!    later one has exclusive access. In a child made by fork, `parked.rs` clears the tokens of the
+//!    threads that the child lacks.)
 //! 4. The owner that the region notes for each granule of a pool's chunks is the pool's
 //!    `PoolShared`.
 //! 5. `reference` is the reference to the pool that owns this value, else 0. Each pool's reference
@@ -21,6 +22,7 @@
 
 use core::alloc::Layout;
 use core::cell::{Cell, UnsafeCell};
+use core::mem::offset_of;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -35,6 +37,7 @@ use super::region_supply::RegionSupply;
 use super::size_classes::SizeClass;
 use crate::error::{AllocError, OnFailure, OnRefusal, ReturnError};
 use crate::memory::cache_padded::CachePadded;
+use crate::memory::relaxed_access::relaxed_load_at;
 use crate::memory::{os, region};
 use crate::statistics::Record;
 
@@ -145,6 +148,17 @@ impl PoolShared {
         self.reference.load(Ordering::Relaxed)
     }
 
+    /// As [`reference`](Self::reference), for the owner. Only the owner changes the reference, so
+    /// this is an ordinary load (see memory/relaxed_access.rs).
+    ///
+    /// # Safety
+    /// The calling thread owns this value.
+    #[inline(always)]
+    pub(super) unsafe fn own_reference(&self) -> u64 {
+        // SAFETY: no other thread writes the reference, as the caller guarantees.
+        unsafe { self.reference.as_ptr().read() }
+    }
+
     /// Returns the shared part that a reference other than 0 leads to.
     #[inline(always)]
     pub(super) fn of_reference(reference: u64) -> &'static Self {
@@ -170,7 +184,11 @@ impl PoolShared {
     /// Whether the calling thread owns this value.
     #[inline(always)]
     pub(super) fn is_owned_by_this_thread(&self) -> bool {
-        self.owner_token.load(Ordering::Relaxed) == thread_token()
+        // SAFETY: the field is an `AtomicUsize`.
+        let owner = unsafe {
+            relaxed_load_at::<{ offset_of!(Self, owner_token) }>(ptr::from_ref(self).cast())
+        };
+        owner as usize == thread_token()
     }
 
     /// Returns the blocks, for the owner.

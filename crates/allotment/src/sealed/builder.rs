@@ -6,19 +6,20 @@ use core::marker::PhantomData;
 use super::sealable::Sealable;
 use super::sealer::Sealer;
 use super::typed::Sealed;
-use crate::error::{AllocError, OnRefusal, or_fail};
-use crate::memory::budget::Budget;
-use crate::options::common_options;
+use crate::error::{AllocError, or_fail};
+use crate::options::{CommonSettings, common_options};
 
-/// The options of a sealed value.
+/// The options of a sealed value. It has none of its own.
 #[derive(Debug)]
 pub(super) struct SealedSettings {
-    pub name: Option<Box<str>>,
-    pub budget: Option<Budget>,
-    pub on_refusal: OnRefusal,
+    pub common: CommonSettings,
 }
 
 /// Builds a [`Sealed`] with options. [`Sealed::builder`] returns one.
+///
+/// It has neither `source` nor `release`: sealed memory has pages of its own, which are released
+/// whole. It has no `hardened`: the hardware refuses every write. It has no `report_live`: a sealed
+/// value's objects end with it.
 ///
 /// ```
 /// use allotment::{Budget, Sealed};
@@ -35,9 +36,17 @@ pub struct SealedBuilder<T: Sealable> {
     sealable: PhantomData<fn() -> T>,
 }
 
+/// # Options
+impl<T: Sealable> Sealed<T> {
+    /// Starts building a value with options.
+    pub const fn builder() -> SealedBuilder<T> {
+        SealedBuilder::new()
+    }
+}
+
 impl<T: Sealable> SealedBuilder<T> {
-    pub(super) const fn new() -> Self {
-        let settings = SealedSettings { name: None, budget: None, on_refusal: OnRefusal::Panic };
+    const fn new() -> Self {
+        let settings = SealedSettings { common: CommonSettings::DEFAULT };
         Self { settings, sealable: PhantomData }
     }
 
@@ -54,29 +63,18 @@ impl<T: Sealable> SealedBuilder<T> {
     /// Builds a value as [`Sealed::new`] does.
     ///
     /// # Panics
-    /// If `init` panics. Panics or ends the process if [`try_new`](Self::try_new) returns an error:
-    /// see [`AllocError`](crate::AllocError).
+    /// If `init` panics. Panics or ends the process if [`try_build`](Self::try_build) returns an
+    /// error of the allocator: see [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn build(self, init: impl for<'s> FnOnce(Sealer<'s>) -> T::In<'s>) -> Sealed<T> {
-        or_fail(self.try_new(init))
+        or_fail(self.try_build(|sealer| Ok(init(sealer))))
     }
 
     /// Builds a value as [`Sealed::try_new`] does.
     ///
     /// # Errors
     /// As [`Sealed::try_new`], and [`ErrorKind::NameTooLong`](crate::ErrorKind).
-    pub fn try_new(
-        self,
-        init: impl for<'s> FnOnce(Sealer<'s>) -> T::In<'s>,
-    ) -> Result<Sealed<T>, AllocError> {
-        self.try_build(|sealer| Ok(init(sealer)))
-    }
-
-    /// Builds a value as [`Sealed::try_build`] does.
-    ///
-    /// # Errors
-    /// As [`Sealed::try_build`], and [`ErrorKind::NameTooLong`](crate::ErrorKind).
     pub fn try_build<E: From<AllocError>>(
         self,
         init: impl for<'s> FnOnce(Sealer<'s>) -> Result<T::In<'s>, E>,

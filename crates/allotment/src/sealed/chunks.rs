@@ -39,6 +39,7 @@ use crate::memory::layout::{MAX_GROWTH, SEGMENT_GRANULE, align_up, chunk_bytes_f
 use crate::memory::process_cache::unmap_or_discard;
 use crate::memory::source::SharedSource;
 use crate::memory::{os, segment_map, tools};
+use crate::options::CommonSettings;
 use crate::statistics::{AllocatorKind, Record};
 
 /// The header at the beginning of each chunk.
@@ -191,17 +192,13 @@ unsafe fn release_chunk(
 impl SealedChunks {
     /// Takes the first chunk, and begins to build on this thread. The caller must
     /// [`end`](Self::end) it.
-    pub(super) fn begin(
-        name: Option<&str>,
-        budget: Option<Budget>,
-        on_refusal: OnRefusal,
-    ) -> Result<NonNull<Self>, AllocError> {
-        let record = Record::acquire(AllocatorKind::Sealed, name)?;
+    pub(super) fn begin(settings: CommonSettings) -> Result<NonNull<Self>, AllocError> {
+        let record = Record::acquire(AllocatorKind::Sealed, settings.name())?;
         let release = |error| {
             record.release();
             error
         };
-        let chunk = take_chunk(record, budget.as_ref(), FIRST, 0).map_err(release)?;
+        let chunk = take_chunk(record, settings.budget.as_ref(), FIRST, 0).map_err(release)?;
         const {
             assert!(
                 FIRST + size_of::<SealedChunks>() <= 4096 && align_of::<SealedChunks>() <= FIRST
@@ -218,13 +215,13 @@ impl SealedChunks {
                 current: Cell::new(chunk),
                 last_growth: Cell::new(chunk.as_ref().size),
                 record,
-                on_refusal: on_refusal.with(&budget),
-                budget,
+                on_refusal: settings.on_refusal,
+                budget: settings.budget,
                 name: Cell::new(None),
             });
             this
         };
-        if let Some(name) = name {
+        if let Some(name) = &settings.name {
             // SAFETY: begun above. It ends only below, if there is no memory for the name.
             match unsafe { this.as_ref() }.copy_name(name) {
                 Ok(()) => {}

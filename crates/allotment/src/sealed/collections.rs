@@ -10,8 +10,8 @@ use crate::collections::{StringIn, VecIn};
 /// While it is the last block that was allocated, and its chunk has room, it grows in place. When
 /// it has to move, its old memory stays behind and is sealed too, unless that was the last block of
 /// the current chunk, or a block of 32 KiB or more at the end of any chunk. If the length is known,
-/// use [`with_capacity_in`](VecIn::with_capacity_in) or [`Sealer::slice`], which leave nothing
-/// behind.
+/// use [`with_capacity_in`](VecIn::with_capacity_in) or [`Sealer::alloc_slice_from_iter`], which
+/// leave nothing behind.
 ///
 /// ```
 /// use allotment::{SealVec, Sealed};

@@ -80,8 +80,8 @@
 ///
 /// ```compile_fail,E0277
 /// let sealed = allotment::Sealed::<&'static [u8]>::new(|sealer| {
-///     sealer.slice([String::new()]);
-///     sealer.slice([1])
+///     sealer.alloc_slice_from_iter([String::new()]);
+///     sealer.alloc_slice_from_iter([1])
 /// });
 /// ```
 ///
@@ -127,7 +127,7 @@
 ///
 /// ```compile_fail
 /// let outer = allotment::Sealed::<()>::new(|outer| {
-///     let inner = allotment::Sealed::<&'static str>::new(|_| outer.str("of the outer one"));
+///     let inner = allotment::Sealed::<&'static str>::new(|_| outer.alloc_str("of the outer one"));
 ///     drop(inner);
 /// });
 /// ```
@@ -135,7 +135,7 @@
 /// A value can't be dropped while it is read:
 ///
 /// ```compile_fail,E0505
-/// let sealed = allotment::Sealed::<&'static str>::new(|sealer| sealer.str("read"));
+/// let sealed = allotment::Sealed::<&'static str>::new(|sealer| sealer.alloc_str("read"));
 /// let text = sealed.get();
 /// drop(sealed);
 /// assert_eq!(*text, "read");
@@ -143,7 +143,7 @@
 ///
 /// ```compile_fail,E0597
 /// let text = {
-///     let shared = allotment::RwShared::<&'static str>::new(|sealer| sealer.str("read"));
+///     let shared = allotment::RwShared::<&'static str>::new(|sealer| sealer.alloc_str("read"));
 ///     let guard = shared.read();
 ///     *guard.get()
 /// };

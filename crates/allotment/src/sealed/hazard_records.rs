@@ -15,7 +15,7 @@
 use core::ptr;
 
 use super::publication::{FREE_SLOT, HazardSlot};
-use crate::sync::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use crate::sync::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, mutant, order};
 
 /// The number of generations that a thread can announce in one record. For more, it takes another
 /// record.
@@ -27,15 +27,6 @@ pub const SLOTS: usize = 1;
 
 /// A slot that announces nothing, but is not free.
 const RESERVED: usize = 1;
-
-/// Reserves a free slot of a record that the caller owns, before the caller announces a generation
-/// in it.
-pub fn reserve(slot: &HazardSlot) {
-    // Release pairs with the Acquire in `announces`: a scanning thread that finds this word in the
-    // slot, instead of what another thread announced there before, comes after the reads of that
-    // other thread.
-    slot.store(RESERVED, Ordering::Release);
-}
 
 /// The slots of one thread, on cache lines of their own.
 #[derive(Debug)]
@@ -72,6 +63,20 @@ impl HazardRecord {
         self.slots.iter().find(|slot| slot.load(Ordering::Relaxed) == FREE_SLOT)
     }
 
+    /// Gives the record up, and returns a slot of it, in which the caller announces a generation.
+    /// The record gets no new owner before the caller clears the slot.
+    pub fn disown_keeping_slot(&self) -> Option<&HazardSlot> {
+        let slot = self.free_slot()?;
+        if !mutant("disown: slot not reserved") {
+            // Release pairs with the Acquire in `announces`: a scanning thread that finds this word
+            // in the slot, instead of what another thread announced there before, comes after the
+            // reads of that other thread.
+            slot.store(RESERVED, order(Ordering::Release, "disown: slot reserved relaxed"));
+        }
+        self.disown();
+        Some(slot)
+    }
+
     /// Gives the record up. The former owner may continue to read through slots that are not free.
     pub fn disown(&self) {
         // Release pairs with the Acquire in `adopt`.
@@ -86,7 +91,8 @@ impl HazardRecord {
         }
         // Acquire pairs with the Release of the thread that clears a slot: that thread does not
         // write to the slot any more.
-        let all_free = self.slots.iter().all(|slot| slot.load(Ordering::Acquire) == FREE_SLOT);
+        let acquire = order(Ordering::Acquire, "adopt: relaxed");
+        let all_free = self.slots.iter().all(|slot| slot.load(acquire) == FREE_SLOT);
         if !all_free {
             self.disown();
         }
@@ -167,9 +173,8 @@ pub(super) use of_this_process::{announced, first_slot, free_slot};
 #[cfg(not(loom))]
 mod of_this_process {
     use core::cell::Cell;
-    use core::mem;
 
-    use super::{FREE_SLOT, HazardRecord, HazardRecords, HazardSlot, Ordering, reserve};
+    use super::{FREE_SLOT, HazardRecord, HazardRecords, HazardSlot, Ordering};
     use crate::error::AllocError;
     use crate::memory::system_array::SystemArray;
 
@@ -239,25 +244,22 @@ mod of_this_process {
             Some(record) => record,
             None => {
                 let made = SystemArray::new(1, |_| HazardRecord::new())?;
-                // SAFETY: made just above, and forgotten on the next line, so it is never freed.
-                let record = unsafe { made.as_ptr().as_ref() };
-                mem::forget(made);
+                // SAFETY: the block is leaked, so it is never freed.
+                let record = unsafe { made.leak().as_ref() };
                 RECORDS.add(record);
                 record
             }
         };
-        let slot = record.free_slot().expect("a new record has free slots");
-        if DISOWN_AT_EXIT.try_with(|_| ()).is_ok() {
+        let slot = if DISOWN_AT_EXIT.try_with(|_| ()).is_ok() {
             // The old record has no free slot. The thread continues to read through its slots.
             disown_record();
             RECORD.set(record);
+            record.free_slot()
         } else {
             // The thread is ending and `DISOWN_AT_EXIT` was dropped, so give the record up here.
-            // The reserved slot keeps the record from getting a new owner.
-            reserve(slot);
-            record.disown();
-        }
-        Ok(slot)
+            record.disown_keeping_slot()
+        };
+        Ok(slot.expect("a new record has free slots"))
     }
 
     /// The number of records that all threads share.

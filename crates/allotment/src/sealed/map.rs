@@ -10,15 +10,15 @@ use super::sealer::Sealer;
 ///
 /// Give the capacity beforehand if it is known: a map that grows leaves its old table behind, as a
 /// [`SealVec`](crate::SealVec) does. Don't clone a sealed map: the clone allocates from the same
-/// sealer, which refuses, and hashbrown then ends the process.
+/// sealer, which refuses with a panic.
 ///
 /// ```
 /// use allotment::{SealMap, Sealed};
 ///
 /// let routes = Sealed::<SealMap<'static, &'static str, u32>>::new(|sealer| {
 ///     let mut routes = SealMap::with_capacity_in(2, sealer);
-///     routes.insert(sealer.str("/"), 1);
-///     routes.insert(sealer.str("/metrics"), 2);
+///     routes.insert(sealer.alloc_str("/"), 1);
+///     routes.insert(sealer.alloc_str("/metrics"), 2);
 ///     routes
 /// });
 /// assert_eq!(routes.get().get("/metrics"), Some(&2));

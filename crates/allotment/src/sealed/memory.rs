@@ -9,8 +9,8 @@ use core::ptr::NonNull;
 
 use super::chunks::SealedChunks;
 use super::sealer::Sealer;
-use crate::error::{AllocError, OnRefusal};
-use crate::memory::budget::Budget;
+use crate::error::AllocError;
+use crate::options::CommonSettings;
 
 /// Memory in which a value is built, and which is then sealed. Dropping it gives the memory back,
 /// and drops no value in it.
@@ -25,12 +25,8 @@ unsafe impl Send for SealedMemory {}
 unsafe impl Sync for SealedMemory {}
 
 impl SealedMemory {
-    pub(super) fn begin(
-        name: Option<&str>,
-        budget: Option<Budget>,
-        on_refusal: OnRefusal,
-    ) -> Result<Self, AllocError> {
-        SealedChunks::begin(name, budget, on_refusal).map(|chunks| Self { chunks })
+    pub(super) fn begin(settings: CommonSettings) -> Result<Self, AllocError> {
+        SealedChunks::begin(settings).map(|chunks| Self { chunks })
     }
 
     pub(super) fn chunks(&self) -> &SealedChunks {

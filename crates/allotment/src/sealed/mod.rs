@@ -1,32 +1,38 @@
-//! Read-only shared objects: `Sealed`, `Published`, `RwShared`.
-//!
-//! | file, lowest first | what it holds |
-//! |---|---|
-//! | `fences` | a memory fence that costs readers nothing and writers a system call |
-//! | `publication` | the protocol of `Published`: how a generation is replaced and reclaimed |
-//! | `hazard_records` | the slots in which threads announce the generation that they read |
-//! | `published` | `Published`: a value that is replaced while threads read it |
-//! | `read_only` | `ReadOnly`: which types may be sealed |
-//! | `chunks` | the memory: chunks, blocks in them, and the protection of their pages |
-//! | `sealer` | `Sealer`: allocates for an initialiser |
-//! | `memory` | owns the chunks of one value |
-//! | `collections` | the vector and the string in sealed memory |
-//! | `sealable` | the type that a `Sealed` holds, at any lifetime |
-//! | `map` | hash maps and sets in sealed memory |
-//! | `typed`, `builder` | `Sealed`: a value that is built once and then only read |
-//! | `rw_shared` | `RwShared`: a sealed value that is replaced under a read-write lock |
-//! | `compile_fail` | doc tests of programs that must not compile |
-//!
-//! Loom explores `fences`, `publication` and `hazard_records`.
+//! Objects that many threads read: [`Sealed`] never changes once it is built. [`Published`] and
+//! [`RwShared`] hold a value that is replaced from time to time.
 
-pub mod fences;
-pub mod hazard_records;
-pub mod publication;
+// | file, lowest first | what it holds |
+// |---|---|
+// | `fences` | a memory fence that costs readers nothing and writers a system call |
+// | `publication` | the protocol of `Published`: how a generation is replaced and reclaimed |
+// | `hazard_records` | the slots in which threads announce the generation that they read |
+// | `published` | `Published`: a value that is replaced while threads read it |
+// | `read_only` | `ReadOnly`: which types may be sealed |
+// | `chunks` | the memory: chunks, blocks in them, and the protection of their pages |
+// | `sealer` | `Sealer`: allocates for an initialiser |
+// | `memory` | owns the chunks of one value |
+// | `collections` | the vector and the string in sealed memory |
+// | `sealable` | the type that a `Sealed` holds, at any lifetime |
+// | `map` | hash maps and sets in sealed memory |
+// | `typed`, `builder` | `Sealed`: a value that is built once and then only read |
+// | `rw_shared` | `RwShared`: a sealed value that is replaced under a read-write lock |
+// | `compile_fail` | doc tests of programs that must not compile |
+//
+// Loom explores `fences`, `publication` and `hazard_records`.
+
+// In this order, the page of `Sealed` shows its calls.
 #[cfg(not(loom))]
-mod published;
+mod typed;
 
 #[cfg(not(loom))]
 mod builder;
+
+pub(crate) mod fences;
+pub(crate) mod hazard_records;
+pub(crate) mod publication;
+#[cfg(not(loom))]
+mod published;
+
 #[cfg(not(loom))]
 mod chunks;
 #[cfg(not(loom))]
@@ -45,8 +51,6 @@ mod rw_shared;
 mod sealable;
 #[cfg(not(loom))]
 mod sealer;
-#[cfg(not(loom))]
-mod typed;
 
 #[cfg(not(loom))]
 pub use builder::SealedBuilder;

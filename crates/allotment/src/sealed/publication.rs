@@ -53,7 +53,7 @@ use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
 use super::fences::{heavy, light};
-use crate::sync::{AtomicPtr, AtomicUsize, Ordering, fence};
+use crate::sync::{AtomicPtr, AtomicUsize, Ordering, fence, mutant, order};
 
 /// A word in which a thread announces the generation that it reads.
 pub type HazardSlot = AtomicUsize;
@@ -123,15 +123,17 @@ impl<T> Publication<T> {
         // Release pairs with the Acquire of the scanning thread: what this thread read before
         // through this slot happens before the reclamation of what it read.
         slot.store(self.announcement(seen), Ordering::Release);
-        light();
+        if !mutant("announce: no fence") {
+            light();
+        }
         // Acquire pairs with the Release in `replace`: the generation was made before.
         let current = self.current.load(Ordering::Acquire);
-        if current != seen {
+        if current != seen && !mutant("announce: no second check") {
             slot.store(FREE_SLOT, Ordering::Release);
             return None;
         }
         // SAFETY: there is a current generation at all times.
-        Some(unsafe { NonNull::new_unchecked(current) })
+        Some(unsafe { NonNull::new_unchecked(seen) })
     }
 
     /// Clears the slot that announces a generation. Returns whether the generation was replaced; if
@@ -140,9 +142,12 @@ impl<T> Publication<T> {
     pub fn withdraw(&self, slot: &HazardSlot, generation: NonNull<Generation<T>>) -> bool {
         // Release pairs with the Acquire of the scanning thread: all reads happen before the
         // generation is reclaimed.
-        slot.store(FREE_SLOT, Ordering::Release);
-        light();
-        self.current.load(Ordering::Relaxed) != generation.as_ptr()
+        slot.store(FREE_SLOT, order(Ordering::Release, "withdraw: relaxed"));
+        if !mutant("withdraw: no fence") {
+            light();
+        }
+        let current = self.current.load(Ordering::Relaxed);
+        current != generation.as_ptr() && !mutant("withdraw: no check")
     }
 
     /// Puts `new` in the place of `old`, and returns `true`; returns `false` if `old` is no longer
@@ -159,12 +164,15 @@ impl<T> Publication<T> {
         new: NonNull<Generation<T>>,
         replaced: impl FnOnce(),
     ) -> bool {
+        if mutant("replace: fence before the exchange") {
+            let _ = heavy();
+        }
         // Release pairs with the Acquire in `announce`. `old` is announced, so it is not reclaimed
         // and its address is not reused: an equal address is the same generation.
         let exchanged = self.current.compare_exchange(
             old.as_ptr(),
             new.as_ptr(),
-            Ordering::AcqRel,
+            order(Ordering::AcqRel, "replace: relaxed"),
             Ordering::Relaxed,
         );
         if exchanged.is_err() {
@@ -181,7 +189,8 @@ impl<T> Publication<T> {
         // `unfenced` belong to this call (invariant 2).
         unsafe {
             (*old).next.set(before);
-            let list = if heavy() { &self.retired } else { &self.unfenced };
+            let fenced = mutant("replace: fence before the exchange") || heavy();
+            let list = if fenced { &self.retired } else { &self.unfenced };
             push(list, old, last_of(old));
         }
     }
@@ -192,14 +201,18 @@ impl<T> Publication<T> {
     pub fn scan(&self, announced: impl Fn(usize) -> bool) -> *mut Generation<T> {
         // Release pairs with the Acquire below: a thread that sees this scan counted also sees
         // the slot cleared.
-        self.scans.fetch_add(1, Ordering::Release);
+        if !mutant("scan: not counted") {
+            self.scans.fetch_add(1, Ordering::Release);
+        }
         // Pairs with the fence below. This thread increments `scans` and then takes the list;
         // another thread puts generations on the list and then reads `scans`. At least one of
         // them sees the other's write.
-        fence(Ordering::SeqCst);
+        if !mutant("scan: no fence") {
+            fence(Ordering::SeqCst);
+        }
         let mut unread = ptr::null_mut();
         loop {
-            let scans = self.scans.load(Ordering::Acquire);
+            let mut scans = self.scans.load(Ordering::Acquire);
             let mut next = take(&self.retired);
             if next.is_null() {
                 return unread;
@@ -222,11 +235,16 @@ impl<T> Publication<T> {
             if kept.is_null() {
                 return unread;
             }
-            // SAFETY: they belong to this call, and are linked from `kept` to `last`.
-            unsafe { push(&self.retired, kept, last) };
+            if mutant("scan: count read late") {
+                scans = self.scans.load(Ordering::Acquire);
+            }
+            if !mutant("scan: list not taken") {
+                // SAFETY: they belong to this call, and are linked from `kept` to `last`.
+                unsafe { push(&self.retired, kept, last) };
+            }
             // Pairs with the fence above.
             fence(Ordering::SeqCst);
-            if self.scans.load(Ordering::Relaxed) == scans {
+            if self.scans.load(Ordering::Relaxed) == scans || mutant("scan: no second scan") {
                 return unread;
             }
         }
@@ -267,6 +285,9 @@ pub unsafe fn unlink<T>(first: &mut *mut Generation<T>) -> Option<NonNull<Genera
 /// Takes a whole list. Acquire pairs with the Release in `push`: this thread sees the links, and
 /// everything that was done with the generations before.
 fn take<T>(list: &AtomicPtr<Generation<T>>) -> *mut Generation<T> {
+    if mutant("scan: list not taken") {
+        return list.load(Ordering::Acquire);
+    }
     list.swap(ptr::null_mut(), Ordering::Acquire)
 }
 

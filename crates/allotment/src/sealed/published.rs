@@ -379,9 +379,7 @@ fn new_generation<T, F: OnFailure>(
     let mut value = Some(value);
     let mut make = |_| Generation::new(number, value.take().expect("called once"));
     let block = SystemArray::new(1, &mut make).map_err(F::fail)?;
-    let generation = block.as_ptr();
-    mem::forget(block);
-    Ok(generation)
+    Ok(block.leak())
 }
 
 /// Drops a generation and frees its block.

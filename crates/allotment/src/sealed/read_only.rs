@@ -27,9 +27,9 @@ use std::time::{Instant, SystemTime};
 ///
 /// | instead of | seal |
 /// |---|---|
-/// | `String` | `&'s str` from [`Sealer::str`](crate::Sealer::str), or a [`SealString`](crate::SealString) |
-/// | `Vec<T>`, `Box<[T]>` | `&'s [T]` from [`Sealer::slice`](crate::Sealer::slice), or a [`SealVec`](crate::SealVec) |
-/// | `Box<T>`, `Rc<T>`, `Arc<T>` | `&'s T` from [`Sealer::value`](crate::Sealer::value) |
+/// | `String` | `&'s str` from [`Sealer::alloc_str`](crate::Sealer::alloc_str), or a [`SealString`](crate::SealString) |
+/// | `Vec<T>`, `Box<[T]>` | `&'s [T]` from [`Sealer::alloc_slice_from_iter`](crate::Sealer::alloc_slice_from_iter), or a [`SealVec`](crate::SealVec) |
+/// | `Box<T>`, `Rc<T>`, `Arc<T>` | `&'s T` from [`Sealer::alloc`](crate::Sealer::alloc) |
 /// | `std::collections::HashMap` | a `SealMap` (feature `hashbrown-017`), or a sorted slice |
 /// | `PathBuf`, `CString` | `&'s Path` (`Path::new` of a sealed `&'s str`), `&'s CStr` |
 /// | `Cell`, `RefCell`, `Mutex`, atomics, `OnceLock` | a shared object beside the sealed one |

@@ -22,9 +22,9 @@ use crate::error::AllocError;
 /// ```
 /// use allotment::RwShared;
 ///
-/// let ports = RwShared::<&'static [u16]>::new(|sealer| sealer.slice([80]));
+/// let ports = RwShared::<&'static [u16]>::new(|sealer| sealer.alloc_slice_from_iter([80]));
 /// assert_eq!(*ports.read().get(), [80]);
-/// ports.replace(|sealer| sealer.slice([80, 443]));
+/// ports.replace(|sealer| sealer.alloc_slice_from_iter([80, 443]));
 /// assert_eq!(*ports.read().get(), [80, 443]);
 /// ```
 pub struct RwShared<T: Sealable> {
@@ -41,14 +41,14 @@ impl<T: Sealable> RwShared<T> {
         Self::from(Sealed::new(init))
     }
 
-    /// Builds the first value, as [`Sealed::try_build`] does.
+    /// Builds the first value, as [`Sealed::try_new`] does.
     ///
     /// # Errors
-    /// As [`Sealed::try_build`].
-    pub fn try_build<E: From<AllocError>>(
+    /// As [`Sealed::try_new`].
+    pub fn try_new<E: From<AllocError>>(
         init: impl for<'s> FnOnce(Sealer<'s>) -> Result<T::In<'s>, E>,
     ) -> Result<Self, E> {
-        Sealed::try_build(init).map(Self::from)
+        Sealed::try_new(init).map(Self::from)
     }
 
     /// Locks for reading. Waits while a writer swaps the value, or while a writer waits for the
@@ -75,12 +75,12 @@ impl<T: Sealable> RwShared<T> {
     /// Like [`replace`](Self::replace), with an initialiser that may fail.
     ///
     /// # Errors
-    /// As [`Sealed::try_build`]. The old value then stays.
+    /// As [`Sealed::try_new`]. The old value then stays.
     pub fn try_replace<E: From<AllocError>>(
         &self,
         init: impl for<'s> FnOnce(Sealer<'s>) -> Result<T::In<'s>, E>,
     ) -> Result<(), E> {
-        let new = Sealed::try_build(init)?;
+        let new = Sealed::try_new(init)?;
         drop(self.swap(new));
         Ok(())
     }

@@ -93,21 +93,22 @@ impl<'s> Sealer<'s> {
     /// A copy of this string.
     ///
     /// # Panics
-    /// Panics or ends the process if [`try_str`](Self::try_str) returns an error: see
+    /// Panics or ends the process if [`try_alloc_str`](Self::try_alloc_str) returns an error: see
     /// [`AllocError`](crate::AllocError).
-    pub fn str(self, text: &str) -> &'s str {
+    pub fn alloc_str(self, text: &str) -> &'s str {
         let bytes = always(self.copy_or::<PanicOrAbort, u8>(text.as_bytes()));
         // SAFETY: a copy of a string.
         unsafe { core::str::from_utf8_unchecked(bytes) }
     }
 
-    /// Like [`str`](Self::str), but returns an error instead of panicking or ending the process.
+    /// Like [`alloc_str`](Self::alloc_str), but returns an error instead of panicking or ending the
+    /// process.
     ///
     /// # Errors
     /// If the string needs a new page, and the budget or the system refuses it.
     /// [`ErrorKind::Sealed`](crate::ErrorKind) on a thread that does not run the initialiser, or
     /// when the initialiser has ended.
-    pub fn try_str(self, text: &str) -> Result<&'s str, AllocError> {
+    pub fn try_alloc_str(self, text: &str) -> Result<&'s str, AllocError> {
         let bytes = self.copy_or::<ReturnError, u8>(text.as_bytes())?;
         // SAFETY: a copy of a string.
         Ok(unsafe { core::str::from_utf8_unchecked(bytes) })
@@ -117,21 +118,23 @@ impl<'s> Sealer<'s> {
     /// that knows its length.
     ///
     /// # Panics
-    /// If the iterator panics. Panics or ends the process if [`try_slice`](Self::try_slice) returns
-    /// an error: see [`AllocError`](crate::AllocError).
-    pub fn slice<T: ReadOnly, I>(self, values: I) -> &'s [T]
+    /// If the iterator panics. Panics or ends the process if
+    /// [`try_alloc_slice_from_iter`](Self::try_alloc_slice_from_iter) returns an error: see
+    /// [`AllocError`](crate::AllocError).
+    pub fn alloc_slice_from_iter<T: ReadOnly, I>(self, values: I) -> &'s [T]
     where
         I: IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
     {
         always(self.slice_or::<PanicOrAbort, T>(values.into_iter()))
     }
 
-    /// Like [`slice`](Self::slice), but returns an error instead of panicking or ending the
-    /// process.
+    /// Like [`alloc_slice_from_iter`](Self::alloc_slice_from_iter), but returns an error instead of
+    /// panicking or ending the process.
     ///
     /// # Errors
-    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); otherwise as [`try_str`](Self::try_str).
-    pub fn try_slice<T: ReadOnly, I>(self, values: I) -> Result<&'s [T], AllocError>
+    /// [`ErrorKind::SizeOverflow`](crate::ErrorKind); otherwise as
+    /// [`try_alloc_str`](Self::try_alloc_str).
+    pub fn try_alloc_slice_from_iter<T: ReadOnly, I>(self, values: I) -> Result<&'s [T], AllocError>
     where
         I: IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
     {
@@ -141,17 +144,21 @@ impl<'s> Sealer<'s> {
     /// A copy of these values.
     ///
     /// # Panics
-    /// Panics or ends the process if [`try_copy`](Self::try_copy) returns an error: see
-    /// [`AllocError`](crate::AllocError).
-    pub fn copy<T: ReadOnly + Copy>(self, values: &[T]) -> &'s [T] {
+    /// Panics or ends the process if [`try_alloc_slice_copy`](Self::try_alloc_slice_copy) returns
+    /// an error: see [`AllocError`](crate::AllocError).
+    pub fn alloc_slice_copy<T: ReadOnly + Copy>(self, values: &[T]) -> &'s [T] {
         always(self.copy_or::<PanicOrAbort, T>(values))
     }
 
-    /// Like [`copy`](Self::copy), but returns an error instead of panicking or ending the process.
+    /// Like [`alloc_slice_copy`](Self::alloc_slice_copy), but returns an error instead of panicking
+    /// or ending the process.
     ///
     /// # Errors
-    /// As [`try_str`](Self::try_str).
-    pub fn try_copy<T: ReadOnly + Copy>(self, values: &[T]) -> Result<&'s [T], AllocError> {
+    /// As [`try_alloc_str`](Self::try_alloc_str).
+    pub fn try_alloc_slice_copy<T: ReadOnly + Copy>(
+        self,
+        values: &[T],
+    ) -> Result<&'s [T], AllocError> {
         self.copy_or::<ReturnError, T>(values)
     }
 
@@ -159,38 +166,38 @@ impl<'s> Sealer<'s> {
     /// value refers to it as a `&'s T`.
     ///
     /// # Panics
-    /// Panics or ends the process if [`try_value`](Self::try_value) returns an error: see
+    /// Panics or ends the process if [`try_alloc`](Self::try_alloc) returns an error: see
     /// [`AllocError`](crate::AllocError).
     #[allow(clippy::mut_from_ref, reason = "each call lends other memory")]
-    pub fn value<T: ReadOnly>(self, value: T) -> &'s mut T {
+    pub fn alloc<T: ReadOnly>(self, value: T) -> &'s mut T {
         always(self.value_or::<PanicOrAbort, T>(value))
     }
 
-    /// Like [`value`](Self::value), but returns an error instead of panicking or ending the
+    /// Like [`alloc`](Self::alloc), but returns an error instead of panicking or ending the
     /// process.
     ///
     /// # Errors
-    /// As [`try_str`](Self::try_str).
-    pub fn try_value<T: ReadOnly>(self, value: T) -> Result<&'s mut T, AllocError> {
+    /// As [`try_alloc_str`](Self::try_alloc_str).
+    pub fn try_alloc<T: ReadOnly>(self, value: T) -> Result<&'s mut T, AllocError> {
         self.value_or::<ReturnError, T>(value)
     }
 
-    /// Formats into a string: `sealer.format(format_args!("{host}:{port}"))`.
+    /// Formats into a string: `sealer.alloc_format(format_args!("{host}:{port}"))`.
     ///
     /// # Panics
-    /// As for [`str`](Self::str), and if a formatting implementation returns an error.
-    pub fn format(self, arguments: fmt::Arguments<'_>) -> &'s str {
+    /// As for [`alloc_str`](Self::alloc_str), and if a formatting implementation returns an error.
+    pub fn alloc_format(self, arguments: fmt::Arguments<'_>) -> &'s str {
         Self::lend_str(StringIn::format_in(self, arguments))
     }
 
-    /// Like [`format`](Self::format), but returns an error if there is no memory.
+    /// Like [`alloc_format`](Self::alloc_format), but returns an error if there is no memory.
     ///
     /// # Errors
-    /// As [`try_str`](Self::try_str).
+    /// As [`try_alloc_str`](Self::try_alloc_str).
     ///
     /// # Panics
     /// If a formatting implementation returns an error.
-    pub fn try_format(self, arguments: fmt::Arguments<'_>) -> Result<&'s str, AllocError> {
+    pub fn try_alloc_format(self, arguments: fmt::Arguments<'_>) -> Result<&'s str, AllocError> {
         /// Keeps the allocation error, which `fmt::Error` can't carry.
         struct StringOrError<'s> {
             string: StringIn<Sealer<'s>>,
@@ -242,13 +249,14 @@ impl<'s> Sealer<'s> {
     /// ending the process.
     ///
     /// # Errors
-    /// As [`try_str`](Self::try_str).
+    /// As [`try_alloc_str`](Self::try_alloc_str).
     pub fn try_alloc_layout(self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
         BlockSource::alloc::<ReturnError>(self, layout)
     }
 
     /// An empty vector that grows in sealed memory. If the length is known, use
-    /// [`slice`](Self::slice): a vector that has to move leaves its old memory behind.
+    /// [`alloc_slice_from_iter`](Self::alloc_slice_from_iter): a vector that has to move leaves its
+    /// old memory behind.
     #[must_use]
     pub const fn vec<T>(self) -> VecIn<T, Self> {
         VecIn::new_in(self)

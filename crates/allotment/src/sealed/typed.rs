@@ -11,7 +11,7 @@
 use core::fmt;
 use core::ptr::NonNull;
 
-use super::builder::{SealedBuilder, SealedSettings};
+use super::builder::SealedSettings;
 use super::memory::SealedMemory;
 use super::sealable::Sealable;
 use super::sealer::Sealer;
@@ -49,8 +49,8 @@ use crate::statistics::Statistics;
 /// }
 ///
 /// let config = Sealed::<Config<'static>>::new(|sealer| Config {
-///     url: sealer.str("http://localhost/"),
-///     ports: sealer.slice([80, 443]),
+///     url: sealer.alloc_str("http://localhost/"),
+///     ports: sealer.alloc_slice_from_iter([80, 443]),
 /// });
 /// std::thread::scope(|scope| {
 ///     for _ in 0..4 {
@@ -64,7 +64,7 @@ use crate::statistics::Statistics;
 ///
 /// ```compile_fail,E0597
 /// let text = {
-///     let sealed = allotment::Sealed::<&'static str>::new(|sealer| sealer.str("gone"));
+///     let sealed = allotment::Sealed::<&'static str>::new(|sealer| sealer.alloc_str("gone"));
 ///     *sealed.get()
 /// };
 /// assert_eq!(text, "gone");
@@ -74,7 +74,7 @@ use crate::statistics::Statistics;
 ///
 /// ```compile_fail
 /// let mut stolen = "";
-/// let sealed = allotment::Sealed::<()>::new(|sealer| stolen = sealer.str("mine"));
+/// let sealed = allotment::Sealed::<()>::new(|sealer| stolen = sealer.alloc_str("mine"));
 /// drop(sealed);
 /// assert_eq!(stolen, "mine");
 /// ```
@@ -111,13 +111,15 @@ unsafe fn fill<'s, T: Sealable, E>(
     Ok(())
 }
 
+/// # Create
 impl<T: Sealable> Sealed<T> {
     /// Builds a value. `init` allocates all memory for it from the [`Sealer`]; when `init` returns,
     /// that memory is sealed.
     ///
     /// # Panics
     /// If `init` panics; all memory is then given back. Panics or ends the process if
-    /// [`try_new`](Self::try_new) returns an error: see [`AllocError`](crate::AllocError).
+    /// [`try_new`](Self::try_new) returns an error of the allocator: see
+    /// [`AllocError`](crate::AllocError).
     #[must_use]
     #[track_caller]
     pub fn new(init: impl for<'s> FnOnce(Sealer<'s>) -> T::In<'s>) -> Self {
@@ -125,48 +127,34 @@ impl<T: Sealable> Sealed<T> {
     }
 
     /// Like [`new`](Self::new), but returns an error instead of panicking or ending the process.
-    ///
-    /// # Errors
-    /// If memory for the value itself is refused, or if the system refuses to protect the pages
-    /// (too many mappings). `init` handles the errors of its own calls; see
-    /// [`try_build`](Self::try_build).
-    pub fn try_new(init: impl for<'s> FnOnce(Sealer<'s>) -> T::In<'s>) -> Result<Self, AllocError> {
-        Self::builder().try_new(init)
-    }
-
-    /// Builds a value with an initialiser that may fail, because of the sealer's `try_` calls or
-    /// for any other reason. If it fails, all memory is given back.
+    /// The initialiser may fail, too: because of the sealer's `try_` calls, or for any other
+    /// reason. If it fails, all memory is given back.
     ///
     /// ```
     /// use allotment::{AllocError, Sealed};
     ///
-    /// let sealed = Sealed::<(&'static str, u16)>::try_build(|sealer| {
-    ///     Ok::<_, AllocError>((sealer.try_str("localhost")?, 443))
+    /// let sealed = Sealed::<(&'static str, u16)>::try_new(|sealer| {
+    ///     Ok::<_, AllocError>((sealer.try_alloc_str("localhost")?, 443))
     /// })?;
     /// assert_eq!(sealed.get().1, 443);
     /// # Ok::<_, AllocError>(())
     /// ```
     ///
     /// # Errors
-    /// The error that `init` returned; otherwise as [`try_new`](Self::try_new).
-    pub fn try_build<E: From<AllocError>>(
+    /// The error that `init` returned. An [`AllocError`] if memory for the value itself is refused,
+    /// or if the system refuses to protect the pages (too many mappings).
+    pub fn try_new<E: From<AllocError>>(
         init: impl for<'s> FnOnce(Sealer<'s>) -> Result<T::In<'s>, E>,
     ) -> Result<Self, E> {
         Self::builder().try_build(init)
-    }
-
-    /// A builder, which sets options first.
-    pub const fn builder() -> SealedBuilder<T> {
-        SealedBuilder::new()
     }
 
     pub(super) fn make<E: From<AllocError>>(
         settings: SealedSettings,
         init: impl for<'s> FnOnce(Sealer<'s>) -> Result<T::In<'s>, E>,
     ) -> Result<Self, E> {
-        let SealedSettings { name, budget, on_refusal } = settings;
         // If anything below fails or unwinds, the drop gives the memory back.
-        let memory = SealedMemory::begin(name.as_deref(), budget, on_refusal)?;
+        let memory = SealedMemory::begin(settings.common)?;
         let address = memory.chunks().alloc(core::alloc::Layout::new::<T::In<'static>>())?;
         // SAFETY: a fresh block for the value, valid as long as `memory` lives.
         unsafe { fill::<T, E>(address, memory.sealer(), init) }?;
@@ -176,7 +164,10 @@ impl<T: Sealable> Sealed<T> {
         unsafe { memory.seal() }?;
         Ok(Self { value: address.cast(), memory })
     }
+}
 
+/// # Read
+impl<T: Sealable> Sealed<T> {
     /// The value. A call is a load: no lock, no atomic instruction.
     #[inline(always)]
     #[must_use]
@@ -197,26 +188,19 @@ impl<T: Sealable> Sealed<T> {
             value.as_ref()
         }
     }
+}
 
-    /// The bytes of memory held: whole pages. A budget is charged the same number.
-    #[must_use]
-    pub fn held_bytes(&self) -> usize {
-        self.statistics().held_bytes as usize
-    }
-
-    /// The bytes that the initialiser allocated and did not free, including the value itself.
-    #[must_use]
-    pub fn live_bytes(&self) -> usize {
-        self.statistics().live_bytes as usize
-    }
-
-    /// The statistics of its memory: `held = structures + live + wasted`.
+/// # Name and statistics
+impl<T: Sealable> Sealed<T> {
+    /// The statistics of its memory. The bytes held are whole pages, which a budget is charged;
+    /// they are the sum of the structures, the wasted bytes, and the live bytes: what the
+    /// initialiser allocated and did not free, including the value itself.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.memory.chunks().record().statistics()
     }
 
-    /// The name set by [`SealedBuilder::name`].
+    /// The name set by [`SealedBuilder::name`](crate::sealed::SealedBuilder::name).
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.memory.chunks().name()

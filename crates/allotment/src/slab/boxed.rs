@@ -18,11 +18,11 @@ pub type SlabBox<T> = BoxIn<T, SlabMemory>;
 ///
 /// ```
 /// let slab = allotment::Slab::new();
-/// let slot = slab.slot();
+/// let slot = slab.alloc_slot();
 /// let address = slot.as_ptr();
 /// let value = slot.fill(7);
 /// assert_eq!(address.as_ptr().cast_const(), std::ptr::from_ref(&*value));
-/// drop(slab.slot());
+/// drop(slab.alloc_slot());
 /// assert_eq!(slab.statistics().live_objects, 1);
 /// ```
 pub type SlabSlot<T> = SlotIn<T, SlabMemory>;

@@ -4,16 +4,16 @@ use core::alloc::Layout;
 use core::fmt;
 use core::marker::PhantomData;
 
-use super::geometry::{DEFAULT_PAGE, MAX_PAGE};
+use super::geometry::MAX_PAGE;
 use super::raw::RawSlab;
 use super::settings::SlabSettings;
 use super::typed::Slab;
-use crate::error::{AllocError, or_fail};
-use crate::memory::release::Release;
-use crate::memory::source::SharedSource;
-use crate::options::common_options;
+use crate::error::AllocError;
+use crate::options::{build_call, common_options};
 
 /// Builds a [`RawSlab`] or a [`Slab`] with options. Their `builder` functions return one.
+///
+/// It has no `on_refusal`: a slab implements no `Allocator` trait.
 ///
 /// ```
 /// use allotment::{Budget, Release, Slab};
@@ -45,20 +45,25 @@ impl<S> fmt::Debug for SlabBuilder<S> {
     }
 }
 
+/// # Options
+impl RawSlab {
+    /// Starts building a slab with options.
+    pub const fn builder(layout: Layout) -> SlabBuilder<Self> {
+        SlabBuilder::new(layout)
+    }
+}
+
+/// # Options
+impl<T> Slab<T> {
+    /// Starts building a slab with options.
+    pub const fn builder() -> SlabBuilder<Self> {
+        SlabBuilder::new(Layout::new::<T>())
+    }
+}
+
 impl<S> SlabBuilder<S> {
-    pub(super) const fn new(layout: Layout) -> Self {
-        let settings = SlabSettings {
-            name: None,
-            source: SharedSource::DEFAULT,
-            release: Release::Adaptive,
-            budget: None,
-            max_page_bytes: DEFAULT_PAGE,
-            max_cached_bytes: None,
-            packing: false,
-            hardened: false,
-            report_live: None,
-        };
-        Self { layout, settings, makes: PhantomData }
+    const fn new(layout: Layout) -> Self {
+        Self { layout, settings: SlabSettings::DEFAULT, makes: PhantomData }
     }
 
     common_options! {
@@ -71,15 +76,15 @@ impl<S> SlabBuilder<S> {
         source,
         huge_pages,
         ///
-        /// With [`Release::AtOnce`] a page goes to the system in the call that frees its last
-        /// object.
+        /// With [`Release::AtOnce`](crate::Release::AtOnce) a page goes to the system in the call
+        /// that frees its last object.
         ///
-        /// With [`Release::Adaptive`], the slab keeps empty pages within an allowance of at least
-        /// one page. A page taken from the source within a second of a release raises the allowance
-        /// by its size, and each second halves the allowance. Beyond the allowance it depends on
-        /// the thread that emptied the page. If this thread also allocates, the page is released at
-        /// once. If it only frees, releases take at most an eighth of the slab's time, and the
-        /// other empty pages are kept until later.
+        /// With [`Release::Adaptive`](crate::Release::Adaptive), the slab keeps empty pages within
+        /// an allowance of at least one page. A page taken from the source within a second of a
+        /// release raises the allowance by its size, and each second halves the allowance. Beyond
+        /// the allowance it depends on the thread that emptied the page. If this thread also
+        /// allocates, the page is released at once. If it only frees, releases take at most an
+        /// eighth of the slab's time, and the other empty pages are kept until later.
         ///
         /// Kept pages are released by calls that empty a page, or by [`trim`](RawSlab::trim).
         release,
@@ -98,8 +103,7 @@ impl<S> SlabBuilder<S> {
         /// quarantine until 1024 more slots of this slab are freed.
         hardened,
         ///
-        /// The default is yes in hardened mode and no otherwise. The objects stay valid either way.
-        /// Slots in other threads' caches don't count as live.
+        /// The objects stay valid either way. Slots in other threads' caches don't count as live.
         report_live,
     }
 
@@ -138,16 +142,7 @@ impl<S> SlabBuilder<S> {
 }
 
 impl SlabBuilder<RawSlab> {
-    /// Builds the slab.
-    ///
-    /// # Panics
-    /// Panics or ends the process if [`try_build`](Self::try_build) returns an error: see
-    /// [`AllocError`](crate::AllocError).
-    #[must_use]
-    #[track_caller]
-    pub fn build(self) -> RawSlab {
-        or_fail(self.try_build())
-    }
+    build_call!("slab", RawSlab);
 
     /// Builds the slab.
     ///
@@ -160,16 +155,7 @@ impl SlabBuilder<RawSlab> {
 }
 
 impl<T> SlabBuilder<Slab<T>> {
-    /// Builds the slab.
-    ///
-    /// # Panics
-    /// Panics or ends the process if [`try_build`](Self::try_build) returns an error: see
-    /// [`AllocError`](crate::AllocError).
-    #[must_use]
-    #[track_caller]
-    pub fn build(self) -> Slab<T> {
-        or_fail(self.try_build())
-    }
+    build_call!("slab", Slab<T>);
 
     /// Builds the slab.
     ///

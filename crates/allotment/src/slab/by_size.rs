@@ -49,6 +49,7 @@ fn lock() -> Option<MutexGuard<'static, (u32, SlabsBySize)>> {
     Some(guard)
 }
 
+/// # Slabs that are shared by size
 impl RawSlab {
     /// Returns the slab that all callers share for objects of about this size.
     ///

@@ -3,7 +3,7 @@
 //! A cache that its thread has left stays allocated, and the next thread that needs one attaches to
 //! it.
 
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::{AtomicBool, Ordering, order};
 
 /// Whether a thread owns a cache. Only the owner reads and writes what the cache holds.
 #[derive(Debug)]
@@ -37,12 +37,6 @@ impl CacheOwnership {
     /// Gives up the ownership. The caller has emptied the cache.
     pub fn release(&self) {
         // Release pairs with the Acquire in `try_acquire`.
-        self.owned.store(false, Ordering::Release);
-    }
-
-    /// The word, for the models' wrong versions.
-    #[cfg(loom)]
-    pub fn word(&self) -> &AtomicBool {
-        &self.owned
+        self.owned.store(false, order(Ordering::Release, "detach: relaxed"));
     }
 }

@@ -12,6 +12,7 @@
 
 use super::page::PageClaim;
 use super::page_steps::{Claim, Page, PageBackend, PageSteps, SlotGrant};
+use crate::sync::mutant;
 
 /// What the steps leave to the cache.
 pub trait CacheBackend {
@@ -72,8 +73,12 @@ pub trait CacheSteps: CacheBackend {
     fn refill(&self) -> Result<Self::Slot, <Self::Pages as PageBackend>::Error> {
         self.begin_refill();
         if self.packing() {
+            let before = mutant("refill: packed page used on").then(|| self.current());
             // Once per refill: the pages claimed below are to be used.
             self.put_current_back();
+            if let Some((page, word)) = before.flatten() {
+                self.set_current(page, word);
+            }
         }
         loop {
             if let Some(slot) = self.pop() {
@@ -138,13 +143,19 @@ pub trait CacheSteps: CacheBackend {
     fn flush(&self) {
         self.return_cached();
         self.send_outgoing();
-        self.put_current_back();
+        if !mutant("flush: claimed page forgotten") {
+            self.put_current_back();
+        }
         self.pages().wake_waiters();
     }
 
     /// Empties the cache and leaves it to the next thread that needs one. The caller then releases
     /// the cache's reference to the slab.
     fn detach(&self) {
+        if mutant("detach: left before it is empty") {
+            self.release_ownership();
+            return self.flush();
+        }
         self.flush();
         self.forget_pages();
         self.release_ownership();

@@ -8,8 +8,9 @@
 //! Hardened: every byte of a slot without an object is free, in the ledger's sense.
 
 use core::alloc::Layout;
+use core::cell::Cell;
 use core::ptr::NonNull;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -19,15 +20,36 @@ use super::shared::{SlabChecks, SlabShared};
 use super::tags::TAG_MARK;
 use crate::checked::{CheckedAllocator, Ledger};
 use crate::error::AllocError;
-use crate::memory::{segment_map, tools};
+use crate::memory::{os, segment_map, tools};
 use crate::statistics::{AllocatorKind, Record, Statistics};
 
-/// In pass-through mode, the slab of each malloc block. The address of a block does not lead to its
-/// slab.
-static MALLOC_BLOCKS: Mutex<BTreeMap<usize, u32>> = Mutex::new(BTreeMap::new());
+type MallocBlocks = BTreeMap<usize, u32>;
 
-fn malloc_blocks() -> MutexGuard<'static, BTreeMap<usize, u32>> {
+/// In pass-through mode, the slab of each malloc block. The address of a block does not lead to its
+/// slab. All slabs share the map, so a thread that forks holds the lock meanwhile: if another
+/// thread held it, the child could use no slab.
+static MALLOC_BLOCKS: Mutex<MallocBlocks> = Mutex::new(MallocBlocks::new());
+
+thread_local! {
+    static HELD_AT_FORK: Cell<Option<MutexGuard<'static, MallocBlocks>>> = const { Cell::new(None) };
+}
+
+fn malloc_blocks() -> MutexGuard<'static, MallocBlocks> {
     MALLOC_BLOCKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Holds [`MALLOC_BLOCKS`] during every later fork.
+fn hold_at_fork() -> Result<(), AllocError> {
+    extern "C" fn before() {
+        // A thread whose thread-local values are gone forks without the lock.
+        let _ =
+            HELD_AT_FORK.try_with(|held| held.set(Some(held.take().unwrap_or_else(malloc_blocks))));
+    }
+    extern "C" fn after() {
+        drop(HELD_AT_FORK.try_with(Cell::take));
+    }
+    static REGISTERED: AtomicBool = AtomicBool::new(false);
+    os::around_fork(before, after, &REGISTERED)
 }
 
 /// The number of the slab that handed out a malloc block, if one did.
@@ -57,6 +79,7 @@ impl CheckedAllocator for SlabShared {
     }
 
     fn note_malloc_block(&self, block: NonNull<u8>, _: usize) -> Result<(), AllocError> {
+        hold_at_fork()?;
         // The fast paths look up every address that they are given in the map.
         segment_map::allow_lookup(block.addr().get())?;
         malloc_blocks().insert(block.addr().get(), self.number);

@@ -33,7 +33,7 @@
 //! began does not matter. So there is no count to keep consistent, and no ABA problem: no value
 //! whose unnoticed return could mislead a thread.
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering, store_before_load};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, mutant, store_before_load};
 
 const RELEASED: u32 = 0;
 const CLAIMED: u32 = 1;
@@ -127,12 +127,6 @@ impl<X> PageDescriptor<X> {
         self.slots().div_ceil(SLOTS_PER_WORD)
     }
 
-    /// Same as the function [`set_free`], for the models.
-    #[cfg(loom)]
-    pub fn set_free(&self, word: usize, mask: u64) -> FreeOutcome {
-        set_free(&self.bits[word], mask)
-    }
-
     /// The words of the bitmap.
     pub fn bits(&self) -> &'static [AtomicU64] {
         self.bits
@@ -161,6 +155,9 @@ impl<X> PageDescriptor<X> {
     /// Claims the page if it is open or kept empty. Returns `true` with the claim if it was kept
     /// empty; the caller then has all of its slots.
     pub fn claim(&self) -> Option<(PageClaim<'_, X>, bool)> {
+        if mutant("claim: hint trusted") {
+            return self.has_page().then_some((PageClaim(self), false));
+        }
         // SeqCst: this load comes after the hint was cleared. A thread that puts the page back
         // opens it before it reads the hint, so one of the two sees the other's write (invariant
         // 4).
@@ -199,6 +196,10 @@ impl<X> PageDescriptor<X> {
             wanted &= !(1 << (63 - wanted.leading_zeros()));
             excess -= 1;
         }
+        if mutant("take: as if alone") {
+            bits.store(bits.load(Ordering::Relaxed) & !wanted, Ordering::Release);
+            return wanted;
+        }
         // Acquire pairs with the Release of `set_free`: the slot's last use happens before its
         // next.
         bits.fetch_and(!wanted, Ordering::Acquire) & wanted
@@ -231,7 +232,9 @@ impl<X> PageDescriptor<X> {
     /// store, and a thread that sets a bit reads `listed` after it has read the state.
     pub fn clear_listed(&self) {
         self.listed.store(0, Ordering::SeqCst);
-        store_before_load();
+        if !mutant("find: unordered") {
+            store_before_load();
+        }
     }
 
     /// Whether all slots are free; a snapshot. SeqCst for two threads that set the last bits of two
@@ -282,8 +285,12 @@ pub fn set_free(bits: &AtomicU64, mask: u64) -> FreeOutcome {
     // operation is an addition, because it returns the previous word in one instruction. It is
     // correct if the bits were 0. If one was 1, the word is wrong for a moment, and the process
     // ends.
-    let before = bits.fetch_add(mask, Ordering::SeqCst);
-    store_before_load();
+    let unordered = mutant("free: unordered") || mutant("wake: unordered");
+    let order = if unordered { Ordering::AcqRel } else { Ordering::SeqCst };
+    let before = bits.fetch_add(mask, order);
+    if !unordered {
+        store_before_load();
+    }
     if before & mask != 0 {
         // Undo the carry into neighbouring bits before the misuse is reported.
         bits.fetch_sub(mask, Ordering::SeqCst);
@@ -333,17 +340,21 @@ impl<'p, X> PageClaim<'p, X> {
     /// Opens the page to all threads. Returns how full it is after that, so that the caller can
     /// list it or see whether it can be released.
     pub fn put_back(self) -> Fullness {
+        let early = mutant("put back: looks before it opens").then(|| self.0.fullness());
         // Before the page is opened: a thread that finds it open must not find a stale `listed`.
         self.0.listed.store(0, Ordering::SeqCst);
         // Release pairs with the Acquire of `claim`. SeqCst for invariant 4.
         self.0.state.store(OPEN, Ordering::SeqCst);
         store_before_load();
-        self.0.fullness()
+        early.unwrap_or_else(|| self.0.fullness())
     }
 
     /// Takes all slots of the page, or none if another thread holds one of them.
     #[must_use]
     pub fn take_all(&self) -> bool {
+        if mutant("take all: nothing taken") {
+            return true;
+        }
         let slots = self.0.slots();
         for word in 0..self.words() {
             let all = full_mask(slots, word);
@@ -353,7 +364,8 @@ impl<'p, X> PageClaim<'p, X> {
                 .compare_exchange(all, 0, Ordering::Acquire, Ordering::Relaxed)
                 .is_err()
             {
-                for before in 0..word {
+                let taken = if mutant("take all: half left") { 0 } else { word };
+                for before in 0..taken {
                     self.0.bits[before].store(full_mask(slots, before), Ordering::Release);
                 }
                 return false;

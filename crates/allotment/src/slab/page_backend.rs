@@ -202,11 +202,13 @@ impl SlabShared {
     /// As for [`free`](Self::free).
     pub(super) unsafe fn free_one(&self, slot: NonNull<u8>) {
         // SAFETY: the caller upholds the contract.
-        unsafe {
-            let location = self.locate(slot);
-            self.free(location, 1 << (location.index % SLOTS_PER_WORD), true);
+        let location = unsafe { self.locate(slot) };
+        let SlotLocation { page, bits, index } = location;
+        let mask = 1 << (index % SLOTS_PER_WORD);
+        let sampled = self.geometry.samples(index / SLOTS_PER_WORD, mask);
+        if !self.free_uncached(page, bits, mask, sampled) {
+            self.abort_on_double_free(location, mask);
         }
-        self.wake_waiters();
     }
 
     #[cold]

@@ -5,6 +5,7 @@
 
 use super::page::{BINS, Fullness, PageClaim, PageDescriptor};
 use super::page_hints::{EMPTY_LIST, PageHints};
+use crate::sync::mutant;
 
 /// The number of pages that a search moves to a more fitting list before it takes one as it is.
 const MAX_MOVES: usize = 16;
@@ -82,8 +83,22 @@ impl<'g, X: PageLifetime> PageGroup<'g, X> {
     /// Opens a claimed page, and lists it if it has free slots.
     pub fn put_back(&self, page: usize, claim: PageClaim<'g, X>) -> PageChange<'g, X> {
         debug_assert!(core::ptr::eq(claim.page(), &raw const self.pages[page]));
+        if mutant("put back: lists before it opens") {
+            let early = claim.page().fullness();
+            let change = self.list(page, early);
+            return match (early, claim.put_back()) {
+                (Fullness::Bin(_), Fullness::Bin(_)) => change,
+                (_, fullness) => self.list(page, fullness),
+            };
+        }
         let fullness = claim.put_back();
         self.list(page, fullness)
+    }
+
+    /// Marks a page as kept empty, and lists it. The caller has all of its slots.
+    pub fn keep_empty(&self, page: usize, claim: PageClaim<'g, X>) {
+        claim.keep_empty();
+        self.hints.set(EMPTY_LIST, page);
     }
 
     fn list(&self, page: usize, mut fullness: Fullness) -> PageChange<'g, X> {
@@ -129,8 +144,14 @@ impl<'g, X: PageLifetime> PageGroup<'g, X> {
         while let Some(page) = self.hints.clear_one(list, from) {
             // Before the claim: if another thread has the claim and puts the page back, a thread
             // could otherwise conclude that the page is listed although its hint is gone.
-            self.pages[page].clear_listed();
-            let Some((claim, was_empty)) = self.pages[page].claim() else { continue };
+            if !mutant("find: note left") {
+                self.pages[page].clear_listed();
+            }
+            let claimed = self.pages[page].claim();
+            if mutant("find: hint cleared after the look") {
+                self.hints.clear_one(list, page);
+            }
+            let Some((claim, was_empty)) = claimed else { continue };
             if was_empty {
                 return Some((page, claim, PageOrigin::KeptEmpty));
             }
@@ -151,6 +172,7 @@ impl<'g, X: PageLifetime> PageGroup<'g, X> {
             }
             match self.put_back(page, claim) {
                 PageChange::Emptied(claim) => return Some((page, claim, PageOrigin::Emptied)),
+                PageChange::Listed | PageChange::Unlisted if mutant("find: silent") => {}
                 PageChange::Listed | PageChange::Unlisted => listed(),
             }
         }

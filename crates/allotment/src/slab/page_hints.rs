@@ -17,7 +17,7 @@
 //!    that (store, then load, on both sides).
 
 use super::page::BINS;
-use crate::sync::{AtomicU64, Ordering, store_before_load};
+use crate::sync::{AtomicU64, Ordering, mutant, order, store_before_load};
 
 /// The lists: one for each lifetime and bin, and one for the pages kept empty, which are used last.
 pub const LISTS: usize = LIFETIMES * BINS + 1;
@@ -62,9 +62,13 @@ impl HintList<'_> {
     /// Records in the summary that a word has no hint, unless it has one again.
     fn clear_summary(&self, word: usize) {
         let Some(summary) = self.summary.get(word / 64) else { return };
-        summary.fetch_and(!(1 << (word % 64)), Ordering::SeqCst);
-        store_before_load();
-        if self.words[word].load(Ordering::SeqCst) != 0 {
+        let seq_cst = order(Ordering::SeqCst, "clear summary: unordered");
+        summary.fetch_and(!(1 << (word % 64)), seq_cst);
+        if !mutant("clear summary: unordered") {
+            store_before_load();
+        }
+        if self.words[word].load(Ordering::SeqCst) != 0 && !mutant("clear summary: no second look")
+        {
             summary.fetch_or(1 << (word % 64), Ordering::SeqCst);
         }
     }
@@ -92,6 +96,11 @@ impl PageHints<'_> {
         // Release pairs with the Acquire of `clear_one`. SeqCst: a thread that closes the slab
         // looks for hints after it has set the closed flag, and a thread that sets a hint reads the
         // flag after that.
+        if mutant("hint: after its summary") {
+            list.set_summary(page / 64);
+            word.fetch_or(bit, Ordering::SeqCst);
+            return;
+        }
         word.fetch_or(bit, Ordering::SeqCst);
         list.set_summary(page / 64);
     }
@@ -126,9 +135,11 @@ impl PageHints<'_> {
         while hints != 0 {
             let bit = hints & hints.wrapping_neg();
             // Acquire pairs with the Release of `set`.
-            let before = word.fetch_and(!bit, Ordering::SeqCst);
+            let before = word.fetch_and(!bit, order(Ordering::SeqCst, "find: unordered"));
             if before & bit != 0 {
-                store_before_load();
+                if !mutant("find: unordered") {
+                    store_before_load();
+                }
                 if before == bit {
                     list.clear_summary(index);
                 }

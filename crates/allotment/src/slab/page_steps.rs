@@ -26,7 +26,7 @@ use super::page_group::{PageChange, PageGroup, PageLifetime, PageOrigin};
 use super::page_hints::EMPTY_LIST;
 use super::waiters::{PageMark, Waiters};
 use crate::error::AllocError;
-use crate::sync::{AtomicU32, AtomicU64};
+use crate::sync::{AtomicU32, AtomicU64, mutant};
 
 /// The most slots taken at once from a page that another thread has claimed.
 const MAX_STOLEN: usize = 8;
@@ -124,7 +124,7 @@ pub trait PageBackend: Sized {
     /// Makes each thread give back its cached slots at its next free.
     fn recall(&self);
 
-    // ---- single steps, which a model replaces by wrong ones ----
+    // ---- single steps, before which a model lets other threads run ----
 
     /// Takes at most `max` free slots of a word.
     #[inline]
@@ -136,12 +136,6 @@ pub trait PageBackend: Sized {
     #[inline]
     fn take_stolen(&self, page: &Page<Self>, word: usize) -> u64 {
         page.take(word, MAX_STOLEN)
-    }
-
-    /// Frees slots of one word.
-    #[inline(always)]
-    fn set_free(&self, bits: &AtomicU64, mask: u64) -> FreeOutcome {
-        set_free(bits, mask)
     }
 
     /// Examines a page after some of its bits were set.
@@ -168,13 +162,7 @@ pub trait PageBackend: Sized {
     /// Marks a page as kept empty, and lists it. The caller has all of its slots.
     fn list_empty(&self, claim: Claim<'_, Self>) {
         let (group, position) = self.group_of(claim.page());
-        claim.keep_empty();
-        group.hints.set(EMPTY_LIST, position);
-    }
-
-    /// Whether the slab is closed, read after a page was listed as kept empty.
-    fn is_closed_after_listing(&self) -> bool {
-        self.waiters().is_closed()
+        group.keep_empty(position, claim);
     }
 
     /// Wakes the threads that wait for a slot, if there are any. The caller has made something
@@ -235,12 +223,25 @@ pub trait PageSteps: PageBackend {
         allocates: bool,
     ) -> bool {
         let bin = if sampled { self.sample(page) } else { None };
-        match self.set_free(bits, mask) {
+        let claimed_before = mutant("free: state read before") && !page.is_open();
+        match set_free(bits, mask) {
             FreeOutcome::Done if bin.is_none() => {}
+            FreeOutcome::Examine if claimed_before => {}
             FreeOutcome::Done | FreeOutcome::Examine => self.examine(page, bin, allocates),
             FreeOutcome::DoubleFree => return false,
         }
         true
+    }
+
+    /// Frees slots of one word without a thread cache, and wakes the threads that wait for one. The
+    /// rest is as for [`free_slots`](Self::free_slots).
+    #[must_use]
+    fn free_uncached(&self, page: &Page<Self>, bits: &AtomicU64, mask: u64, sampled: bool) -> bool {
+        let freed = self.free_slots(page, bits, mask, sampled, true);
+        if !mutant("free: claimed page silent") {
+            self.wake_waiters();
+        }
+        freed
     }
 
     /// Examines a page after some of its bits were set.
@@ -283,6 +284,7 @@ pub trait PageSteps: PageBackend {
     #[cold]
     fn complete(&self, change: PageChange<'_, Self::Info>, allocates: bool) {
         match change {
+            PageChange::Unlisted if mutant("free: claimed page silent") => {}
             // An unlisted page matters, too: waiting threads also take slots of a claimed page.
             PageChange::Unlisted | PageChange::Listed => self.wake_waiters(),
             PageChange::Emptied(claim) => self.keep_or_release(claim, allocates),
@@ -296,7 +298,7 @@ pub trait PageSteps: PageBackend {
             self.list_empty(claim);
             self.wake_waiters();
             // Invariant 2.
-            if self.is_closed_after_listing() {
+            if self.waiters().is_closed() && !mutant("keep: no second look") {
                 self.release_all_kept();
             }
         } else {
@@ -314,7 +316,7 @@ pub trait PageSteps: PageBackend {
     fn release_kept(&self) -> Option<usize> {
         let (claim, origin) = self.claim_listed(&[EMPTY_LIST], 0, || self.wake_waiters())?;
         let bytes = self.bytes(claim.page());
-        if origin == PageOrigin::Open {
+        if origin == PageOrigin::Open && !mutant("trim: hint trusted") {
             // The hint was stale: the page was used again in the meantime.
             self.put_back(claim);
             return Some(0);
@@ -345,9 +347,14 @@ pub trait PageSteps: PageBackend {
         let bytes = self.bytes(page);
         // The order is invariant 1.
         let memory = self.remove_page(page);
+        if mutant("release: descriptor vacant first") {
+            self.return_vacant(page);
+        }
         claim.release();
         self.give_back(memory);
-        self.return_vacant(page);
+        if !mutant("release: descriptor vacant first") {
+            self.return_vacant(page);
+        }
         self.count_released(bytes);
         self.wake_waiters();
     }
@@ -357,7 +364,9 @@ pub trait PageSteps: PageBackend {
     /// Assigns a vacant descriptor, which a caller has prepared, to a page with this many slots.
     fn enter_page<'b>(&'b self, page: &'b Page<Self>, slots: usize) -> Claim<'b, Self> {
         let claim = page.assign(slots);
-        self.waiters().mark_new(&self.mark_of(page));
+        if !mutant("enter page: not marked") {
+            self.waiters().mark_new(&self.mark_of(page));
+        }
         claim
     }
 
@@ -410,7 +419,9 @@ pub trait PageSteps: PageBackend {
             page.info.set_lifetime(lifetime);
             claim.free_all();
             // A thread that looked at the page before found no free slot.
-            self.wake_after_stores();
+            if !mutant("prepare: silent") {
+                self.wake_after_stores();
+            }
         }
         // The thread that claims the page may cache its own frees to it.
         self.update_mark(page, false);

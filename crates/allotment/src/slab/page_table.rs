@@ -2,33 +2,30 @@
 //!
 //! # Invariants
 //!
-//! 1. `buckets[k]` is null, or points to `FIRST_BUCKET << k` descriptors with their bitmaps and
-//!    hints, which stay until the table is dropped. So references to them are valid as long as a
-//!    reference to the table.
-//! 2. Each descriptor is issued once. After that it either has a page or is on the stack of vacant
-//!    descriptors, never both.
+//! 1. A bucket of descriptors stays, with their bitmaps and hints, until the table is dropped. So
+//!    references to them are valid as long as a reference to the table.
+//! 2. A descriptor that was issued either has a page or is on the stack of vacant descriptors,
+//!    never both.
 //! 3. The fields of [`PageInfo`] are written by the thread that has the page's claim, or that has
 //!    just taken the descriptor.
 //! 4. A vacant descriptor belongs to the thread that exchanges its `vacancy`: the thread that takes
 //!    it for a page, or that discards the memory of its bitmap. The words of a vacant descriptor's
 //!    bitmap are zero.
 
+use core::ops::Deref;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use core::{ptr, slice};
 
 use super::page::{PageClaim, PageDescriptor};
 use super::page_group::{PageGroup, PageLifetime, PageOrigin};
 use super::page_hints::{PageHints, words_for};
-use crate::error::{AllocError, ErrorKind};
-use crate::memory::index_stack::{IndexStack, Links, NIL};
+use crate::error::AllocError;
+use crate::memory::growing_table::{GrowingTable, TableEntry};
+use crate::memory::index_stack::NIL;
 use crate::memory::layout::{MIN_CHUNK, align_up};
 use crate::memory::os;
 use crate::memory::system_array::SystemArray;
 use crate::sync::{AtomicU32, AtomicU64};
-
-/// The number of descriptors in the first bucket. Each further bucket has twice as many.
-const FIRST_BUCKET: u32 = 8;
-const BUCKETS: usize = 24;
 
 /// A page's memory and place in the table. All accesses are relaxed: the handover of a slot or a
 /// claim to a thread also orders these fields.
@@ -75,6 +72,14 @@ struct Bucket {
     bits: SystemArray<BitmapLine>,
 }
 
+impl Deref for Bucket {
+    type Target = [SlabPage];
+
+    fn deref(&self) -> &[SlabPage] {
+        &self.pages
+    }
+}
+
 impl Bucket {
     fn group(&self) -> PageGroup<'_, PageInfo> {
         PageGroup { pages: &self.pages, hints: PageHints { words: &self.hints } }
@@ -83,53 +88,29 @@ impl Bucket {
 
 /// The page descriptors of one slab.
 pub(super) struct PageTable {
-    buckets: [AtomicPtr<Bucket>; BUCKETS],
+    pages: Pages,
     /// The words of each page's bitmap.
     words: usize,
-    issued: AtomicU32,
-    vacant: IndexStack,
 }
 
-/// The bucket that holds an index, and the position in that bucket.
-const fn bucket_of(index: u32) -> (usize, usize) {
-    let bucket = (index / FIRST_BUCKET + 1).ilog2();
-    let before = FIRST_BUCKET * ((1 << bucket) - 1);
-    (bucket as usize, (index - before) as usize)
-}
+type Pages = GrowingTable<Bucket, 8>;
 
-impl Links for PageTable {
-    fn next(&self, index: u32) -> &AtomicU32 {
-        &self.page(index).expect("an issued descriptor stays").info.next
+impl TableEntry for SlabPage {
+    fn next(&self) -> &AtomicU32 {
+        &self.info.next
     }
 }
 
 impl PageTable {
     /// Makes an empty table for pages whose bitmaps have at most this many words.
     pub(super) fn new(words: usize) -> Self {
-        Self {
-            buckets: [const { AtomicPtr::new(ptr::null_mut()) }; BUCKETS],
-            words,
-            issued: AtomicU32::new(0),
-            vacant: IndexStack::new(),
-        }
-    }
-
-    fn bucket(&self, bucket: usize) -> Option<&Bucket> {
-        // Acquire pairs with the Release in `add_bucket`.
-        let bucket = self.buckets.get(bucket)?.load(Ordering::Acquire);
-        // SAFETY: null, or a bucket that stays until the table is dropped (invariant 1).
-        unsafe { bucket.as_ref() }
-    }
-
-    fn page(&self, index: u32) -> Option<&SlabPage> {
-        let (bucket, position) = bucket_of(index);
-        self.bucket(bucket)?.pages.get(position)
+        Self { pages: GrowingTable::new(), words }
     }
 
     /// The group that holds a descriptor, and the descriptor's position in the group.
     pub(super) fn group_of(&self, page: &SlabPage) -> (PageGroup<'_, PageInfo>, usize) {
-        let (bucket, position) = bucket_of(page.info.index);
-        (self.bucket(bucket).expect("a descriptor's bucket exists").group(), position)
+        let (bucket, position) = Pages::position_of(page.info.index);
+        (self.pages.bucket(bucket).expect("a descriptor's bucket exists").group(), position)
     }
 
     /// The number of cache lines of one page's bitmap.
@@ -154,33 +135,20 @@ impl PageTable {
         if let Some(page) = self.pop_vacant() {
             return Ok(page);
         }
-        let mut index = self.issued.load(Ordering::Relaxed);
-        loop {
-            let (bucket, position) = bucket_of(index);
-            let bucket = match self.bucket(bucket) {
-                Some(bucket) => bucket,
-                None => self.add_bucket(bucket, &charge, &credit)?,
-            };
-            // Relaxed: this is only a number. The bucket was already read by Acquire.
-            match self.issued.compare_exchange_weak(
-                index,
-                index + 1,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return Ok(&bucket.pages[position]),
-                Err(now) => index = now,
-            }
-        }
+        let make = |first, len| {
+            charge(self.bucket_bytes(len))?;
+            self.new_bucket(first, len).inspect_err(|_| credit(self.bucket_bytes(len)))
+        };
+        let index = self.pages.issue(make, |pages| credit(self.bucket_bytes(pages)))?;
+        Ok(&self.pages[index])
     }
 
     /// Pops a vacant descriptor. Skips those whose bitmap memory is being discarded.
     fn pop_vacant(&self) -> Option<&SlabPage> {
         let (mut first, mut last) = (NIL, NIL);
         let page = loop {
-            let Some(page) = self.vacant.pop(self).and_then(|index| self.page(index)) else {
-                break None;
-            };
+            let popped = self.pages.vacant.pop(&self.pages);
+            let Some(page) = popped.and_then(|index| self.pages.get(index)) else { break None };
             if page.info.change_vacancy(VACANT, IN_USE) {
                 break Some(page);
             }
@@ -189,7 +157,7 @@ impl PageTable {
             last = if last == NIL { first } else { last };
         };
         if first != NIL {
-            self.vacant.push_chain(self, first, last);
+            self.pages.vacant.push_chain(&self.pages, first, last);
         }
         page
     }
@@ -197,14 +165,14 @@ impl PageTable {
     /// Returns a descriptor whose page is released or never existed.
     pub(super) fn return_vacant(&self, page: &SlabPage) {
         page.info.set_vacancy(VACANT);
-        self.vacant.push(self, page.info.index);
+        self.pages.put_back(page.info.index);
     }
 
     /// Returns the memory of unused bitmaps to the system. It does so for whole hardware pages in
     /// which every bitmap belongs to a vacant descriptor. The words of these bitmaps are zero, and
     /// read zero when they are next touched.
     pub(super) fn discard_vacant(&self) {
-        for bucket in (0..BUCKETS).map_while(|bucket| self.bucket(bucket)) {
+        for bucket in self.pages.buckets() {
             let hardware_page = os::page_size();
             let bitmap_bytes = self.lines() * size_of::<BitmapLine>();
             let start = bucket.bits.as_ptr().cast::<u8>();
@@ -237,47 +205,7 @@ impl PageTable {
         }
     }
 
-    #[cold]
-    fn add_bucket(
-        &self,
-        bucket: usize,
-        charge: &impl Fn(usize) -> Result<(), AllocError>,
-        credit: &impl Fn(usize),
-    ) -> Result<&Bucket, AllocError> {
-        if bucket >= BUCKETS {
-            return Err(AllocError::new(ErrorKind::SizeOverflow, size_of::<SlabPage>()));
-        }
-        let pages = (FIRST_BUCKET as usize) << bucket;
-        let bytes = self.bucket_bytes(pages);
-        charge(bytes)?;
-        let made = self.new_bucket(bucket, pages).inspect_err(|_| credit(bytes))?;
-        let fresh = made.as_ptr().as_ptr();
-        let null = ptr::null_mut();
-        // Release pairs with the Acquire in `bucket`. Acquire on failure, to read the other
-        // thread's bucket.
-        let set = self.buckets[bucket].compare_exchange(
-            null,
-            fresh,
-            Ordering::Release,
-            Ordering::Acquire,
-        );
-        match set {
-            Ok(_) => {
-                // The table owns the bucket from here on; the table's drop frees it.
-                core::mem::forget(made);
-                // SAFETY: stays until the table is dropped (invariant 1).
-                Ok(unsafe { &*fresh })
-            }
-            Err(theirs) => {
-                credit(bytes);
-                // SAFETY: not null, so it is another thread's bucket (1).
-                Ok(unsafe { &*theirs })
-            }
-        }
-    }
-
-    /// Makes one bucket in its own block.
-    fn new_bucket(&self, bucket: usize, pages: usize) -> Result<SystemArray<Bucket>, AllocError> {
+    fn new_bucket(&self, first_index: u32, pages: usize) -> Result<Bucket, AllocError> {
         let lines = SystemArray::new(pages * self.lines(), |_| BitmapLine::default())?;
         let hints = SystemArray::new(words_for(pages), |_| AtomicU64::new(0))?;
         let first_word = lines.as_ptr().as_ptr().cast();
@@ -286,7 +214,6 @@ impl PageTable {
         // (invariant 1).
         let words: &'static [AtomicU64] =
             unsafe { slice::from_raw_parts(first_word, lines.len() * WORDS_PER_LINE) };
-        let first_index = FIRST_BUCKET * ((1 << bucket) - 1);
         let pages = SystemArray::new(pages, |page| {
             let info = PageInfo {
                 start: AtomicPtr::new(ptr::null_mut()),
@@ -300,8 +227,7 @@ impl PageTable {
             let bits = &words[page * self.lines() * WORDS_PER_LINE..][..self.words];
             PageDescriptor::new(bits, info)
         })?;
-        let mut bucket = Some(Bucket { pages, hints, bits: lines });
-        SystemArray::new(1, |_| bucket.take().expect("one value is made"))
+        Ok(Bucket { pages, hints, bits: lines })
     }
 
     /// Claims a page that one of the lists names: the fullest page with free slots, if the lists
@@ -313,16 +239,15 @@ impl PageTable {
         start: u32,
         listed: impl Fn(),
     ) -> Option<(SlabClaim<'_>, PageOrigin)> {
-        let (start_bucket, start_position) = bucket_of(start);
-        let is_made = |bucket: &&AtomicPtr<Bucket>| !bucket.load(Ordering::Relaxed).is_null();
-        let buckets = self.buckets.iter().take_while(is_made).count();
+        let (start_bucket, start_position) = Pages::position_of(start);
+        let buckets = self.pages.buckets().count();
         if buckets == 0 {
             return None;
         }
         let first = start_bucket.min(buckets - 1);
         for &list in lists {
             for step in 0..buckets {
-                let bucket = self.bucket((first + step) % buckets).expect("counted above");
+                let bucket = self.pages.bucket((first + step) % buckets).expect("counted above");
                 let from = if step == 0 { start_position } else { 0 };
                 if let Some((_, claim, origin)) = bucket.group().find(list, from, &listed) {
                     return Some((claim, origin));
@@ -334,7 +259,7 @@ impl PageTable {
 
     /// All descriptors that were issued.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = &SlabPage> {
-        (0..self.issued.load(Ordering::Acquire)).filter_map(|index| self.page(index))
+        self.pages.iter().map(|(_, page)| page)
     }
 }
 
@@ -380,32 +305,10 @@ impl PageInfo {
     }
 }
 
-impl Drop for PageTable {
-    fn drop(&mut self) {
-        for bucket in &mut self.buckets {
-            if let Some(bucket) =
-                ptr::NonNull::new(core::mem::replace(bucket.get_mut(), ptr::null_mut()))
-            {
-                // SAFETY: `new_bucket` made it as one value in its own block, and only the table
-                // owned it.
-                drop(unsafe { SystemArray::adopt(bucket, 1) });
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_index_has_its_own_bucket_and_position() {
-        assert_eq!(bucket_of(0), (0, 0));
-        assert_eq!(bucket_of(7), (0, 7));
-        assert_eq!(bucket_of(8), (1, 0));
-        assert_eq!(bucket_of(23), (1, 15));
-        assert_eq!(bucket_of(24), (2, 0));
-    }
+    use crate::error::ErrorKind;
 
     #[test]
     fn a_descriptor_fits_a_cache_line() {
@@ -467,6 +370,6 @@ mod tests {
         let refuse = |bytes| Err(AllocError::new(ErrorKind::BudgetExceeded, bytes));
         assert!(table.take_vacant(refuse, |_| ()).is_err());
         assert_eq!(table.descriptors().count(), 0);
-        assert!(table.bucket(0).is_none());
+        assert!(table.pages.bucket(0).is_none());
     }
 }

@@ -13,7 +13,6 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 
-use super::builder::SlabBuilder;
 use super::cache_steps::CacheSteps;
 use super::checked;
 use super::lifetime::Lifetime;
@@ -27,6 +26,7 @@ use super::thread_table;
 use crate::checked::{Misuse, guarded};
 use crate::error::{AllocError, ErrorKind, OnFailure, PanicOrAbort, ReturnError, always, or_fail};
 use crate::memory::segment_map;
+use crate::options::new_calls;
 use crate::statistics::Statistics;
 
 /// Slots of one layout. Any thread allocates them, and any thread frees them. Empty pages are
@@ -80,34 +80,19 @@ unsafe impl Send for RawSlab {}
 // SAFETY: as above.
 unsafe impl Sync for RawSlab {}
 
+/// # Create
 impl RawSlab {
-    /// Makes a slab with default options.
-    ///
-    /// # Panics
-    /// Panics or ends the process if [`try_new`](Self::try_new) returns an error: see
-    /// [`AllocError`](crate::AllocError).
-    #[must_use]
-    pub fn new(layout: Layout) -> Self {
-        Self::builder(layout).build()
+    new_calls! {
+        "slab", layout: Layout;
+        /// If the layout exceeds the address space, or malloc refuses memory for the slab's own
+        /// structures or for the handler that adjusts slabs in children made by fork.
     }
+}
 
-    /// Makes a slab with default options. It takes no page yet.
-    ///
-    /// # Errors
-    /// If the layout exceeds the address space, or malloc refuses memory for the slab's own
-    /// structures or for the handler that adjusts slabs in children made by fork.
-    pub fn try_new(layout: Layout) -> Result<Self, AllocError> {
-        Self::builder(layout).try_build()
-    }
-
-    /// Starts building a slab with options.
-    pub const fn builder(layout: Layout) -> SlabBuilder<Self> {
-        SlabBuilder::new(layout)
-    }
-
+impl RawSlab {
     pub(super) fn make(layout: Layout, settings: SlabSettings) -> Result<Self, AllocError> {
         thread_table::watch_forks()?;
-        let checks = checked::new_if_checked(settings.hardened, settings.name.as_deref());
+        let checks = checked::new_if_checked(settings.common.hardened, settings.common.name());
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
         let slot = checks.as_ref().map_or(Some(layout), |_| guarded(layout)).ok_or(overflow)?;
         let shared = SlabShared::make(layout, slot, checks, settings)?;
@@ -127,19 +112,10 @@ impl RawSlab {
         let shared = self.shared();
         if shared.checks.is_none() { thread_table::cache_or_new(shared, 0) } else { None }
     }
+}
 
-    /// The layout of a slot, as the caller requested it.
-    #[must_use]
-    pub fn layout(&self) -> Layout {
-        self.shared().layout
-    }
-
-    /// The slab's name, if it has one.
-    #[must_use]
-    pub fn name(&self) -> Option<&str> {
-        self.shared().name()
-    }
-
+/// # Allocate
+impl RawSlab {
     /// Allocates an uninitialised slot, aligned to the slab's layout.
     ///
     /// It takes twelve instructions on x86-64 if the calling thread's cache holds a slot.
@@ -205,6 +181,90 @@ impl RawSlab {
         slow_paths::alloc(self.shared(), lifetime)
     }
 
+    /// Fills the slice with newly allocated slots.
+    ///
+    /// # Panics
+    /// Panics or ends the process if [`try_alloc_many`](Self::try_alloc_many) returns an error: see
+    /// [`AllocError`](crate::AllocError).
+    #[track_caller]
+    pub fn alloc_many(&self, slots: &mut [MaybeUninit<NonNull<u8>>]) {
+        or_fail(self.try_alloc_many(slots));
+    }
+
+    /// Fills the slice with newly allocated slots. The thread's cache is looked up once for the
+    /// whole call.
+    ///
+    /// # Errors
+    /// Same as [`try_alloc`](Self::try_alloc). The call allocates all slots or none: on an error it
+    /// frees the slots that it already took.
+    pub fn try_alloc_many(&self, slots: &mut [MaybeUninit<NonNull<u8>>]) -> Result<(), AllocError> {
+        let cache = self.cache_or_new();
+        let alloc_one = || match cache {
+            Some(cache) => {
+                // SAFETY: this thread's cache, used before the thread's table changes.
+                let cache = unsafe { &*cache };
+                cache.pop_cached().map_or_else(|| slow_paths::refill(cache), Ok)
+            }
+            None => slow_paths::alloc(self.shared(), Lifetime::Short),
+        };
+        for index in 0..slots.len() {
+            match alloc_one() {
+                Ok(slot) => slots[index].write(slot),
+                Err(error) => {
+                    for slot in &slots[..index] {
+                        // SAFETY: the elements before `index` are initialised with slots of this
+                        // slab that no other code has seen.
+                        unsafe { self.free(slot.assume_init()) };
+                    }
+                    return Err(error);
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Returns a handle to the calling thread's cache. Calls on the handle skip the lookup in the
+    /// thread's table: allocating takes seven instructions, freeing takes fourteen (x86-64).
+    #[must_use]
+    pub fn handle(&self) -> RawSlabHandle<'_> {
+        let cache = self.cache_or_new();
+        if let Some(cache) = cache {
+            // SAFETY: this thread's cache. The handle is counted at once, so the cache stays in
+            // use.
+            unsafe { &*cache }.add_handle();
+        }
+        RawSlabHandle { cache: cache.unwrap_or(NO_CACHE), slab: self, not_send: PhantomData }
+    }
+
+    /// Prepares for a burst: takes pages from the source until at least `slots` slots are free in
+    /// empty pages, and faults these pages in.
+    ///
+    /// The slab keeps each of these pages until it has been used once, or until
+    /// [`trim`](Self::trim) is called.
+    ///
+    /// # Panics
+    /// Panics or ends the process if [`try_reserve`](Self::try_reserve) returns an error: see
+    /// [`AllocError`](crate::AllocError).
+    #[track_caller]
+    pub fn reserve(&self, slots: usize) {
+        or_fail(self.try_reserve(slots));
+    }
+
+    /// Fallible version of [`reserve`](Self::reserve).
+    ///
+    /// # Errors
+    /// If the budget or the source refuses a page, or the bytes of that many slots exceed the
+    /// address space. The slab keeps the pages that it took before the error.
+    pub fn try_reserve(&self, slots: usize) -> Result<(), AllocError> {
+        match &self.shared().checks {
+            Some(checks) if checks.is_passthrough() => Ok(()),
+            _ => self.shared().reserve(slots),
+        }
+    }
+}
+
+/// # Free
+impl RawSlab {
     /// Frees a slot, on any thread.
     ///
     /// It takes nineteen instructions on x86-64 if the calling thread's cache has room.
@@ -262,48 +322,6 @@ impl RawSlab {
         unsafe { slow_paths::free(self.shared(), slot) }
     }
 
-    /// Fills the slice with newly allocated slots.
-    ///
-    /// # Panics
-    /// Panics or ends the process if [`try_alloc_many`](Self::try_alloc_many) returns an error: see
-    /// [`AllocError`](crate::AllocError).
-    #[track_caller]
-    pub fn alloc_many(&self, slots: &mut [MaybeUninit<NonNull<u8>>]) {
-        or_fail(self.try_alloc_many(slots));
-    }
-
-    /// Fills the slice with newly allocated slots. The thread's cache is looked up once for the
-    /// whole call.
-    ///
-    /// # Errors
-    /// Same as [`try_alloc`](Self::try_alloc). The call allocates all slots or none: on an error it
-    /// frees the slots that it already took.
-    pub fn try_alloc_many(&self, slots: &mut [MaybeUninit<NonNull<u8>>]) -> Result<(), AllocError> {
-        let cache = self.cache_or_new();
-        let alloc_one = || match cache {
-            Some(cache) => {
-                // SAFETY: this thread's cache, used before the thread's table changes.
-                let cache = unsafe { &*cache };
-                cache.pop_cached().map_or_else(|| slow_paths::refill(cache), Ok)
-            }
-            None => slow_paths::alloc(self.shared(), Lifetime::Short),
-        };
-        for index in 0..slots.len() {
-            match alloc_one() {
-                Ok(slot) => slots[index].write(slot),
-                Err(error) => {
-                    for slot in &slots[..index] {
-                        // SAFETY: the elements before `index` are initialised with slots of this
-                        // slab that no other code has seen.
-                        unsafe { self.free(slot.assume_init()) };
-                    }
-                    return Err(error);
-                }
-            };
-        }
-        Ok(())
-    }
-
     /// Frees many slots in one call. Slots that follow each other in the slice and share a bitmap
     /// word return to their page by one instruction.
     ///
@@ -330,46 +348,10 @@ impl RawSlab {
             None => slots.iter().for_each(|slot| unsafe { slow_paths::free(shared, *slot) }),
         }
     }
+}
 
-    /// Returns a handle to the calling thread's cache. Calls on the handle skip the lookup in the
-    /// thread's table: allocating takes seven instructions, freeing takes fourteen (x86-64).
-    #[must_use]
-    pub fn handle(&self) -> RawSlabHandle<'_> {
-        let cache = self.cache_or_new();
-        if let Some(cache) = cache {
-            // SAFETY: this thread's cache. The handle is counted at once, so the cache stays in
-            // use.
-            unsafe { &*cache }.add_handle();
-        }
-        RawSlabHandle { cache: cache.unwrap_or(NO_CACHE), slab: self, not_send: PhantomData }
-    }
-
-    /// Prepares for a burst: takes pages from the source until at least `slots` slots are free in
-    /// empty pages, and faults these pages in.
-    ///
-    /// The slab keeps each of these pages until it has been used once, or until
-    /// [`trim`](Self::trim) is called.
-    ///
-    /// # Panics
-    /// Panics or ends the process if [`try_reserve`](Self::try_reserve) returns an error: see
-    /// [`AllocError`](crate::AllocError).
-    #[track_caller]
-    pub fn reserve(&self, slots: usize) {
-        or_fail(self.try_reserve(slots));
-    }
-
-    /// Fallible version of [`reserve`](Self::reserve).
-    ///
-    /// # Errors
-    /// If the budget or the source refuses a page, or the bytes of that many slots exceed the
-    /// address space. The slab keeps the pages that it took before the error.
-    pub fn try_reserve(&self, slots: usize) -> Result<(), AllocError> {
-        match &self.shared().checks {
-            Some(checks) if checks.is_passthrough() => Ok(()),
-            _ => self.shared().reserve(slots),
-        }
-    }
-
+/// # Release memory
+impl RawSlab {
     /// Flushes the calling thread's cache and returns all empty pages to the source.
     ///
     /// Returns the number of bytes of pages released during the call, including those that other
@@ -412,6 +394,21 @@ impl RawSlab {
     /// full go back to their pages instead of into a cache.
     pub fn set_packing(&self, packing: bool) {
         self.shared().set_packing(packing);
+    }
+}
+
+/// # Layout, name and statistics
+impl RawSlab {
+    /// The layout of a slot, as the caller requested it.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        self.shared().layout
+    }
+
+    /// The slab's name, if it has one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.shared().name()
     }
 
     /// What the slab holds. The call reads the whole bitmap of every page, one word for 64 slots.

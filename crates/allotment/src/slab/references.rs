@@ -9,7 +9,7 @@
 
 use core::ptr::{self, NonNull};
 
-use crate::sync::{AtomicPtr, AtomicUsize, Ordering};
+use crate::sync::{AtomicPtr, AtomicUsize, Ordering, mutant, order};
 
 /// The references to one object.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl<T> References<T> {
     pub fn set(&self, object: NonNull<T>) {
         self.object.store(object.as_ptr(), Ordering::Relaxed);
         // Release pairs with the Acquire in `try_add`.
-        self.count.store(1, Ordering::Release);
+        self.count.store(1, order(Ordering::Release, "set: relaxed"));
     }
 
     /// The address of the object. The caller has a reference, or something that keeps one from
@@ -49,7 +49,7 @@ impl<T> References<T> {
     /// Adds a reference, if there is an object. Returns the object.
     pub fn try_add(&self) -> Option<NonNull<T>> {
         let mut count = self.count.load(Ordering::Relaxed);
-        while count > 0 {
+        while count > 0 || mutant("try add: up from zero") {
             // Acquire pairs with the Release in `set`.
             match self.count.compare_exchange_weak(
                 count,
@@ -64,22 +64,21 @@ impl<T> References<T> {
         None
     }
 
-    /// Releases a reference. If it was the last one, returns the object, which the caller must
-    /// destroy.
-    #[must_use = "the last reference's object must be destroyed"]
-    pub fn release(&self) -> Option<NonNull<T>> {
+    /// Releases a reference. If it was the last one, calls `destroy` with the object. After that
+    /// call another object may be set.
+    pub fn release(&self, destroy: impl FnOnce(NonNull<T>)) {
         // Release, and Acquire for the last reference: every use of the object happens before its
         // destruction.
-        if self.count.fetch_sub(1, Ordering::AcqRel) != 1 {
-            return None;
+        if self.count.fetch_sub(1, order(Ordering::AcqRel, "release: relaxed")) != 1 {
+            return;
         }
-        let object = self.object.swap(ptr::null_mut(), Ordering::Relaxed);
-        Some(NonNull::new(object).expect("an object with references"))
-    }
-
-    /// The two words, for the models' wrong versions.
-    #[cfg(loom)]
-    pub fn words(&self) -> (&AtomicUsize, &AtomicPtr<T>) {
-        (&self.count, &self.object)
+        let object = NonNull::new(self.object()).expect("an object with references");
+        if !mutant("release: object forgotten late") {
+            self.object.store(ptr::null_mut(), Ordering::Relaxed);
+        }
+        destroy(object);
+        if mutant("release: object forgotten late") {
+            self.object.store(ptr::null_mut(), Ordering::Relaxed);
+        }
     }
 }

@@ -9,22 +9,17 @@
 //!
 //! # Invariants
 //!
-//! 1. Entries are never unmapped.
-//! 2. A number is used again only after its slab was destroyed. References follow the rules of
+//! 1. A number is used again only after its slab was destroyed. References follow the rules of
 //!    `references.rs`.
 
-use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU32;
 
 use super::references::References;
 use super::tags::SLAB_NUMBERS;
-use crate::error::{AllocError, ErrorKind};
-use crate::memory::index_stack::{IndexStack, Links};
+use crate::error::AllocError;
+use crate::memory::growing_table::{GrowingTable, TableEntry};
 use crate::memory::system_array::SystemArray;
-
-/// The number of entries in the first bucket. Each further bucket has twice as many.
-const FIRST_BUCKET: u32 = 64;
-const BUCKETS: usize = 24;
 
 /// The entry of one slab.
 struct SlabEntry {
@@ -33,25 +28,16 @@ struct SlabEntry {
     next: AtomicU32,
 }
 
-static ENTRIES: [AtomicPtr<SlabEntry>; BUCKETS] =
-    [const { AtomicPtr::new(ptr::null_mut()) }; BUCKETS];
-static ISSUED: AtomicU32 = AtomicU32::new(0);
-static VACANT: IndexStack = IndexStack::new();
-
-/// The links of the entries.
-struct EntryLinks;
-
-impl Links for EntryLinks {
-    fn next(&self, index: u32) -> &AtomicU32 {
-        &entry(index).expect("an issued entry stays").next
+impl TableEntry for SlabEntry {
+    fn next(&self) -> &AtomicU32 {
+        &self.next
     }
 }
 
-/// The bucket that holds an index, and the position in that bucket.
-fn bucket_of(index: u32) -> (usize, usize) {
-    let bucket = (index / FIRST_BUCKET + 1).ilog2();
-    (bucket as usize, (index - FIRST_BUCKET * ((1 << bucket) - 1)) as usize)
-}
+/// Two numbers for each slab, and none that is 0 or 1.
+const MAX_SLABS: u32 = SLAB_NUMBERS / 2 - 1;
+
+static SLABS: GrowingTable<SystemArray<SlabEntry>, 64, MAX_SLABS> = GrowingTable::new();
 
 const fn index_of(number: u32) -> u32 {
     number / 2 - 1
@@ -61,59 +47,20 @@ const fn number_of(index: u32) -> u32 {
     (index + 1) * 2
 }
 
-fn entry(index: u32) -> Option<&'static SlabEntry> {
-    let (bucket, position) = bucket_of(index);
-    // Acquire pairs with the Release in `take_number`.
-    let bucket = ENTRIES.get(bucket)?.load(Ordering::Acquire);
-    // SAFETY: null, or `FIRST_BUCKET << bucket` entries that stay (invariant 1).
-    (!bucket.is_null()).then(|| unsafe { &*bucket.add(position) })
-}
-
 /// The references to the slab of a number in use.
 fn references(number: u32) -> &'static References<()> {
-    &entry(index_of(number)).expect("a number in use was issued").references
+    &SLABS[index_of(number)].references
 }
 
 /// Takes a number for a slab that is about to be made.
 pub(super) fn take_number() -> Result<u32, AllocError> {
-    if let Some(index) = VACANT.pop(&EntryLinks) {
-        return Ok(number_of(index));
-    }
-    let mut index = ISSUED.load(Ordering::Relaxed);
-    loop {
-        let (bucket, _) = bucket_of(index);
-        let overflow = AllocError::new(ErrorKind::SizeOverflow, 0);
-        if number_of(index) + 1 >= SLAB_NUMBERS {
-            return Err(overflow);
-        }
-        let start = ENTRIES.get(bucket).ok_or(overflow)?;
-        if entry(index).is_none() {
-            let made = SystemArray::new((FIRST_BUCKET as usize) << bucket, |_| SlabEntry {
-                references: References::none(),
-                next: AtomicU32::new(0),
-            })?;
-            let fresh = made.as_ptr().as_ptr();
-            // Release pairs with the Acquire in `entry`.
-            let set = start.compare_exchange(
-                ptr::null_mut(),
-                fresh,
-                Ordering::Release,
-                Ordering::Relaxed,
-            );
-            if set.is_ok() {
-                core::mem::forget(made);
-            }
-        }
-        match ISSUED.compare_exchange_weak(index, index + 1, Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => return Ok(number_of(index)),
-            Err(now) => index = now,
-        }
-    }
+    let new_entry = |_| SlabEntry { references: References::none(), next: AtomicU32::new(0) };
+    SLABS.take(|_, len| SystemArray::new(len, new_entry), |_| ()).map(number_of)
 }
 
 /// Returns a number that stands for no slab: no slab was registered, or it was destroyed.
 pub(super) fn return_number(number: u32) {
-    VACANT.push(&EntryLinks, index_of(number));
+    SLABS.put_back(index_of(number));
 }
 
 /// Registers a slab under a number, with one reference, which belongs to the caller.
@@ -132,18 +79,20 @@ pub(super) fn add_reference(number: u32) {
     references(number).add();
 }
 
-/// Releases a reference. If it was the last one, returns the slab. The caller must destroy it, and
-/// then return its number.
-#[must_use = "the last reference's slab must be destroyed"]
-pub(super) fn release_reference(number: u32) -> Option<NonNull<()>> {
-    references(number).release()
+/// Releases a reference. If it was the last one, calls `destroy` with the slab, and then returns
+/// its number.
+pub(super) fn release_reference(number: u32, destroy: impl FnOnce(NonNull<()>)) {
+    references(number).release(|slab| {
+        destroy(slab);
+        return_number(number);
+    });
 }
 
 /// Calls `visit` with the number and the address of each live slab, one after the other. Each call
 /// gets a reference to its slab, which it must release.
 pub(super) fn visit_live(mut visit: impl FnMut(u32, NonNull<()>)) {
-    for index in 0..ISSUED.load(Ordering::Relaxed) {
-        if let Some(slab) = entry(index).and_then(|entry| entry.references.try_add()) {
+    for (index, entry) in SLABS.iter() {
+        if let Some(slab) = entry.references.try_add() {
             visit(number_of(index), slab);
         }
     }

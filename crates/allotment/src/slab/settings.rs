@@ -1,19 +1,22 @@
-//! The options that a slab is made with; `builder.rs` sets them.
+//! The options of a slab, as the builder has collected them.
 
-use crate::memory::budget::Budget;
-use crate::memory::release::Release;
-use crate::memory::source::SharedSource;
+use super::geometry::DEFAULT_PAGE;
+use crate::options::CommonSettings;
 
 /// The options that a slab is made with.
 #[derive(Clone, Debug)]
 pub(super) struct SlabSettings {
-    pub name: Option<Box<str>>,
-    pub source: SharedSource,
-    pub release: Release,
-    pub budget: Option<Budget>,
+    pub common: CommonSettings,
     pub max_page_bytes: usize,
     pub max_cached_bytes: Option<usize>,
     pub packing: bool,
-    pub hardened: bool,
-    pub report_live: Option<bool>,
+}
+
+impl SlabSettings {
+    pub(super) const DEFAULT: Self = Self {
+        common: CommonSettings::DEFAULT,
+        max_page_bytes: DEFAULT_PAGE,
+        max_cached_bytes: None,
+        packing: false,
+    };
 }

@@ -121,23 +121,21 @@ impl SlabShared {
         settings: SlabSettings,
     ) -> Result<NonNull<Self>, AllocError> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
-        let geometry =
-            SlabGeometry::new(slot, settings.max_page_bytes, os::page_size()).ok_or(overflow)?;
-        let geometry = match (settings.max_cached_bytes, &settings.budget) {
+        let SlabSettings { common, max_page_bytes, max_cached_bytes, packing } = settings;
+        let geometry = SlabGeometry::new(slot, max_page_bytes, os::page_size()).ok_or(overflow)?;
+        let geometry = match (max_cached_bytes, &common.budget) {
             (Some(bytes), _) => geometry.with_cache_bytes(bytes),
             (None, Some(budget)) => geometry.with_budget(budget.limit()),
             (None, None) => geometry,
         };
         let bytes = size_of::<Self>();
-        settings.budget.as_ref().map_or(Ok(()), |budget| budget.charge(bytes))?;
-        let budget = settings.budget.clone();
-        let credit = || budget.iter().for_each(|budget| budget.credit(bytes));
-        let number = registry::take_number().inspect_err(|_| credit())?;
-        let record = match Record::acquire(AllocatorKind::Slab, settings.name.as_deref()) {
+        common.charge(bytes)?;
+        let number = registry::take_number().inspect_err(|_| common.credit(bytes))?;
+        let record = match Record::acquire(AllocatorKind::Slab, common.name()) {
             Ok(record) => record,
             Err(error) => {
                 registry::return_number(number);
-                credit();
+                common.credit(bytes);
                 return Err(error);
             }
         };
@@ -146,15 +144,15 @@ impl SlabShared {
             geometry,
             layout,
             number,
-            empty_pages: CachePadded(EmptyPages::new(settings.release)),
+            empty_pages: CachePadded(EmptyPages::new(common.release)),
             checks,
-            name: settings.name,
-            reports_live: settings.report_live.unwrap_or(settings.hardened),
+            reports_live: common.reports_live(),
+            name: common.name,
             record,
-            budget: settings.budget,
-            spans: CachePadded(SpanAllocator::new(settings.source)),
+            budget: common.budget,
+            spans: CachePadded(SpanAllocator::new(common.source)),
             caches: AtomicPtr::new(ptr::null_mut()),
-            packing: AtomicBool::new(settings.packing),
+            packing: AtomicBool::new(packing),
             waiters: Waiters::none(),
             recalls: AtomicU32::new(0),
             page_count: AtomicUsize::new(0),
@@ -165,8 +163,7 @@ impl SlabShared {
         });
         match SystemArray::new(1, |_| shared.take().expect("one value is made")) {
             Ok(made) => {
-                let start = made.as_ptr();
-                core::mem::forget(made);
+                let start = made.leak();
                 registry::register(number, start.cast());
                 Ok(start)
             }
@@ -194,12 +191,11 @@ impl SlabShared {
 
     /// Releases a reference to the slab of a number. The last one destroys the slab.
     pub(super) fn release_reference(number: u32) {
-        if let Some(slab) = registry::release_reference(number) {
+        registry::release_reference(number, |slab| {
             // SAFETY: this was the last reference, so no thread uses the slab (invariant 2). `make`
             // made it as one value in its own block.
             drop(unsafe { SystemArray::adopt(slab.cast::<Self>(), 1) });
-            registry::return_number(number);
-        }
+        });
     }
 
     /// Calls `visit` on each live slab, one after the other.

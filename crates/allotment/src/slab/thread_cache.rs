@@ -32,6 +32,7 @@ use super::page_table::SlabPage;
 use super::registry;
 use super::shared::SlabShared;
 use crate::error::{AllocError, ErrorKind};
+use crate::memory::relaxed_access::RelaxedAccess;
 
 /// The number of its recent pages that a thread tries before it looks for others.
 pub(super) const RECENT_PAGES: usize = 16;
@@ -218,9 +219,9 @@ impl ThreadCache {
         // SAFETY: the caller upholds the contract. The entries from `top` on hold slots (invariant
         // 2).
         unsafe {
-            let top = (*cache).header.top.load(Ordering::Relaxed);
+            let top = (*cache).header.top.relaxed_load();
             let slot = NonNull::new(*cache.add(1).cast::<*mut u8>().add(top))?;
-            (*cache).header.top.store(top + 1, Ordering::Relaxed);
+            (*cache).header.top.relaxed_store(top + 1);
             Some(slot)
         }
     }
@@ -337,19 +338,46 @@ impl ThreadCache {
 
     pub(super) fn add_handle(&self) {
         // This many handles can only exist if they were forgotten. If the count wrapped to 0,
-        // another thread could take the cache.
-        let Some(handles) = self.handles.get().checked_add(1) else { std::process::abort() };
-        self.handles.set(handles);
+        // another thread could take the cache. So a count that reaches its maximum stays there, and
+        // the cache stays in use.
+        self.handles.set(self.handles.get().saturating_add(1));
     }
 
     /// Ends a handle; returns the number of handles left.
     pub(super) fn drop_handle(&self) -> u32 {
-        let left = self.handles.get() - 1;
+        let left = match self.handles.get() {
+            u32::MAX => u32::MAX,
+            handles => handles - 1,
+        };
         self.handles.set(left);
         left
     }
 
     pub(super) fn has_handles(&self) -> bool {
         self.handles.get() > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::alloc::Layout;
+
+    use super::*;
+    use crate::slab::RawSlab;
+
+    #[test]
+    fn as_many_handles_as_can_be_counted_keep_a_cache_in_use_for_good() {
+        let slab = RawSlab::new(Layout::new::<u64>());
+        let handle = slab.handle();
+        // SAFETY: the handle keeps the cache in use, and both are this thread's.
+        let cache = unsafe { &*handle.cache().cast::<ThreadCache>() };
+        cache.handles.set(u32::MAX - 1);
+        for _ in 0..3 {
+            drop([slab.handle(), slab.handle()]);
+            assert_eq!(cache.handles.get(), u32::MAX);
+        }
+        cache.handles.set(1);
+        drop(handle);
+        assert!(!cache.has_handles());
     }
 }

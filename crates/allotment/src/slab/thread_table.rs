@@ -146,8 +146,7 @@ fn lengthen(number: u32) -> bool {
     };
     let Ok(caches) = SystemArray::new(longer + 1, element) else { return false };
     // SAFETY: the block has room for the number and at least one pointer.
-    let old = CACHES.replace(unsafe { caches.as_ptr().as_ptr().add(1) });
-    core::mem::forget(caches);
+    let old = CACHES.replace(unsafe { caches.leak().as_ptr().add(1) });
     free_array(old);
     true
 }

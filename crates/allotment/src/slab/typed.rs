@@ -1,16 +1,15 @@
 //! `Slab<T>`: values of one type.
 
-use core::alloc::Layout;
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 
 use super::boxed::{SlabBox, SlabSlot};
-use super::builder::SlabBuilder;
 use super::lifetime::Lifetime;
 use super::raw::{RawSlab, RawSlabHandle};
 use crate::collections::{SlabMemory, StatelessMemory, slot_calls};
 use crate::error::{AllocError, OnFailure, or_fail};
+use crate::options::new_calls;
 use crate::statistics::Statistics;
 
 /// Values of one type. Any thread makes them, and any thread drops them. [`RawSlab`] describes how
@@ -28,30 +27,18 @@ pub struct Slab<T> {
     values: PhantomData<fn(T) -> T>,
 }
 
+/// # Create
 impl<T> Slab<T> {
-    /// Makes a slab with default options.
-    ///
-    /// # Panics
-    /// Panics or ends the process if [`try_build`](SlabBuilder::try_build) returns an error: see
-    /// [`AllocError`](crate::AllocError).
-    #[must_use]
-    pub fn new() -> Self {
-        Self::builder().build()
+    new_calls! {
+        "slab";
+        /// Same as [`RawSlab::try_new`].
     }
+}
 
-    /// Starts building a slab with options.
-    pub const fn builder() -> SlabBuilder<Self> {
-        SlabBuilder::new(Layout::new::<T>())
-    }
-
+/// # Allocate
+impl<T> Slab<T> {
     pub(super) fn from_raw(raw: RawSlab) -> Self {
         Self { raw, values: PhantomData }
-    }
-
-    /// The untyped slab beneath this one, for statistics, limits and switches.
-    #[must_use]
-    pub fn raw(&self) -> &RawSlab {
-        &self.raw
     }
 
     #[inline(always)]
@@ -121,13 +108,26 @@ impl<T> Slab<T> {
     /// Same as [`RawSlab::reserve`].
     ///
     /// # Panics
-    /// Panics or ends the process if [`RawSlab::try_reserve`] returns an error: see
+    /// Panics or ends the process if [`try_reserve`](Self::try_reserve) returns an error: see
     /// [`AllocError`](crate::AllocError).
     #[track_caller]
     pub fn reserve(&self, values: usize) {
         self.raw.reserve(values);
     }
 
+    /// Same as [`RawSlab::try_reserve`].
+    ///
+    /// # Errors
+    /// Same as [`RawSlab::try_reserve`].
+    pub fn try_reserve(&self, values: usize) -> Result<(), AllocError> {
+        self.raw.try_reserve(values)
+    }
+}
+
+/// # Free
+///
+/// The drop of a box frees its slot.
+impl<T> Slab<T> {
     /// Same as [`RawSlab::trim`].
     pub fn trim(&self) -> usize {
         self.raw.trim()
@@ -136,6 +136,21 @@ impl<T> Slab<T> {
     /// Same as [`RawSlab::flush`].
     pub fn flush(&self) {
         self.raw.flush();
+    }
+}
+
+/// # Name and statistics
+impl<T> Slab<T> {
+    /// The untyped slab beneath this one, for statistics, limits and switches.
+    #[must_use]
+    pub fn raw(&self) -> &RawSlab {
+        &self.raw
+    }
+
+    /// The slab's name, if it has one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.raw.name()
     }
 
     /// Same as [`RawSlab::statistics`].

@@ -14,7 +14,7 @@
 //! 3. A page's mark is cleared, and a new page is left unmarked, only if `attention` is 0 both
 //!    before and after. So a waiting thread finds every page marked, or the other thread marks it.
 
-use crate::sync::{AtomicU32, Ordering, fence, store_before_load};
+use crate::sync::{AtomicU32, Ordering, fence, mutant, store_before_load};
 
 /// The bit of `attention` that says that the slab was dropped.
 const CLOSED: u32 = 1 << 31;
@@ -108,7 +108,7 @@ impl Waiters {
         store_before_load();
         // Read after the store: a thread that has begun to wait after the first check is seen here,
         // or has marked the page again itself (invariant 3).
-        if !marked && !self.allow_caching() {
+        if !marked && !self.allow_caching() && !mutant("update mark: no second look") {
             mark.set();
         }
     }
@@ -137,14 +137,24 @@ impl Waiters {
         mut find: impl FnMut() -> Option<T>,
         mut sleep: impl FnMut(&AtomicU32, u32) -> Result<(), E>,
     ) -> Result<T, E> {
+        if mutant("wait: looks before it is counted") {
+            if let Some(found) = find() {
+                return Ok(found);
+            }
+        }
         self.attention.fetch_add(1, Ordering::SeqCst);
         // Orders the count before all loads of `find`, some of which are relaxed (invariant 1).
         fence(Ordering::SeqCst);
         mark_all();
         let found = loop {
-            let event = self.event.load(Ordering::SeqCst);
-            if let Some(found) = find() {
-                break found;
+            let mut event = self.event.load(Ordering::SeqCst);
+            if !mutant("wait: looks before it is counted") {
+                if let Some(found) = find() {
+                    break found;
+                }
+            }
+            if mutant("wait: event read late") {
+                event = self.event.load(Ordering::SeqCst);
             }
             sleep(&self.event, event)?;
         };
@@ -156,7 +166,9 @@ impl Waiters {
     /// written it by a SeqCst operation.
     #[inline(always)]
     pub fn wake(&self, wake_all: impl FnOnce(&AtomicU32)) {
-        store_before_load();
+        if !mutant("wake: unordered") {
+            store_before_load();
+        }
         if self.attention.load(Ordering::SeqCst) & WAITING != 0 {
             self.event.fetch_add(1, Ordering::SeqCst);
             wake_all(&self.event);
@@ -187,14 +199,16 @@ impl Waiters {
     pub fn end_turn(&self, wake_all: impl FnOnce(&AtomicU32)) {
         // SeqCst: `wake` reads `attention` after this store, and a waiting thread reads this word
         // after it was counted.
-        self.source_turn.store(0, Ordering::SeqCst);
+        let unordered = mutant("wake: unordered");
+        let order = if unordered { Ordering::Release } else { Ordering::SeqCst };
+        self.source_turn.store(0, order);
         self.wake(wake_all);
     }
 
-    /// The three words, for the models' wrong versions: `attention`, `event` and the source turn.
+    /// The event, on which waiting threads sleep.
     #[cfg(loom)]
-    pub fn words(&self) -> [&AtomicU32; 3] {
-        [&self.attention, &self.event, &self.source_turn]
+    pub fn event(&self) -> &AtomicU32 {
+        &self.event
     }
 }
 

@@ -2,10 +2,9 @@
 //!
 //! # Invariants
 //!
-//! 1. `BLOCKS[k]` is null or a block of `FIRST_BLOCK << k` records that is never unmapped. So a
-//!    `&'static Record` is always valid, and any thread may read any record at any time, through
-//!    atomics.
-//! 2. A record is in exactly one of three places: on the free stack, in one thread's
+//! 1. A record is never unmapped. So a `&'static Record` is always valid, and any thread may read
+//!    any record at any time, through atomics.
+//! 2. A record is in exactly one of three places: among the table's vacant entries, in one thread's
 //!    [`ThreadRecord`], or with one allocator. Only the allocator's owner writes the record, with
 //!    relaxed loads and relaxed stores. So an update needs no lock prefix, and there is no
 //!    undefined behaviour when the report reads the record at the same time.
@@ -13,14 +12,16 @@
 //!    allocator, and closed otherwise. So a snapshot holds one allocator's name and figures.
 
 use core::cell::Cell;
-use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::ops::Deref;
+use core::ptr::NonNull;
+use core::slice;
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::sequence_lock::SequenceLock;
 use super::snapshot::Statistics;
 use crate::error::{AllocError, ErrorKind, MAX_NAME_LEN};
-use crate::memory::index_stack::{IndexStack, Links};
-use crate::memory::layout::checked_align_up;
+use crate::memory::growing_table::{GrowingTable, TableEntry};
+use crate::memory::relaxed_access::RelaxedAccess;
 use crate::memory::{os, position_word};
 
 /// The kind of allocator that a record belongs to.
@@ -68,6 +69,18 @@ impl Counter {
         self.0.store(value, Ordering::Relaxed);
     }
 
+    /// As [`get`](Self::get), for a fast path that takes a value (see memory/relaxed_access.rs).
+    #[inline(always)]
+    pub(crate) fn fast_get(&self) -> u64 {
+        self.0.relaxed_load()
+    }
+
+    /// As [`set`](Self::set), for a fast path that takes a value.
+    #[inline(always)]
+    pub(crate) fn fast_set(&self, value: u64) {
+        self.0.relaxed_store(value);
+    }
+
     #[inline(always)]
     pub(crate) fn add(&self, amount: u64) {
         self.set(self.get().wrapping_add(amount));
@@ -106,50 +119,52 @@ pub(crate) struct Record {
     name: [AtomicU64; MAX_NAME_LEN / 8],
 }
 
-/// The number of records in the first block. Each block has twice as many as the one before.
-const FIRST_BLOCK: u32 = 64;
-const BLOCK_COUNT: usize = 26;
-
-static BLOCKS: [AtomicPtr<Record>; BLOCK_COUNT] =
-    [const { AtomicPtr::new(ptr::null_mut()) }; BLOCK_COUNT];
-static FREE: IndexStack = IndexStack::new();
-static ISSUED: AtomicU32 = AtomicU32::new(0);
-
-/// The block of a record, and its index in the block.
-const fn block_and_offset(index: u32) -> (usize, usize) {
-    let block = (index / FIRST_BLOCK + 1).ilog2();
-    let before = FIRST_BLOCK * ((1 << block) - 1);
-    (block as usize, (index - before) as usize)
-}
-
-fn record(index: u32) -> Option<&'static Record> {
-    let (block, offset) = block_and_offset(index);
-    // Acquire pairs with the Release in `block_or_new`: the block is mapped and zero.
-    let first = BLOCKS.get(block)?.load(Ordering::Acquire);
-    // SAFETY: `first` is not null, so it is a block of `FIRST_BLOCK << block` records that is never
-    // unmapped (invariant 1). `offset` is less than that number by the arithmetic of
-    // `block_and_offset`.
-    (!first.is_null()).then(|| unsafe { &*first.add(offset) })
-}
-
-fn block_or_new(block: usize) -> Result<(), AllocError> {
-    let full = AllocError::new(ErrorKind::SourceRefused, size_of::<Record>());
-    let slot = BLOCKS.get(block).ok_or(full)?;
-    if !slot.load(Ordering::Acquire).is_null() {
-        return Ok(());
+impl TableEntry for Record {
+    fn next(&self) -> &AtomicU32 {
+        &self.next
     }
-    let bytes = (size_of::<Record>() * (FIRST_BLOCK as usize)) << block;
-    let size = checked_align_up(bytes, os::page_size()).ok_or(full)?;
-    let fresh = os::map(size, align_of::<Record>())?;
-    let first = fresh.as_ptr().cast();
-    // Release pairs with the Acquire in `record`.
-    if slot.compare_exchange(ptr::null_mut(), first, Ordering::Release, Ordering::Relaxed).is_err()
-    {
-        // SAFETY: another thread has installed its block first. No other thread has seen `fresh`.
-        let _ = unsafe { os::unmap(fresh, size) };
-    }
-    Ok(())
 }
+
+/// A separate mapping for records. Those that were never issued take no memory.
+struct RecordBucket {
+    first: NonNull<Record>,
+    len: usize,
+}
+
+// SAFETY: it owns its records as a `Box` does.
+unsafe impl Send for RecordBucket {}
+// SAFETY: sharing it shares only the records.
+unsafe impl Sync for RecordBucket {}
+
+impl RecordBucket {
+    fn new(len: usize) -> Result<Self, AllocError> {
+        let first = os::map(Self::mapped_bytes(len), align_of::<Record>())?.cast();
+        Ok(Self { first, len })
+    }
+
+    fn mapped_bytes(len: usize) -> usize {
+        (len * size_of::<Record>()).next_multiple_of(os::page_size())
+    }
+}
+
+impl Deref for RecordBucket {
+    type Target = [Record];
+
+    fn deref(&self) -> &[Record] {
+        // SAFETY: the mapping has this many records, stays until the drop, and all-zero bytes are a
+        // record. It is only used through atomics.
+        unsafe { slice::from_raw_parts(self.first.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for RecordBucket {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this length, and dropped once.
+        let _ = unsafe { os::unmap(self.first.cast(), Self::mapped_bytes(self.len)) };
+    }
+}
+
+static RECORDS: GrowingTable<RecordBucket, 64> = GrowingTable::new();
 
 /// The record that a thread keeps for the next allocator it makes. The record is free, and belongs
 /// to the thread until it is taken or the thread ends (invariant 2).
@@ -174,14 +189,6 @@ fn sum(counter: u64, word: u64) -> u64 {
     if sum > i64::MAX as u64 { 0 } else { sum }
 }
 
-struct RecordTable;
-
-impl Links for RecordTable {
-    fn next(&self, index: u32) -> &AtomicU32 {
-        &record(index).expect("an issued record's block is mapped").next
-    }
-}
-
 impl Record {
     /// Takes a record for an allocator that is about to be made. Usually the thread keeps one;
     /// otherwise this costs one compare-and-exchange, or a new record.
@@ -195,10 +202,7 @@ impl Record {
         }
         let record = match THREAD_RECORD.try_with(|own| own.0.take()) {
             Ok(Some(record)) => record,
-            _ => match FREE.pop(&RecordTable) {
-                Some(index) => record(index).expect("an issued record's block is mapped"),
-                None => Self::issue()?,
-            },
+            _ => Self::take()?,
         };
         record.sequence_lock.open(|| {
             record.kind.store(kind as u8, Ordering::Relaxed);
@@ -213,15 +217,9 @@ impl Record {
     }
 
     #[cold]
-    fn issue() -> Result<&'static Self, AllocError> {
-        let index = ISSUED.fetch_add(1, Ordering::Relaxed);
-        if let Err(error) = block_or_new(block_and_offset(index).0) {
-            // Give the number back if no other thread has taken the next one. Otherwise only the
-            // number is lost, no memory.
-            let _ = ISSUED.compare_exchange(index + 1, index, Ordering::Relaxed, Ordering::Relaxed);
-            return Err(error);
-        }
-        let record = record(index).expect("the block was mapped above");
+    fn take() -> Result<&'static Self, AllocError> {
+        let index = RECORDS.take(|_, len| RecordBucket::new(len), |_| ())?;
+        let record = &RECORDS[index];
         record.index.store(index, Ordering::Relaxed);
         Ok(record)
     }
@@ -254,7 +252,7 @@ impl Record {
     }
 
     fn push_free(&'static self) {
-        FREE.push(&RecordTable, self.index.load(Ordering::Relaxed));
+        RECORDS.put_back(self.index.load(Ordering::Relaxed));
     }
 
     /// Adds `bytes` to the bytes held, and raises the peak.
@@ -312,7 +310,7 @@ impl Record {
 
     /// Every record that was ever issued.
     pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
-        (0..ISSUED.load(Ordering::Relaxed)).filter_map(record)
+        RECORDS.iter().map(|(_, record)| record)
     }
 
     /// The record at an address under which a segment was registered.
@@ -326,15 +324,6 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_index_has_its_own_block_and_offset() {
-        assert_eq!(block_and_offset(0), (0, 0));
-        assert_eq!(block_and_offset(63), (0, 63));
-        assert_eq!(block_and_offset(64), (1, 0));
-        assert_eq!(block_and_offset(64 + 127), (1, 127));
-        assert_eq!(block_and_offset(64 + 128), (2, 0));
-    }
 
     #[test]
     fn a_released_record_serves_the_next_allocator_with_counters_at_zero() {

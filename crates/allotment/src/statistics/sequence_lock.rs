@@ -18,7 +18,7 @@
 //! while the number stays the same. A reader may see one figure before a change and the next figure
 //! after it.
 
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence, mutant};
 
 /// The sequence number of one record.
 #[derive(Debug, Default)]
@@ -34,22 +34,38 @@ impl SequenceLock {
     pub fn open(&self, write: impl FnOnce()) {
         // Pairs with the Acquire fence in `read`: a reader that sees what is written below also
         // sees that the former owner has closed the record.
-        fence(Ordering::Release);
+        if !mutant("open: no fence") {
+            fence(Ordering::Release);
+        }
+        if mutant("open: before the name") {
+            self.advance(Ordering::Release);
+            return write();
+        }
         write();
         // Release pairs with the Acquire in `read`: a reader that sees the odd number sees the
         // name.
-        self.number.store(self.number.load(Ordering::Relaxed) + 1, Ordering::Release);
+        self.advance(Ordering::Release);
     }
 
     /// Closes the record to readers; then `clear` sets its figures to zero, by relaxed stores. The
     /// caller owns the record, whose number is odd.
     #[inline]
     pub fn close(&self, clear: impl FnOnce()) {
-        self.number.store(self.number.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        if mutant("close: after the figures") {
+            clear();
+            return self.advance(Ordering::Relaxed);
+        }
+        self.advance(Ordering::Relaxed);
         // Pairs with the Acquire fence in `read`: a reader that sees a zero written below also sees
         // that the record is closed.
-        fence(Ordering::Release);
+        if !mutant("close: no fence") {
+            fence(Ordering::Release);
+        }
         clear();
+    }
+
+    fn advance(&self, order: Ordering) {
+        self.number.store(self.number.load(Ordering::Relaxed) + 1, order);
     }
 
     /// Reads the record by `read`, which uses relaxed loads. `None` if the record is closed, or was
@@ -64,13 +80,10 @@ impl SequenceLock {
         let read = read();
         // Pairs with the Release fences in `open` and `close`: the reads above happen before the
         // second load of the number.
-        fence(Ordering::Acquire);
-        (self.number.load(Ordering::Relaxed) == before).then_some(read)
-    }
-
-    /// The number, for the models' wrong versions.
-    #[cfg(loom)]
-    pub fn number(&self) -> &AtomicU64 {
-        &self.number
+        if !mutant("read: no fence") {
+            fence(Ordering::Acquire);
+        }
+        let same = self.number.load(Ordering::Relaxed) == before;
+        (same || mutant("read: no second look")).then_some(read)
     }
 }

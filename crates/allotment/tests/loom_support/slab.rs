@@ -2,13 +2,13 @@
 //! that loom watches.
 //!
 //! [`PagesModel`] implements the same trait as the slab, so the order of all steps is the code of
-//! `src/slab/page_steps.rs`. Each step has one wrong version ([`Wrong`]), so that a model is known
-//! to find the error that it is there for.
+//! `src/slab/page_steps.rs`.
 
 use allotment::for_loom::index_stack::{IndexStack, Links, NIL};
-use allotment::for_loom::page::{FreeOutcome, Fullness, PageClaim, PageDescriptor, SLOTS_PER_WORD};
+use allotment::for_loom::mutant;
+use allotment::for_loom::page::{Fullness, PageClaim, PageDescriptor, SLOTS_PER_WORD};
 use allotment::for_loom::page_group::{PageChange, PageGroup, PageLifetime, PageOrigin};
-use allotment::for_loom::page_hints::{EMPTY_LIST, PageHints, words_for};
+use allotment::for_loom::page_hints::{PageHints, words_for};
 use allotment::for_loom::page_steps::{PageBackend, PageSteps, SlotGrant};
 use allotment::for_loom::waiters::{PageMark, Waiters};
 use allotment::{AllocError, ErrorKind};
@@ -20,11 +20,9 @@ use super::Gate;
 mod memory;
 mod quiet;
 mod waiting;
-mod wrong;
 
 pub use memory::Slots;
 pub use waiting::NoSlot;
-pub use wrong::Wrong;
 
 use memory::{FREE, GONE, Memory};
 
@@ -73,7 +71,6 @@ impl PageMark for ModelMark<'_> {
 /// A slab's pages: a few descriptors, and as many or fewer spans of memory. All pages have the same
 /// number of slots.
 pub struct PagesModel {
-    wrong: Wrong,
     /// Whether empty pages are kept, until the slab is closed.
     keeps: bool,
     /// Whether a thief takes slots by an exchange that fails if they are gone.
@@ -113,7 +110,6 @@ impl PagesModel {
             PageDescriptor::new(bits, info)
         };
         let pages = Self {
-            wrong: Wrong::Nothing,
             keeps: false,
             steals_by_exchange: false,
             takes_turns: false,
@@ -134,12 +130,6 @@ impl PagesModel {
             pages.vacant.push(&pages, page);
         }
         pages
-    }
-
-    /// The same, wrong in one way.
-    pub fn wrong(mut self, wrong: Wrong) -> Self {
-        self.wrong = wrong;
-        self
     }
 
     /// The same, but empty pages are kept.
@@ -226,11 +216,7 @@ impl PagesModel {
         let page = self.page(index as usize);
         page.info.span.store(span, Ordering::Relaxed);
         self.marks[index as usize].store(0, Ordering::Relaxed);
-        let claim = if self.wrong == Wrong::LeavesNewUnmarked {
-            page.assign(self.slots)
-        } else {
-            self.enter_page(page, self.slots)
-        };
+        let claim = self.enter_page(page, self.slots);
         self.note_claim(page, true);
         Some(claim)
     }
@@ -316,14 +302,15 @@ impl PagesModel {
 
     /// Frees slots; a sampled free reads how full the page is, as some frees of each page do.
     pub fn free_sampled(&self, slots: Slots, sampled: bool) {
+        self.free_by(slots, |page, bits, mask| self.free_slots(page, bits, mask, sampled, true));
+    }
+
+    fn free_by(&self, slots: Slots, free: impl FnOnce(&ModelPage, &AtomicU64, u64) -> bool) {
         self.gate.pass();
         let Slots { page, word, mask, mark } = slots;
         self.memory_of(page).change_slots(&slots, mark, FREE);
         let page = self.page(page);
-        if !self.free_wrongly(page, word, mask) {
-            let bits = &page.bits()[word];
-            assert!(self.free_slots(page, bits, mask, sampled, true), "a slot was freed twice");
-        }
+        assert!(free(page, &page.bits()[word], mask), "a slot was freed twice");
     }
 }
 
@@ -351,11 +338,9 @@ impl PageBackend for PagesModel {
         listed: impl Fn(),
     ) -> Option<(ModelClaim<'_>, PageOrigin)> {
         self.gate.pass();
-        let (claim, origin) = lists.iter().find_map(|&list| self.claim_in_list(list, &listed))?;
+        let find = |&list: &usize| self.group().find(list, 0, &listed);
+        let (_, claim, origin) = lists.iter().find_map(find)?;
         self.note_claim(claim.page(), true);
-        if self.wrong == Wrong::TrimsWhatIsUsed && lists == [EMPTY_LIST] {
-            return Some((claim, PageOrigin::KeptEmpty));
-        }
         Some((claim, origin))
     }
 
@@ -395,29 +380,21 @@ impl PageBackend for PagesModel {
 
     fn remove_page(&self, page: &ModelPage) -> u32 {
         self.note_claim(page, false);
-        let span = page.info.span.load(Ordering::Relaxed);
-        if self.wrong == Wrong::FreesDescriptorFirst {
-            self.give_back_span(span);
-            self.vacant.push(self, self.number(page) as u32);
-        }
-        span
+        page.info.span.load(Ordering::Relaxed)
     }
 
     fn give_back(&self, span: u32) {
-        match self.wrong {
-            Wrong::FreesDescriptorFirst => {}
-            Wrong::FreesAddressesFirst => {
-                self.spans.fetch_or(1 << span, Ordering::AcqRel);
-                self.memory[span as usize].change_all(FREE, GONE);
-            }
-            _ => self.give_back_span(span),
+        let unused = || self.spans.fetch_or(1 << span, Ordering::AcqRel);
+        if mutant("give back: addresses first") {
+            unused();
+            return self.memory[span as usize].change_all(FREE, GONE);
         }
+        self.memory[span as usize].change_all(FREE, GONE);
+        unused();
     }
 
     fn return_vacant(&self, page: &ModelPage) {
-        if self.wrong != Wrong::FreesDescriptorFirst {
-            self.vacant.push(self, self.number(page) as u32);
-        }
+        self.vacant.push(self, self.number(page) as u32);
     }
 
     fn count_released(&self, _: usize) {
@@ -446,9 +423,6 @@ impl PageBackend for PagesModel {
 
     fn take(&self, page: &ModelPage, word: usize, max: usize) -> u64 {
         self.gate.pass();
-        if self.wrong == Wrong::TakesAsIfAlone {
-            return self.take_as_if_alone(page, word, max);
-        }
         page.take(word, max)
     }
 
@@ -470,33 +444,18 @@ impl PageBackend for PagesModel {
         0
     }
 
-    fn set_free(&self, bits: &AtomicU64, mask: u64) -> FreeOutcome {
-        if matches!(self.wrong, Wrong::FreesUnordered | Wrong::WakesUnordered) {
-            bits.fetch_or(mask, Ordering::AcqRel);
-            return FreeOutcome::Examine;
-        }
-        allotment::for_loom::page::set_free(bits, mask)
-    }
-
     fn examine_page(
         &self,
         page: &ModelPage,
         sampled: Option<usize>,
     ) -> PageChange<'_, ModelPageInfo> {
-        let number = self.number(page);
-        let change = if self.wrong == Wrong::EmptiesWithoutTaking && page.is_open() {
-            self.list_wrongly(number, page.fullness())
-        } else {
-            self.group().examine(number, sampled)
-        };
-        self.noted(change)
+        self.noted(self.group().examine(self.number(page), sampled))
     }
 
     fn open_page<'m>(&'m self, claim: ModelClaim<'m>) -> PageChange<'m, ModelPageInfo> {
         self.gate.pass();
         self.note_claim(claim.page(), false);
-        let change = self.opened(self.number(claim.page()), claim);
-        self.noted(change)
+        self.noted(self.group().put_back(self.number(claim.page()), claim))
     }
 
     fn claim_page<'m>(&'m self, page: &'m ModelPage) -> Option<(ModelClaim<'m>, bool)> {
@@ -507,53 +466,22 @@ impl PageBackend for PagesModel {
     }
 
     fn list_empty(&self, claim: ModelClaim<'_>) {
-        let page = self.number(claim.page());
         self.note_claim(claim.page(), false);
-        claim.keep_empty();
-        self.hints().set(EMPTY_LIST, page);
-    }
-
-    fn is_closed_after_listing(&self) -> bool {
-        self.wrong != Wrong::KeepsBlindly && self.waiters.is_closed()
+        self.group().keep_empty(self.number(claim.page()), claim);
     }
 
     fn wake_waiters(&self) {
-        self.wake();
+        self.pass_wake_gate();
+        self.waiters.wake(Self::wake_all);
     }
 
     fn wake_after_stores(&self) {
-        if self.wrong != Wrong::UsesKeptSilently {
-            self.pass_wake_gate();
-            self.waiters.wake_after_stores(Self::wake_all);
-        }
+        self.pass_wake_gate();
+        self.waiters.wake_after_stores(Self::wake_all);
     }
 
     fn end_turn(&self) {
-        self.end_the_turn();
-    }
-}
-
-impl PagesModel {
-    fn give_back_span(&self, span: u32) {
-        self.memory[span as usize].change_all(FREE, GONE);
-        self.spans.fetch_or(1 << span, Ordering::AcqRel);
-    }
-
-    /// Claims a page of one list, as `claim_listed` in `page_table.rs` does for each group.
-    fn claim_in_list(
-        &self,
-        list: usize,
-        listed: impl Fn(),
-    ) -> Option<(ModelClaim<'_>, PageOrigin)> {
-        match self.wrong {
-            Wrong::ClearsAfterTheLook
-            | Wrong::ClearsUnordered
-            | Wrong::ClearsWithoutTheNote
-            | Wrong::TrustsHints => self.claim_wrongly(list),
-            Wrong::SearchesSilently => {
-                self.group().find(list, 0, || ()).map(|(_, claim, origin)| (claim, origin))
-            }
-            _ => self.group().find(list, 0, listed).map(|(_, claim, origin)| (claim, origin)),
-        }
+        self.pass_wake_gate();
+        self.waiters.end_turn(Self::wake_all);
     }
 }

@@ -8,9 +8,11 @@ use core::ptr::NonNull;
 use std::alloc::{GlobalAlloc, System};
 use std::sync::Arc;
 
+use allotment::slab::RawSlabHandle;
+use allotment::source::SharedSource;
 use allotment::{
     AllocError, ErrorKind, File, LocalPool, Malloc, Mmap, PoolGlobalAlloc, PoolRef, RawFreeList,
-    RawSlab, RawSlabHandle, SharedSource, Statistics,
+    RawSlab, Statistics,
 };
 
 use super::setup::file_directory;
@@ -48,7 +50,7 @@ fn all_sources() -> Vec<Option<SharedSource>> {
 // ---- arena ----
 
 /// An arena. A free returns the memory of its last object only: what it freed is used again after a
-/// reset, so it is not in `reusing!`.
+/// reset, so it is not in `reusing`.
 pub struct Arena(allotment::Arena);
 
 impl Subject for Arena {
@@ -68,7 +70,7 @@ impl Subject for Arena {
 
     unsafe fn free(&self, object: NonNull<u8>, layout: Layout) {
         // SAFETY: passed on to the caller.
-        unsafe { self.0.free(object, layout) }
+        unsafe { self.0.free_layout(object, layout) }
     }
 
     /// Chunks go at a reset.
@@ -178,9 +180,7 @@ impl Reuses for FreeList {}
 
 impl Fills for FreeList {}
 
-impl Reports for FreeList {
-    const IF_HARDENED: bool = true;
-}
+impl Reports for FreeList {}
 
 // ---- slab ----
 
@@ -253,9 +253,7 @@ impl Reuses for Slab {}
 
 impl Fills for Slab {}
 
-impl Reports for Slab {
-    const IF_HARDENED: bool = true;
-}
+impl Reports for Slab {}
 
 /// A slab that is called through a handle.
 pub struct SlabHandle {
@@ -347,9 +345,7 @@ impl Reuses for SlabHandle {}
 
 impl Fills for SlabHandle {}
 
-impl Reports for SlabHandle {
-    const IF_HARDENED: bool = true;
-}
+impl Reports for SlabHandle {}
 
 /// The slab that all callers share for objects of about a size. It has no options, so it has no
 /// hardened mode, no budget and no source; and its figures are those of all callers.
@@ -484,6 +480,8 @@ impl Subject for Pool {
 }
 
 impl Limited for Pool {
+    const SHARES_A_RANGE: bool = true;
+
     fn alloc(&self, layout: Layout) -> NonNull<u8> {
         self.0.alloc_layout(layout)
     }
@@ -501,8 +499,6 @@ impl Checked for Pool {
 impl Reuses for Pool {}
 
 impl Reports for Pool {
-    const IF_HARDENED: bool = false;
-
     fn words(live: usize) -> String {
         ended_with(live)
     }
@@ -561,8 +557,6 @@ impl Checked for PoolElsewhere {
 impl Reuses for PoolElsewhere {}
 
 impl Reports for PoolElsewhere {
-    const IF_HARDENED: bool = false;
-
     fn words(live: usize) -> String {
         ended_with(live)
     }
@@ -611,8 +605,6 @@ impl Checked for PoolGlobal {
 impl Reuses for PoolGlobal {}
 
 impl Reports for PoolGlobal {
-    const IF_HARDENED: bool = false;
-
     fn words(live: usize) -> String {
         ended_with(live)
     }
@@ -630,7 +622,7 @@ pub struct Sealed {
 }
 
 impl Sealed {
-    fn builder(&self) -> allotment::SealedBuilder<usize> {
+    fn builder(&self) -> allotment::sealed::SealedBuilder<usize> {
         set!(allotment::Sealed::<usize>::builder(), self.options, name budget)
     }
 
@@ -651,7 +643,7 @@ impl Subject for Sealed {
         let subject = Self { options: options.clone(), values: RefCell::default() };
         // A builder has no call of its own that checks its options; a value is released at once.
         match options.name {
-            Some(_) => subject.builder().try_new(|_| 0).map(|_| subject),
+            Some(_) => subject.builder().try_build(|_| Ok(0)).map(|_| subject),
             None => Ok(subject),
         }
     }

@@ -6,7 +6,8 @@
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use allotment::{File, PagedSource, Source};
+use allotment::source::PagedSource;
+use allotment::{File, Source};
 
 use super::input::Input;
 use super::setup::file_directory;

@@ -4,7 +4,8 @@ use core::ptr::NonNull;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use allotment::{Budget, FreeList, FreeListBuilder, Malloc, RawFreeList, Statistics};
+use allotment::free_list::FreeListBuilder;
+use allotment::{Budget, FreeList, Malloc, RawFreeList, Statistics};
 
 use super::slab::{Object, Random, assert_sums, layout};
 use super::sources::{Recorder, Refuse};
@@ -100,13 +101,6 @@ pub fn by_block(objects: Vec<Object>, source: &Recorder) -> BTreeMap<usize, Vec<
 pub fn recorded() -> (Arc<Recorder>, FreeListBuilder<RawFreeList>) {
     let source = Recorder::new(Malloc, Refuse::None);
     (source.clone(), RawFreeList::builder(layout(64, 8)).source(source))
-}
-
-/// Puts values in random order.
-pub fn scatter<T>(values: &mut [T], random: &mut Random) {
-    for index in (1..values.len()).rev() {
-        values.swap(index, random.below(index + 1));
-    }
 }
 
 /// Whether a test of what an ordinary list alone does is left out.

@@ -6,9 +6,9 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use allotment::source::SharedSource;
 use allotment::{
-    AllocError, Budget, ErrorKind, File, Malloc, Mmap, RawFreeList, Release, SharedSource,
-    Statistics,
+    AllocError, Budget, ErrorKind, File, Malloc, Mmap, RawFreeList, Release, Statistics,
 };
 
 use super::input::Input;
@@ -163,7 +163,7 @@ pub struct Run<'s, 'b> {
     setup: &'s Setup,
     pub objects: Vec<Object>,
     next_number: u64,
-    /// No more than so many live objects: of large ones few.
+    /// The maximum number of live objects: small if the objects are large.
     most: usize,
 }
 
@@ -237,7 +237,7 @@ impl<'s, 'b> Run<'s, 'b> {
         let list = &self.setup.list;
         if self.setup.passthrough && count > 1 {
             let error = list.try_alloc_run(count).unwrap_err();
-            return assert_eq!(error.kind(), ErrorKind::SourceRefused);
+            return assert_eq!(error.kind(), ErrorKind::LimitReached);
         }
         let Some(first) = self.take(|list| list.try_alloc_run(count)) else { return };
         assert_eq!(first.addr().get() % list.layout().align(), 0);

@@ -8,9 +8,9 @@ use core::ptr::NonNull;
 use std::sync::Arc;
 
 use allotment::pool::current;
+use allotment::source::SharedSource;
 use allotment::{
-    AllocError, Budget, ErrorKind, LocalPool, Malloc, Mmap, PoolRef, Reap, Release, SharedSource,
-    Statistics,
+    AllocError, Budget, ErrorKind, LocalPool, Malloc, Mmap, PoolRef, Reap, Release, Statistics,
 };
 
 use super::input::Input;
@@ -321,11 +321,11 @@ impl Run<'_> {
         // SAFETY: live until now, of this subject, with this layout.
         let resized = unsafe {
             match &self.subject {
-                Subject::Reap(reap) => reap.try_resize(start, old, new_size),
+                Subject::Reap(reap) => reap.try_resize(start, old, new),
                 Subject::Pool(pool) => match variant % 3 {
-                    0 => PoolRef::GLOBAL.try_resize(start, old, new_size),
-                    1 => pool.enter(|| pool.reference().try_resize(start, old, new_size)),
-                    _ => pool.try_resize(start, old, new_size),
+                    0 => PoolRef::GLOBAL.try_resize(start, old, new),
+                    1 => pool.enter(|| pool.reference().try_resize(start, old, new)),
+                    _ => pool.try_resize(start, old, new),
                 },
             }
         };

@@ -7,7 +7,8 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use allotment::{AllocError, Arena, ArenaPosition, ErrorKind, Mark, Scope, Statistics};
+use allotment::arena::{ArenaPosition, Mark, Scope};
+use allotment::{AllocError, Arena, ErrorKind, Statistics};
 
 use super::input::Input;
 use super::model::Model;
@@ -204,14 +205,8 @@ impl Run<'_> {
         };
         let new = Layout::from_size_align(new_size, align).expect("a valid layout");
         let before = arena.statistics();
-        // SAFETY: the object is live in the model, with this layout, and larger or smaller as is
-        // said.
-        let result = unsafe {
-            match larger {
-                true => arena.try_grow(object.start, old, new),
-                false => arena.try_shrink(object.start, old, new),
-            }
-        };
+        // SAFETY: the object is live in the model, with this layout.
+        let result = unsafe { arena.try_resize(object.start, old, new) };
         self.forget_positions_above(object.serial);
         let start = match result {
             Ok(start) => start,
@@ -238,7 +233,7 @@ impl Run<'_> {
         object.assert_intact(object.layout.size());
         self.forget_positions_above(object.serial);
         // SAFETY: the object is live in the model, with this layout.
-        unsafe { arena.free(object.start, object.layout) };
+        unsafe { arena.free_layout(object.start, object.layout) };
         if self.model.in_scope(&object) {
             self.model.remove(index);
         } else {

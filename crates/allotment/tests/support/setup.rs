@@ -4,7 +4,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use allotment::{Arena, Budget, File, Malloc, Mmap, Release, Retain, SharedSource};
+use allotment::arena::Retain;
+use allotment::source::SharedSource;
+use allotment::{Arena, Budget, File, Malloc, Mmap, Release};
 
 use super::input::Input;
 use super::sources::{Recorder, Refuse};

@@ -4,7 +4,8 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 use std::collections::BTreeMap;
 
-use allotment::{Budget, RawSlab, SlabBuilder, Statistics};
+use allotment::slab::SlabBuilder;
+use allotment::{Budget, RawSlab, Statistics};
 
 pub fn layout(size: usize, align: usize) -> Layout {
     Layout::from_size_align(size, align).expect("a valid layout")
@@ -28,6 +29,12 @@ impl Random {
 
     pub fn one_in(&mut self, chances: usize) -> bool {
         self.below(chances) == 0
+    }
+
+    pub fn shuffle<T>(&mut self, values: &mut [T]) {
+        for last in (1..values.len()).rev() {
+            values.swap(last, self.below(last + 1));
+        }
     }
 }
 

@@ -8,10 +8,9 @@ use core::ptr::NonNull;
 use core::time::Duration;
 use std::sync::Arc;
 
-use allotment::{
-    AllocError, Budget, ErrorKind, File, Lifetime, Malloc, Mmap, RawSlab, RawSlabHandle, Release,
-    SharedSource, Statistics,
-};
+use allotment::slab::{Lifetime, RawSlabHandle};
+use allotment::source::SharedSource;
+use allotment::{AllocError, Budget, ErrorKind, File, Malloc, Mmap, RawSlab, Release, Statistics};
 
 use super::input::Input;
 use super::setup::file_directory;

@@ -6,7 +6,8 @@ use core::ptr::NonNull;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use allotment::{AllocError, ErrorKind, Malloc, PagedSource, Source};
+use allotment::source::PagedSource;
+use allotment::{AllocError, ErrorKind, Malloc, Source};
 
 use super::sources::Refuse;
 

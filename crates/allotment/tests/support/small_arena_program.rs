@@ -11,15 +11,18 @@ use allotment::{Arena, Budget, Release, recycler};
 use super::input::Input;
 
 /// A live arena, and the pattern that all of its memory holds.
-struct Filled {
+pub struct Filled {
     arena: Arena,
     pieces: Vec<(NonNull<u8>, usize)>,
     pattern: u8,
 }
 
+// SAFETY: the pieces belong to the arena, which may be sent to another thread.
+unsafe impl Send for Filled {}
+
 impl Filled {
-    /// Makes an arena of the shape that the input says.
-    fn new(input: &mut Input<'_>, budget: &Budget) -> Self {
+    /// Makes an arena of the shape that the input says, and fills it.
+    pub fn new(input: &mut Input<'_>, budget: &Budget) -> Self {
         let builder = match input.below(4) {
             0 => Arena::builder().hint(input.below(60_000)),
             1 => Arena::builder().release(Release::AtOnce),

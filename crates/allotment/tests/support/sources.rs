@@ -1,11 +1,11 @@
-//! Sources for tests: one that records every block and refuses on schedule.
+//! Sources for tests: one that records every block and refuses on schedule, and one with a limit.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use allotment::{AllocError, ErrorKind, Source};
+use allotment::{AllocError, ErrorKind, Malloc, Source};
 
 /// Which calls of `acquire`, counted from 1, are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,5 +125,44 @@ unsafe impl Source for Recorder {
 
     fn zeroed(&self) -> bool {
         self.inner.zeroed()
+    }
+}
+
+/// Malloc with a limit, which refuses with an error of the test's choice.
+pub struct Limiting {
+    left: Mutex<usize>,
+    error: ErrorKind,
+}
+
+impl Limiting {
+    pub fn new(limit: usize, error: ErrorKind) -> Arc<Self> {
+        Arc::new(Self { left: Mutex::new(limit), error })
+    }
+
+    /// Adds a gigabyte to the limit.
+    pub fn raise(&self) {
+        *locked(&self.left) += 1 << 30;
+    }
+}
+
+// SAFETY: the blocks are malloc's, each passed on once.
+unsafe impl Source for Limiting {
+    fn name(&self) -> &str {
+        "limiting"
+    }
+
+    fn acquire(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        let mut left = locked(&self.left);
+        let refused = AllocError::new(self.error, layout.size());
+        let rest = left.checked_sub(layout.size()).ok_or(refused)?;
+        let block = Malloc.acquire(layout)?;
+        *left = rest;
+        Ok(block)
+    }
+
+    unsafe fn release(&self, block: NonNull<u8>, layout: Layout) {
+        *locked(&self.left) += layout.size();
+        // SAFETY: passed on to the caller.
+        unsafe { Malloc.release(block, layout) }
     }
 }

@@ -1,23 +1,24 @@
 //! What the suites of claims (`claims_*.rs`) ask of an allocator, so that a claim is written once
 //! and tested with every allocator. `adapters.rs` implements it for each of them.
 //!
-//! A claim is a function with a type parameter. One of the macros below makes a module of its name
-//! with one test for each allocator, so that a failure reads `a_double_free_is_stopped::reap`:
+//! A claim is a function with a type parameter. [`claims!`] makes a module of its name with one
+//! test for each allocator of a set, so that a failure reads `a_double_free_is_stopped::reap`:
 //!
-//! | macro | allocators | left out |
+//! | set | allocators | left out |
 //! |---|---|---|
-//! | `every!` | all | |
-//! | `writable!` | whose objects may be written to at any time | sealed memory |
-//! | `limited!` | with a budget, figures and typed errors | slabs by size, `PoolGlobalAlloc` |
-//! | `sourced!` | with a source | pools, sealed memory, slabs by size |
-//! | `checked!` | with a hardened mode | sealed memory, slabs by size |
-//! | `checked_calls!` | whose own `free` checks any address | also blocks that any thread frees |
-//! | `reusing!` | whose freed memory serves new objects | arenas |
-//! | `sized_frees!` | whose `free` takes a layout | slabs, free lists |
-//! | `resets!` | with a `reset` | all but arenas and reaps |
-//! | `ending!` | whose live objects end with them | slabs, pools |
-//! | `filled!` | that checks memory which was never allocated | reaps, pools |
-//! | `reporting!` | that can report the objects that are live at its end | arenas, reaps, sealed memory |
+//! | `every` | all | |
+//! | `writable` | whose objects may be written to at any time | sealed memory |
+//! | `limited` | with a budget, figures and typed errors | slabs by size, `PoolGlobalAlloc` |
+//! | `sourced` | with a source | pools, sealed memory, slabs by size |
+//! | `checked` | with a hardened mode | sealed memory, slabs by size |
+//! | `checked_calls` | whose own `free` checks any address | also blocks that any thread frees |
+//! | `reusing` | whose freed memory serves new objects | arenas |
+//! | `sized_frees` | whose `free` takes a layout | slabs, free lists |
+//! | `sized_blocks` | whose `free` checks the alignment, too | also arenas, whose objects keep theirs |
+//! | `resets` | with a `reset` | all but arenas and reaps |
+//! | `ending` | whose live objects end with them | slabs, pools |
+//! | `filled` | that checks memory which was never allocated | reaps, pools |
+//! | `reporting` | that can report the objects that are live at its end | arenas, reaps, sealed memory |
 //!
 //! `adapters.rs` says why an allocator has no such capability.
 
@@ -25,7 +26,8 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use allotment::{AllocError, Budget, ErrorKind, Release, SharedSource, Statistics};
+use allotment::source::SharedSource;
+use allotment::{AllocError, Budget, ErrorKind, Release, Statistics};
 
 use super::slab::{Object, layout};
 
@@ -111,7 +113,7 @@ pub trait Subject: Sized {
         Self::try_create(options).expect("nothing is refused")
     }
 
-    /// Allocates an object. Its bytes may be written only if the allocator is in `writable!`.
+    /// Allocates an object. Its bytes may be written only if the allocator is in `writable`.
     fn try_alloc(&self, layout: Layout) -> Result<NonNull<u8>, AllocError>;
 
     /// # Safety
@@ -169,6 +171,10 @@ pub trait Limited: Subject {
     /// Whether a trim gives back everything, if no object is live.
     const EMPTIES: bool = true;
 
+    /// Whether it shares a range of addresses with others, which may be full before the process has
+    /// no memory.
+    const SHARES_A_RANGE: bool = false;
+
     /// The infallible call.
     fn alloc(&self, layout: Layout) -> NonNull<u8>;
 
@@ -223,9 +229,6 @@ pub trait Fills: Checked {
 
 /// An allocator that can report, when it is dropped, how many objects are live.
 pub trait Reports: Checked {
-    /// Whether it does so in hardened mode, unless it is told not to.
-    const IF_HARDENED: bool;
-
     /// What the line says after the allocator's kind and name, for objects of [`VICTIM`] bytes.
     fn words(live: usize) -> String {
         format!("dropped with {live} live objects of {VICTIM} bytes")
@@ -247,7 +250,10 @@ pub fn assert_too_much(error: AllocError, what: impl core::fmt::Debug) {
     let kind = error.kind();
     let known = matches!(
         kind,
-        ErrorKind::SizeOverflow | ErrorKind::SourceRefused | ErrorKind::System(libc::ENOMEM)
+        ErrorKind::SizeOverflow
+            | ErrorKind::LimitReached
+            | ErrorKind::SourceRefused
+            | ErrorKind::System(libc::ENOMEM)
     );
     assert!(known, "{what:?}: {error:?}");
     assert!(!error.to_string().is_empty());
@@ -273,124 +279,51 @@ pub fn assert_over_budget<R>(limit: usize, work: impl FnOnce() -> R) {
     assert!(message.contains("raise its limit"), "{message}");
 }
 
-/// Makes the tests of one claim.
-macro_rules! tests {
-    ($claim:ident: $($test:ident $adapter:ident,)*) => {
+/// Makes the tests of claims: `set: claim, claim;`.
+macro_rules! claims {
+    ($($set:ident: $($claim:ident),+;)+) => {$($(
         mod $claim {
-            $(
-                #[test]
-                fn $test() {
-                    let test = concat!(stringify!($claim), "::", stringify!($test));
-                    super::$claim::<crate::support::adapters::$adapter>(test);
-                }
-            )*
+            use $crate::support::subject::claims;
+            claims! { @$set $claim }
+        }
+    )+)+};
+
+    // The sets.
+    (@every $claim:ident) => { claims! { $claim of writable sealed } };
+    (@writable $claim:ident) => { claims! { $claim of checked slab_by_size } };
+    (@limited $claim:ident) => { claims! { $claim of checked_calls sealed } };
+    (@checked $claim:ident) => { claims! { $claim of checked_calls pool_elsewhere pool_global } };
+    (@checked_calls $claim:ident) => { claims! { $claim of sourced pool } };
+    (@sourced $claim:ident) => { claims! { $claim of filled reap } };
+    (@filled $claim:ident) => { claims! { $claim of arena slots } };
+    (@reusing $claim:ident) => { claims! { $claim of slots sized_blocks } };
+    (@reporting $claim:ident) => { claims! { $claim of slots pools } };
+    (@sized_frees $claim:ident) => { claims! { $claim of arena sized_blocks } };
+    (@sized_blocks $claim:ident) => { claims! { $claim of reap pools } };
+    (@resets $claim:ident) => { claims! { $claim of arena reap } };
+    (@ending $claim:ident) => { claims! { $claim of arena free_list reap } };
+    (@slots $claim:ident) => { claims! { $claim of free_list slab slab_handle } };
+    (@pools $claim:ident) => { claims! { $claim of pool pool_elsewhere pool_global } };
+
+    // The allocators.
+    (@arena $claim:ident) => { claims! { $claim::arena by Arena } };
+    (@free_list $claim:ident) => { claims! { $claim::free_list by FreeList } };
+    (@slab $claim:ident) => { claims! { $claim::slab by Slab } };
+    (@slab_handle $claim:ident) => { claims! { $claim::slab_handle by SlabHandle } };
+    (@slab_by_size $claim:ident) => { claims! { $claim::slab_by_size by SlabBySize } };
+    (@reap $claim:ident) => { claims! { $claim::reap by Reap } };
+    (@pool $claim:ident) => { claims! { $claim::pool by Pool } };
+    (@pool_elsewhere $claim:ident) => { claims! { $claim::pool_elsewhere by PoolElsewhere } };
+    (@pool_global $claim:ident) => { claims! { $claim::pool_global by PoolGlobal } };
+    (@sealed $claim:ident) => { claims! { $claim::sealed by Sealed } };
+
+    ($claim:ident of $($set:ident)+) => { $(claims! { @$set $claim })+ };
+    ($claim:ident::$test:ident by $adapter:ident) => {
+        #[test]
+        fn $test() {
+            let test = concat!(stringify!($claim), "::", stringify!($test));
+            super::$claim::<$crate::support::adapters::$adapter>(test);
         }
     };
 }
-
-macro_rules! every {
-    ($($claim:ident)*) => {$(
-        $crate::support::subject::tests! { $claim:
-            arena Arena, free_list FreeList, slab Slab, slab_handle SlabHandle,
-            slab_by_size SlabBySize, reap Reap, pool Pool, pool_elsewhere PoolElsewhere,
-            pool_global PoolGlobal, sealed Sealed,
-        }
-    )*};
-}
-
-macro_rules! writable {
-    ($($claim:ident)*) => {$(
-        $crate::support::subject::tests! { $claim:
-            arena Arena, free_list FreeList, slab Slab, slab_handle SlabHandle,
-            slab_by_size SlabBySize, reap Reap, pool Pool, pool_elsewhere PoolElsewhere,
-            pool_global PoolGlobal,
-        }
-    )*};
-}
-
-macro_rules! limited {
-    ($($claim:ident)*) => {$(
-        $crate::support::subject::tests! { $claim:
-            arena Arena, free_list FreeList, slab Slab, slab_handle SlabHandle, reap Reap,
-            pool Pool, sealed Sealed,
-        }
-    )*};
-}
-
-macro_rules! sourced {
-    ($($claim:ident)*) => {$(
-        $crate::support::subject::tests! { $claim:
-            arena Arena, free_list FreeList, slab Slab, slab_handle SlabHandle, reap Reap,
-        }
-    )*};
-}
-
-macro_rules! checked {
-    ($($claim:ident)*) => {$(
-        $crate::support::subject::tests! { $claim:
-            arena Arena, free_list FreeList, slab Slab, slab_handle SlabHandle, reap Reap,
-            pool Pool, pool_elsewhere PoolElsewhere, pool_global PoolGlobal,
-        }
-    )*};
-}
-
-macro_rules! checked_calls {
-    ($($claim:ident)*) => {$(
-        $crate::support::subject::tests! { $claim:
-            arena Arena, free_list FreeList, slab Slab, slab_handle SlabHandle, reap Reap,
-            pool Pool,
-        }
-    )*};
-}
-
-macro_rules! reusing {
-    ($($claim:ident)*) => {$(
-        $crate::support::subject::tests! { $claim:
-            free_list FreeList, slab Slab, slab_handle SlabHandle, reap Reap, pool Pool,
-            pool_elsewhere PoolElsewhere, pool_global PoolGlobal,
-        }
-    )*};
-}
-
-macro_rules! sized_frees {
-    ($($claim:ident)*) => {$(
-        $crate::support::subject::tests! { $claim:
-            arena Arena, reap Reap, pool Pool, pool_elsewhere PoolElsewhere,
-            pool_global PoolGlobal,
-        }
-    )*};
-}
-
-macro_rules! resets {
-    ($($claim:ident)*) => {$(
-        $crate::support::subject::tests! { $claim: arena Arena, reap Reap, }
-    )*};
-}
-
-macro_rules! ending {
-    ($($claim:ident)*) => {$(
-        $crate::support::subject::tests! { $claim: arena Arena, free_list FreeList, reap Reap, }
-    )*};
-}
-
-macro_rules! filled {
-    ($($claim:ident)*) => {$(
-        $crate::support::subject::tests! { $claim:
-            arena Arena, free_list FreeList, slab Slab, slab_handle SlabHandle,
-        }
-    )*};
-}
-
-macro_rules! reporting {
-    ($($claim:ident)*) => {$(
-        $crate::support::subject::tests! { $claim:
-            free_list FreeList, slab Slab, slab_handle SlabHandle, pool Pool,
-            pool_elsewhere PoolElsewhere, pool_global PoolGlobal,
-        }
-    )*};
-}
-
-pub(crate) use {
-    checked, checked_calls, ending, every, filled, limited, reporting, resets, reusing,
-    sized_frees, sourced, tests, writable,
-};
+pub(crate) use claims;

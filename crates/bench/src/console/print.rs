@@ -51,11 +51,16 @@ pub fn styled(style: Style, text: impl Display) -> String {
 
 /// Breaks `text` at spaces into lines of at most [`WIDTH`] characters.
 pub fn wrapped(text: &str) -> String {
+    wrapped_to(WIDTH, text)
+}
+
+/// Breaks `text` at spaces into lines of at most `width` characters.
+pub fn wrapped_to(width: usize, text: &str) -> String {
     let mut lines = String::new();
     let mut used = 0;
     for word in text.split(' ') {
         let length = word.chars().count();
-        if used > 0 && used + 1 + length > WIDTH {
+        if used > 0 && used + 1 + length > width {
             lines.push('\n');
             used = 0;
         }

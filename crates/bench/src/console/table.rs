@@ -66,7 +66,7 @@ pub fn figure(value: Option<f64>) -> String {
     }
 }
 
-/// A ratio. Near 1 it has so many digits that it shows on which side it is.
+/// A ratio. Near 1 it has enough digits to show on which side of 1 it is.
 pub fn ratio(value: f64) -> String {
     if (0.1..10.0).contains(&value) { format!("{value:.3}") } else { figure(Some(value)) }
 }

@@ -1,12 +1,12 @@
-//! The columns of the tables, and their figures as text.
+//! The columns that the tables of all workloads have.
 
-use crate::console::statistics::{FEWEST_ROUNDS, Interval, Ratio};
-use crate::console::table::{figure, grouped, mebibytes, ratio, time};
+use crate::console::statistics::{FEWEST_ROUNDS, Ratio};
+use crate::console::table::ratio;
 use crate::runner::row::{Row, calls, faults, net_end, net_peak};
 use crate::workloads::measurement::{
     NS_PER_OP, NS_PER_OP_MAX, NS_PER_OP_MIN, RATIO_TO_OTHER_BUILD, RATIO_TO_OWN, Scale,
 };
-use crate::workloads::{Column, ColumnValue, Workload};
+use crate::workloads::{Column, Workload, span};
 
 /// The times of every workload, and their ratios to the own row's; if there are two builds, to the
 /// other build's.
@@ -37,19 +37,9 @@ pub fn names(workload: &Workload) -> &'static str {
     if workload.variants().is_empty() { "allocator" } else { "variant" }
 }
 
-/// A row's figures. One that could not be measured is a dash.
+/// A row's cells.
 pub fn cells<'c>(columns: &'c [Column], row: &'c Row) -> impl Iterator<Item = String> + 'c {
-    columns.iter().map(|column| match column.value(&row.measurement) {
-        None => "-".to_owned(),
-        Some(ColumnValue::Figure(value)) => cell(column.scale, value),
-        Some(ColumnValue::Interval(interval)) => span(interval),
-        Some(ColumnValue::Verdict(verdict)) => verdict.to_string(),
-    })
-}
-
-/// `1.012 to 1.034`.
-pub fn span(Interval { low, high }: Interval) -> String {
-    format!("{} to {}", ratio(low), ratio(high))
+    columns.iter().map(|column| column.cell(&row.measurement))
 }
 
 /// The median of a ratio, and a remark with its interval and its verdict.
@@ -59,17 +49,4 @@ pub fn median_and_interval(ratio: &Ratio) -> (String, String) {
         None => format!("no interval: it takes {FEWEST_ROUNDS} rounds"),
     };
     (self::ratio(ratio.median), remark)
-}
-
-fn cell(scale: Scale, value: f64) -> String {
-    match scale {
-        Scale::Count => grouped(value as u64),
-        Scale::Bytes => mebibytes(Some(value as u64)),
-        Scale::Number => figure(Some(value)),
-        Scale::Seconds => time(Some(value * 1e3)),
-        Scale::Milliseconds => time(Some(value)),
-        Scale::PerSecond => format!("{value:.1}/s"),
-        Scale::Share => format!("{:.0} %", value * 100.0),
-        Scale::Ratio => ratio(value),
-    }
 }

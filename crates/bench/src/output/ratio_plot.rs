@@ -1,8 +1,8 @@
 //! `--svg`: all workloads in one plot. It shows each allocator's time divided by that of the
-//! project's own row, so one axis serves nanoseconds and microseconds. A line through a dot is the
+//! project's own row, so one axis serves nanoseconds and microseconds. A line through a mark is the
 //! 95 % interval.
 
-use super::plot::{COLOURS, LINE_COLOUR, OWN_COLOUR, PlotResult};
+use super::plot::{LINE_COLOUR, Mark, OWN_COLOUR, PlotResult};
 use crate::console::statistics::Ratio;
 use crate::console::table::counted;
 use crate::runner::row::Row;
@@ -73,22 +73,20 @@ pub fn overview(all: &[(&Workload, Vec<Row>)]) -> PlotResult<String> {
         let one = [(1.0, SegmentValue::Exact(0)), (1.0, SegmentValue::Last)];
         chart.draw_series([PathElement::new(one, OWN_COLOUR.stroke_width(3))])?;
         for (index, name) in names.iter().enumerate() {
-            let colour = COLOURS[index % COLOURS.len()];
+            let mark = Mark::of(index);
             let ratios = groups.iter().enumerate().flat_map(|(place, group)| {
                 let of_name = group.peers.iter().filter(|peer| peer.0 == *name);
                 of_name.map(move |peer| (SegmentValue::CenterOf(from_below(place)), peer.1))
             });
             let lines = ratios.clone().map(|(place, ratio)| {
                 let line = ends(&ratio).map(|end| (end, place.clone()));
-                PathElement::new(line, colour.mix(0.6).stroke_width(2))
+                PathElement::new(line, mark.colour.mix(0.6).stroke_width(2))
             });
             chart.draw_series(lines)?;
-            let dots =
-                ratios.map(|(place, ratio)| Circle::new((ratio.median, place), 5, colour.filled()));
             chart
-                .draw_series(dots)?
+                .draw_series(ratios.map(|(place, ratio)| mark.at((ratio.median, place), 5)))?
                 .label(*name)
-                .legend(move |(x, y)| Circle::new((x + 10, y), 5, colour.filled()));
+                .legend(move |(x, y)| mark.at((x + 10, y), 5));
         }
         chart
             .configure_series_labels()

@@ -15,8 +15,8 @@ pub struct About {
     pub origin: &'static str,
     /// Whether it is one of Allotment's own, as it ships.
     pub ours: bool,
-    /// Whether it serves tasks, for [`Service::Tasks`].
-    pub tasks: bool,
+    /// What it serves.
+    pub services: &'static [Service],
     /// Whether its tasks serve every layout and grow objects. If not, they serve only
     /// [`TYPED_ARENA_SIZES`](crate::peers::TYPED_ARENA_SIZES), and panic on other sizes and on
     /// growth.
@@ -24,18 +24,14 @@ pub struct About {
     /// Whether a task reuses the memory of objects that it frees one by one. If not, all objects of
     /// a task take memory until the task ends.
     pub frees_within_tasks: bool,
-    /// Which threads may free its objects of any size that belong to no task, which
-    /// [`Service::AnySize`] needs. `None` if it has no such objects.
-    pub lasting: Option<FreedBy>,
-    /// Whether it can be a program's global allocator, for [`Service::Global`].
-    pub global: bool,
-    /// Its service for objects of one size, for [`Service::FixedSize`]. `None` if none of its
-    /// objects outlive their task, or if it is private to each thread.
-    pub fixed_size: Option<FixedSizeAbout>,
-    /// Whether it has a vector and a string of its own, for [`Service::Collections`].
-    pub collections: bool,
-    /// Whether it has scopes, for [`Service::Scopes`].
-    pub scopes: bool,
+    /// Which threads may free its objects of [`Service::AnySize`].
+    pub freed_by: FreedBy,
+    /// Whether several threads may use its [`Service::FixedSize`] at the same time, and each may
+    /// free what another allocated.
+    pub several_threads: bool,
+    /// Whether its [`Service::FixedSize`] serves every layout. If not, it serves only
+    /// [`OBJECT`](crate::peers::OBJECT), and panics on other layouts.
+    pub every_layout: bool,
     /// Whether it is a reference: Allotment on pages of one size, with which rows of work on cold
     /// memory compare. Other work has no such rows.
     pub reference: bool,
@@ -59,47 +55,26 @@ pub enum FreedBy {
     AnyThread,
 }
 
-/// What an allocator of objects of one size can do beyond 64-byte objects on one thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FixedSizeAbout {
-    /// Whether several threads may use it at the same time, and each may free what another
-    /// allocated.
-    pub several_threads: bool,
-    /// Whether it serves every layout. If not, it serves only [`OBJECT`](crate::peers::OBJECT), and
-    /// panics on other layouts.
-    pub every_layout: bool,
-}
-
 impl About {
-    /// A peer with the usual properties of its kind.
+    /// A peer with the usual properties of its kind. The registry adds what it serves.
     pub(crate) const fn peer(
         kind: PeerKind,
         name: &'static str,
         origin: &'static str,
         policy: &'static str,
     ) -> Self {
-        let (tasks, fixed_size) = match kind {
-            PeerKind::Malloc => (true, true),
-            PeerKind::Arena | PeerKind::Pool => (true, false),
-            PeerKind::FixedSize => (false, true),
-            PeerKind::Placement => (false, false),
-        };
-        let malloc = matches!(kind, PeerKind::Malloc);
-        let all = FixedSizeAbout { several_threads: true, every_layout: true };
         Self {
             name,
             kind,
             policy,
             origin,
             ours: false,
-            tasks,
-            any_size: tasks,
-            frees_within_tasks: malloc,
-            lasting: if malloc { Some(FreedBy::AnyThread) } else { None },
-            global: malloc,
-            fixed_size: if fixed_size { Some(all) } else { None },
-            collections: malloc,
-            scopes: false,
+            services: &[],
+            any_size: true,
+            frees_within_tasks: matches!(kind, PeerKind::Malloc),
+            freed_by: FreedBy::AnyThread,
+            several_threads: true,
+            every_layout: true,
             reference: false,
             one_for_each_structure: false,
             environment: &[],
@@ -109,26 +84,13 @@ impl About {
 
     /// Allotment's arena and slab on pages of one size.
     pub(crate) const fn reference(name: &'static str, origin: &'static str) -> Self {
-        Self {
-            fixed_size: Some(FixedSizeAbout { several_threads: true, every_layout: true }),
-            reference: true,
-            ..Self::peer(PeerKind::Arena, name, origin, "adaptive, as without these pages")
-        }
+        let arena = Self::peer(PeerKind::Arena, name, origin, "adaptive, as without these pages");
+        Self { reference: true, ..arena }
     }
 
-    /// The same row, with a vector and a string of its own.
-    pub(crate) const fn with_collections(self) -> Self {
-        Self { collections: true, ..self }
-    }
-
-    /// The same row, with scopes.
-    pub(crate) const fn with_scopes(self) -> Self {
-        Self { scopes: true, ..self }
-    }
-
-    /// The same row with this service for objects of one size.
-    pub(crate) const fn serving(self, fixed_size: FixedSizeAbout) -> Self {
-        Self { fixed_size: Some(fixed_size), ..self }
+    /// Whether it has this service.
+    pub fn serves(&self, service: Service) -> bool {
+        self.services.contains(&service)
     }
 }
 
@@ -179,17 +141,37 @@ pub enum Service {
     Placement,
 }
 
-impl Service {
-    pub(crate) fn is_of(self, about: &About) -> bool {
-        match self {
-            Self::Tasks => about.tasks,
-            Self::FixedSize => about.fixed_size.is_some(),
-            Self::AnySize => about.lasting.is_some(),
-            Self::Collections => about.collections,
-            Self::Scopes => about.scopes,
-            Self::Global => about.global,
-            Self::Placement => about.kind == PeerKind::Placement,
-        }
+/// Why an allocator does not have a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MissingService {
+    /// The reason, in words.
+    pub why: &'static str,
+    /// Whether the reason is obvious from the kinds of allocator and service.
+    pub is_plain: bool,
+}
+
+impl About {
+    /// Why it does not have this service.
+    pub fn lack(&self, service: Service) -> MissingService {
+        let (why, is_plain) = match (service, self.kind) {
+            (Service::Placement, _) => {
+                ("it is an allocator, and this workload compares layouts of a tree", true)
+            }
+            (_, PeerKind::Placement) => ("it is a layout of a tree, for tree-copy only", true),
+            (Service::Global, _) => ("it can't be a program's global allocator", true),
+            (Service::Collections, _) => ("it has no vector and no string of its own", true),
+            (Service::Scopes, _) => ("it has no scopes", true),
+            (Service::Tasks, _) | (Service::AnySize, PeerKind::FixedSize) => {
+                ("it serves objects of one size only", false)
+            }
+            (Service::FixedSize, _) if self.serves(Service::AnySize) => {
+                ("each thread has one of its own, and this workload shares one", false)
+            }
+            (Service::FixedSize | Service::AnySize, _) => {
+                ("its objects are freed when their task ends", false)
+            }
+        };
+        MissingService { why, is_plain }
     }
 }
 

@@ -15,7 +15,7 @@ use std::ptr::NonNull;
 use allotment::{LocalPool, PoolGlobalAlloc, PoolRef};
 
 use crate::peers::about::Listed;
-use crate::peers::{About, Allocator, AnySize, FreedBy, Global, GlobalCalls, PeerKind, Task};
+use crate::peers::{About, Allocator, AnySize, Global, GlobalCalls, PeerKind, Task};
 
 const ORIGIN: &str = "allotment, this workspace's library";
 
@@ -29,8 +29,6 @@ impl Listed for OwnPool {
     const ABOUT: About = About {
         ours: true,
         frees_within_tasks: true,
-        lasting: Some(FreedBy::AnyThread),
-        global: true,
         ..About::peer(
             PeerKind::Pool,
             "allotment-pool",
@@ -70,9 +68,11 @@ impl Task for PoolTask<'_> {
 
     #[inline]
     unsafe fn grow(&self, ptr: NonNull<u8>, old: Layout, new_size: usize) -> NonNull<u8> {
+        // SAFETY: the caller promises that the new size suits the alignment.
+        let new = unsafe { Layout::from_size_align_unchecked(new_size, old.align()) };
         // SAFETY: the invariant above, and the caller's promise that the block is live with the
-        // layout `old` and that the new size suits its alignment.
-        unsafe { self.0.resize(ptr, old, new_size) }
+        // layout `old`.
+        unsafe { self.0.resize(ptr, old, new) }
     }
 }
 

@@ -34,8 +34,8 @@ pub const OBJECT: Layout = Layout::new::<[u64; 8]>();
 /// freed.
 ///
 /// The threads of the program share this value, and each thread gets its own [`local`](Self::local)
-/// part before it uses it. [`About::fixed_size`](crate::peers::About::fixed_size) says whether
-/// several threads may do so, and which layouts it serves.
+/// part before it uses it. [`About`](crate::peers::About) says whether several threads may do so,
+/// and which layouts it serves.
 pub trait FixedSize: Send + Sync + Sized + 'static {
     /// What identifies an object: its address, or its key in a store of values.
     type Object: Copy + Send + Debug + 'static;

@@ -101,7 +101,7 @@ mod malloc;
 mod placement;
 mod registry;
 
-pub use about::{About, FixedSizeAbout, FreedBy, PeerKind, Service};
+pub use about::{About, FreedBy, MissingService, PeerKind, Service};
 pub use arena::typed_arena::SIZES as TYPED_ARENA_SIZES;
 pub use fixed_size::{FixedSize, FixedSizeLocal, OBJECT};
 pub use placement::Placement;
@@ -200,7 +200,7 @@ pub trait Scopes: Sized + 'static {
 }
 
 /// An allocator of objects of any layout that belong to no task, as one thread sees it. The objects
-/// live until they are freed. [`About::lasting`] says which threads may free them.
+/// live until they are freed. [`About::freed_by`] says which threads may free them.
 pub trait AnySize: Sized + 'static {
     /// Creates the calling thread's state, which serves the thread's objects. It lives until all of
     /// them are freed.

@@ -2,6 +2,7 @@
 //! the free list compared. Each is a row, though none is an allocator.
 
 use std::alloc::Layout;
+use std::marker::PhantomData;
 
 use crate::peers::about::Listed;
 use crate::peers::fixed_size::FixedSize;
@@ -34,20 +35,30 @@ pub trait Placement: 'static {
 
 type Malloc = HeapObjects<LibcCalls>;
 
+/// Nodes in the memory of `Source`, or copied from there into the memory of `Target`.
+pub(crate) struct PlacedNodes<Source, Target, const COPIED: bool>(PhantomData<(Source, Target)>);
+
 /// `malloc-built`.
-pub(crate) struct MallocBuilt;
+pub(crate) type MallocBuilt = PlacedNodes<Malloc, Malloc, false>;
 
 /// `malloc-copy`.
-pub(crate) struct MallocCopy;
+pub(crate) type MallocCopy = PlacedNodes<Malloc, Malloc, true>;
 
 /// `free-list-built`.
-pub(crate) struct FreeListBuilt;
+pub(crate) type FreeListBuilt = PlacedNodes<List, List, false>;
 
 /// `compact-copy`.
-pub(crate) struct CompactCopy;
+pub(crate) type CompactCopy = PlacedNodes<Malloc, ListInOrder, true>;
 
 /// `scrambled-copy`.
 pub(crate) struct ScrambledCopy;
+
+impl<S: FixedSize, T: FixedSize, const COPIED: bool> Placement for PlacedNodes<S, T, COPIED> {
+    type Source = S;
+    type Target = T;
+    const COPIED: bool = COPIED;
+    const SCRAMBLED: bool = false;
+}
 
 const fn about(name: &'static str, origin: &'static str, policy: &'static str) -> About {
     About::peer(PeerKind::Placement, name, origin, policy)
@@ -61,26 +72,12 @@ impl Listed for MallocBuilt {
     );
 }
 
-impl Placement for MallocBuilt {
-    type Source = Malloc;
-    type Target = Malloc;
-    const COPIED: bool = false;
-    const SCRAMBLED: bool = false;
-}
-
 impl Listed for MallocCopy {
     const ABOUT: About = about(
         "malloc-copy",
         "malloc-built, then copied with malloc in visiting order: the control",
         "malloc's own: the copy reuses pruned nodes as far as there are any; the original is freed",
     );
-}
-
-impl Placement for MallocCopy {
-    type Source = Malloc;
-    type Target = Malloc;
-    const COPIED: bool = true;
-    const SCRAMBLED: bool = false;
 }
 
 impl Listed for FreeListBuilt {
@@ -91,26 +88,12 @@ impl Listed for FreeListBuilt {
     );
 }
 
-impl Placement for FreeListBuilt {
-    type Source = List;
-    type Target = List;
-    const COPIED: bool = false;
-    const SCRAMBLED: bool = false;
-}
-
 impl Listed for CompactCopy {
     const ABOUT: About = about(
         "compact-copy",
         "malloc-built, then copied into one free list, to fresh memory in visiting order",
         "adaptive; the original is freed",
     );
-}
-
-impl Placement for CompactCopy {
-    type Source = Malloc;
-    type Target = ListInOrder;
-    const COPIED: bool = true;
-    const SCRAMBLED: bool = false;
 }
 
 impl Listed for ScrambledCopy {

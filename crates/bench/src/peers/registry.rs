@@ -4,10 +4,10 @@ use std::fmt;
 
 use allotment::Reap;
 
-use crate::peers::about::{About, Listed, PeerKind, Service};
+use crate::peers::about::{About, Listed, Service};
 use crate::peers::allotment_options::{AtOnce, DefaultOptions, OnPages, PerQuery};
 use crate::peers::allotment_pool::OwnPool;
-use crate::peers::arena::allotment_arena::{AllotmentArena, ArenaScopes};
+use crate::peers::arena::allotment_arena::AllotmentArena;
 use crate::peers::arena::typed_arena::TypedArenas;
 use crate::peers::arena::{ArenaPerTask, ArenaPerThread};
 use crate::peers::fixed_size::allotment_slab::{AllotmentSlab, AllotmentSlabHandle};
@@ -58,31 +58,13 @@ impl fmt::Display for UnknownAllocator {
         if self.left_out() {
             write!(f, "the allocator '{name}' is not in this build: {}", why_left_out(name))?;
         } else {
-            let kind = known().iter().find(|about| about.name == name).map(|about| about.kind);
-            match (self.service, kind) {
-                (_, None) | (None, _) => write!(f, "unknown allocator '{name}'")?,
-                (_, Some(PeerKind::Placement)) => {
-                    write!(f, "'{name}' is a placement, not an allocator")?;
+            let about = known().iter().find(|about| about.name == name);
+            match about.zip(self.service) {
+                Some((about, service)) => {
+                    let why = about.lack(service).why;
+                    write!(f, "the row '{name}' can't do this work: {why}")?;
                 }
-                (Some(Service::Placement), _) => {
-                    write!(f, "'{name}' is an allocator, not a placement")?
-                }
-                (Some(Service::Global), _) => {
-                    write!(f, "the allocator '{name}' can't be a program's global allocator")?;
-                }
-                (Some(Service::Collections), _) => {
-                    write!(f, "the allocator '{name}' has no vector and no string of its own")?;
-                }
-                (Some(Service::Scopes), _) => write!(f, "the allocator '{name}' has no scopes")?,
-                (Some(Service::Tasks), _) | (Some(Service::AnySize), Some(PeerKind::FixedSize)) => {
-                    write!(f, "the allocator '{name}' serves objects of one size only")?;
-                }
-                (Some(Service::FixedSize), Some(PeerKind::Pool)) => {
-                    write!(f, "the allocator '{name}' is private to each thread")?;
-                }
-                (Some(Service::FixedSize | Service::AnySize), _) => {
-                    write!(f, "no object of the allocator '{name}' outlives its task")?;
-                }
+                None => write!(f, "unknown allocator '{name}'")?,
             }
         }
         f.write_str("; available: ")?;
@@ -167,7 +149,18 @@ macro_rules! registry {
             $(, scopes $scopes:ty)? $(, placement $placement:ty)?;
     )+) => {
         static KNOWN: &[About] = &[
-            $( $(#[cfg($($present)+)])? <$listed as Listed>::ABOUT, )+
+            $( $(#[cfg($($present)+)])? About {
+                services: &[
+                    $( served!($tasks => Service::Tasks), )?
+                    $( served!($fixed_size => Service::FixedSize), )?
+                    $( served!($any_size => Service::AnySize), )?
+                    $( served!($global => Service::Global), )?
+                    $( served!($collections => Service::Collections), )?
+                    $( served!($scopes => Service::Scopes), )?
+                    $( served!($placement => Service::Placement), )?
+                ],
+                ..<$listed as Listed>::ABOUT
+            }, )+
         ];
 
         /// The names of the allocators that this build lacks.
@@ -175,18 +168,9 @@ macro_rules! registry {
             $( $( #[cfg(not($($present)+))] $name, )? )+
         ];
 
-        // Checks that table and allocator agree on the name and on what it serves.
-        $( $(#[cfg($($present)+)])? const _: () = {
-            let about = <$listed as Listed>::ABOUT;
-            assert!(same($name, about.name));
-            assert!(about.tasks == named!($($tasks)?));
-            assert!(about.fixed_size.is_some() == named!($($fixed_size)?));
-            assert!(about.lasting.is_some() == named!($($any_size)?));
-            assert!(about.global == named!($($global)?));
-            assert!(about.collections == named!($($collections)?));
-            assert!(about.scopes == named!($($scopes)?));
-            assert!(matches!(about.kind, PeerKind::Placement) == named!($($placement)?));
-        }; )+
+        // Checks that table and allocator agree on the name.
+        $( $(#[cfg($($present)+)])? const _: () =
+            assert!(same($name, <$listed as Listed>::ABOUT.name)); )+
 
         visitor! {
             /// Work with an allocator that serves tasks.
@@ -239,18 +223,15 @@ macro_rules! registry {
     };
 }
 
-/// `true` if a type is given.
-macro_rules! named {
-    () => {
-        false
-    };
-    ($type:ty) => {
-        true
+/// The service that a type has.
+macro_rules! served {
+    ($type:ty => $service:expr) => {
+        $service
     };
 }
 
 fn serves(about: &About, service: Option<Service>) -> bool {
-    service.is_none_or(|service| service.is_of(about))
+    service.is_none_or(|service| about.serves(service))
 }
 
 fn find(name: &str, service: Option<Service>) -> Result<&'static About, UnknownAllocator> {
@@ -284,7 +265,7 @@ registry! {
         fixed_size HeapObjects<malloc::rpmalloc::RpmallocCalls>, any_size Rpmalloc,
         global HeapAsGlobal<malloc::rpmalloc::RpmallocCalls>, collections Rpmalloc;
     row "allotment-arena" => ArenaPerTask<AllotmentArena<DefaultOptions>>, tasks ArenaPerTask<AllotmentArena<DefaultOptions>>,
-        collections ArenaPerTask<AllotmentArena<DefaultOptions>>, scopes ArenaScopes;
+        collections ArenaPerTask<AllotmentArena<DefaultOptions>>, scopes ArenaPerThread<AllotmentArena<DefaultOptions>>;
     row "allotment-arena-reset" => ArenaPerThread<AllotmentArena<DefaultOptions>>, tasks ArenaPerThread<AllotmentArena<DefaultOptions>>,
         collections ArenaPerThread<AllotmentArena<DefaultOptions>>;
     row "allotment-arena-raw" => ArenaPerTask<AllotmentArena<DefaultOptions, true>>, tasks ArenaPerTask<AllotmentArena<DefaultOptions, true>>;

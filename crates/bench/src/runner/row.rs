@@ -3,13 +3,13 @@
 use super::measured_run::RunReport;
 use super::plan::{Build, Case};
 use super::rounds::CaseResults;
-use crate::console::statistics::{Ratio, RatioVerdict, median};
+use crate::console::statistics::{Ratio, median};
 use crate::workloads::measurement::{
-    ALLOC_SHARE, BASE_RSS_BYTES, END_RSS_BYTES, FAULTS_PER_QUERY, METRICS, MINOR_FAULTS,
+    ALLOC_SHARE, BASE_RSS_BYTES, END_RSS_BYTES, FAULTS_PER_QUERY, Figure, METRICS, MINOR_FAULTS,
     MMAP_CALLS, MMAP_CALLS_PER_QUERY, Metric, NS_PER_OP, NS_PER_OP_MAX, NS_PER_OP_MIN,
-    PEAK_RSS_BYTES, QUERIES, QUERIES_PER_SECOND, RATIO_TO_BEST_PEER, RATIO_TO_OTHER_BUILD,
-    RATIO_TO_OWN, RATIO_TO_REFERENCE, RATIOS, SECONDS, STEADY_QUERIES, SYSTEM_CALLS,
-    TRACED_QUERIES, USER_NS_PER_OP, USER_RATIO_TO_OWN,
+    PEAK_RSS_BYTES, QUERIES, RATIO_TO_BEST_PEER, RATIO_TO_OTHER_BUILD, RATIO_TO_OWN,
+    RATIO_TO_REFERENCE, RATIOS, STEADY_QUERIES, SYSTEM_CALLS, TRACED_QUERIES, USER_NS_PER_OP,
+    USER_RATIO_TO_OWN,
 };
 use crate::workloads::{Measurement, Setting, Subject, Workload};
 use serde::ser::SerializeMap;
@@ -111,16 +111,15 @@ impl Serialize for Row {
         row.serialize_entry("build", &self.build.map(word))?;
         row.serialize_entry("rounds", &self.rounds)?;
         row.serialize_entry("unit", self.workload.unit)?;
-        for metric in METRICS {
+        for &metric in METRICS {
             if metric.labelled {
                 row.serialize_entry(metric.key, &Labelled { row: self, metric })?;
             } else {
                 row.serialize_entry(metric.key, &Figure(metric, self.get(metric)))?;
             }
         }
-        for metric in RATIOS {
-            let verdict = self.measurement.ratio(metric).and_then(|ratio| ratio.verdict());
-            row.serialize_entry(metric.verdict, &verdict.map(RatioVerdict::word))?;
+        for ratio in RATIOS {
+            self.measurement.serialize_ratio(ratio, &mut row)?;
         }
         row.serialize_entry("best_peer", &self.best_peer)?;
         row.serialize_entry("reference", &self.reference)?;
@@ -129,19 +128,6 @@ impl Serialize for Row {
         row.serialize_entry("policy", self.policy)?;
         row.serialize_entry("error", &self.error)?;
         row.end()
-    }
-}
-
-/// A figure in JSON.
-struct Figure<'m>(&'m Metric, Option<f64>);
-
-impl Serialize for Figure<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.1 {
-            None => serializer.serialize_none(),
-            Some(figure) if self.0.scale.is_whole() => serializer.serialize_u64(figure as u64),
-            Some(figure) => serializer.serialize_f64(figure),
-        }
     }
 }
 
@@ -287,8 +273,6 @@ fn measurement(reports: &[&RunReport], results: &CaseResults) -> Measurement {
         .with(&NS_PER_OP_MIN, times().min_by(f64::total_cmp))
         .with(&NS_PER_OP_MAX, times().max_by(f64::total_cmp))
         .with(&ALLOC_SHARE, results.share);
-    let rate = all.get(&QUERIES).zip(all.get(&SECONDS)).map(|(queries, time)| queries / time);
-    all.set(&QUERIES_PER_SECOND, rate);
     if let Some(counts) = &results.counts {
         let traced =
             RunReport::of_traced(counts).map(|report| report.measurement).unwrap_or_default();

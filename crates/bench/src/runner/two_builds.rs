@@ -11,7 +11,7 @@ use crate::runner::plan::{Build, Case};
 use crate::runner::rounds::{LONGEST_RUN, Runner};
 use crate::runner::system_calls::Counts;
 use crate::workloads::Measurement;
-use crate::workloads::measurement::{METRICS, Scale};
+use crate::workloads::measurement::METRICS;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -82,7 +82,7 @@ impl Runner for BuildRuns {
 /// builds knows stay absent.
 fn report(row: &Value) -> RunReport {
     let mut measurement = Measurement::default();
-    for metric in METRICS.iter().filter(|metric| metric.scale != Scale::Ratio) {
+    for metric in METRICS {
         measurement.set(metric, row[metric.key].as_f64());
         for (label, figure) in row[metric.key].as_object().into_iter().flatten() {
             measurement.set_label(metric, label, figure.as_f64());

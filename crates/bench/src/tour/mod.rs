@@ -21,12 +21,12 @@ use crate::console::failure::Failure;
 use crate::console::print::{BEST, HEADING, NOTE, json_line, line, styled, wrapped};
 use crate::console::progress::Progress;
 use crate::console::statistics::{FEWEST_ROUNDS, Interval, Ratio};
-use crate::console::table::counted;
+use crate::console::table::{counted, grouped};
 use crate::peers::About;
 use crate::runner::child_process;
+use crate::workloads::Measurement;
+use crate::workloads::measurement::{Metric, SECONDS};
 use crate::workloads::query::store::{CHARTS, DIMENSIONS};
-use queries::QueryReport;
-use serde::Serialize;
 use std::num::NonZero;
 use std::time::Duration;
 
@@ -67,25 +67,32 @@ const SMALL: TourSize =
 /// A run takes about a second. A run that takes this long hangs: it is ended.
 const LONGEST_RUN: Duration = Duration::from_secs(120);
 
-/// One allocator's reports: for each round, the reports of all contexts, or `None` if the run
-/// failed.
+/// One allocator's records: for each round, those of all contexts, or `None` if the run failed.
 #[derive(Debug)]
 struct AllocatorRounds {
     about: &'static About,
-    rounds: Vec<Option<Vec<QueryReport>>>,
+    rounds: Vec<Option<Vec<Measurement>>>,
 }
 
 impl AllocatorRounds {
-    /// A figure of one context in each round.
-    fn each(&self, context: usize, of: fn(&QueryReport) -> f64) -> Vec<Option<f64>> {
-        let figure = |reports: &Vec<QueryReport>| reports.get(context).map(of);
-        self.rounds.iter().map(|reports| reports.as_ref().and_then(figure)).collect()
+    /// The records of one context, round by round.
+    fn of(&self, context: usize) -> impl Iterator<Item = Option<&Measurement>> {
+        self.rounds.iter().map(move |records| records.as_ref()?.get(context))
     }
 
-    /// A report of one context from any round, for the figures that are the same in all rounds.
-    fn any(&self, context: usize) -> Option<&QueryReport> {
-        self.rounds.iter().flatten().find_map(|reports| reports.get(context))
+    /// One record for all rounds.
+    fn figures(&self, context: usize) -> Measurement {
+        Measurement::of_rounds(&self.of(context).flatten().collect::<Vec<_>>())
     }
+}
+
+/// A figure of one context with the arena, divided by the same with malloc.
+fn arena_to_malloc(entries: &[AllocatorRounds], context: usize, metric: &Metric) -> Option<Ratio> {
+    let rounds = |name| -> Option<Vec<Option<f64>>> {
+        let entry = entries.iter().find(|entry| entry.about.name == name)?;
+        Some(entry.of(context).map(|record| record?.get(metric)).collect())
+    };
+    Ratio::of_rounds(&rounds(ARENA)?, &rounds(MALLOC)?)
 }
 
 /// Runs the tour.
@@ -113,11 +120,20 @@ pub fn run(json: bool, small: bool) -> Result<(), Failure> {
     let arguments = QueriesArguments::on_stdin(size.machine_queries);
     let own = rounds(size.rounds, &both, &progress, &arguments, Some(&bytes));
     drop(progress);
-    let own_figures = tables::machine(&store, &own);
+    let contexts = tables::contexts(&store, &own);
     if json {
-        print_json(&own_figures)?;
+        contexts.rows.iter().try_for_each(json_line)?;
+    } else if store.charts.is_empty() {
+        line(format!("{}: nothing can be read from /proc.", styled(HEADING, "This machine")))?;
+        line("")?;
     } else {
-        tables::print_machine(&store, size.samples, &own_figures)?;
+        contexts.print(&format!(
+            "{}: {} charts with {} dimensions, read from /proc {} times",
+            styled(HEADING, "This machine"),
+            grouped(store.charts.len() as u64),
+            grouped(store.dimensions() as u64),
+            size.samples,
+        ))?;
     }
 
     let progress = Progress::new(2 * size.rounds * full_size.len());
@@ -126,11 +142,15 @@ pub fn run(json: bool, small: bool) -> Result<(), Failure> {
     let parallel = QueriesArguments::synthetic(size.charts, size.queries, workers, size.queries);
     let parallel = rounds(size.rounds, &full_size, &progress, &parallel, None);
     drop(progress);
-    let figures =
-        [tables::full_size("sequential", &sequential), tables::full_size("parallel", &parallel)];
-    if json {
-        print_json(&figures.concat())?;
-    } else {
+    let workers = counted(workers, "worker");
+    let tables = [
+        ("sequential test, 1 caller".to_owned(), tables::full_size("sequential", &sequential)),
+        (
+            format!("parallel test, {} callers served by {workers}", size.queries),
+            tables::full_size("parallel", &parallel),
+        ),
+    ];
+    if !json {
         say(format!(
             "{}: {} charts of {DIMENSIONS} dimensions, {} queries, medians of {} rounds",
             styled(HEADING, "Full size"),
@@ -139,21 +159,12 @@ pub fn run(json: bool, small: bool) -> Result<(), Failure> {
             size.rounds,
         ))?;
         say(String::new())?;
-        let workers = counted(workers, "worker");
-        tables::print_full_size("sequential test, 1 caller", &figures[0])?;
-        tables::print_full_size(
-            &format!("parallel test, {} callers served by {workers}", size.queries),
-            &figures[1],
-        )?;
+    }
+    for (title, table) in &tables {
+        if json { table.rows.iter().try_for_each(json_line)? } else { table.print(title)? }
     }
 
-    let saved = |entries: &[AllocatorRounds]| {
-        let times = |name| {
-            let entry = entries.iter().find(|entry| entry.about.name == name)?;
-            Some(entry.each(0, |report| report.wall_seconds))
-        };
-        Ratio::of_rounds(&times(ARENA)?, &times(MALLOC)?)
-    };
+    let saved = |entries| arena_to_malloc(entries, 0, &SECONDS);
     for text in take_home(saved(&sequential), saved(&parallel), size.queries).into_iter().flatten()
     {
         say(styled(BEST, wrapped(&text)))?;
@@ -208,13 +219,6 @@ fn rounds(
         }
     }
     entries
-}
-
-fn print_json(figures: &[impl Serialize]) -> Result<(), Failure> {
-    for figure in figures {
-        json_line(figure)?;
-    }
-    Ok(())
 }
 
 /// The conclusion in two lines: the arena's time compared with malloc's, for one caller and for

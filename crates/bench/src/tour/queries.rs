@@ -3,12 +3,10 @@
 use super::snapshot;
 use crate::console::failure::Failure;
 use crate::runner::child_process::end_with_parent;
-use crate::workloads::Unobserved;
 use crate::workloads::query::store::{DIMENSIONS, Store, VALUES};
-use crate::workloads::query::{Callers, Queries, Question, Responses};
-use serde::{Deserialize, Serialize};
+use crate::workloads::query::{Callers, Queries, Question};
+use crate::workloads::{Measurement, Unobserved};
 use std::io::Read;
-use std::time::Duration;
 
 /// The arguments of `queries`, which the tour starts.
 #[derive(Debug, Clone, clap::Args)]
@@ -64,39 +62,7 @@ impl QueriesArguments {
     }
 }
 
-/// Response times, in milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct ResponseReport {
-    /// The mean.
-    pub average_ms: f64,
-    /// The shortest.
-    pub min_ms: f64,
-    /// The longest.
-    pub max_ms: f64,
-}
-
-impl From<Responses> for ResponseReport {
-    fn from(responses: Responses) -> Self {
-        Self {
-            average_ms: milliseconds(responses.average),
-            min_ms: milliseconds(responses.min),
-            max_ms: milliseconds(responses.max),
-        }
-    }
-}
-
-/// The results of the queries on one context.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct QueryReport {
-    pub context: String,
-    pub dimensions: u64,
-    pub series: u64,
-    pub queries: usize,
-    pub wall_seconds: f64,
-    pub responses: ResponseReport,
-}
-
-/// Answers the queries and prints the reports.
+/// Answers the queries and prints a record for each context.
 pub fn answer(arguments: &QueriesArguments) -> Result<(), Failure> {
     end_with_parent();
     let failed = |why: String| Failure::Failed(why);
@@ -115,7 +81,7 @@ pub fn answer(arguments: &QueriesArguments) -> Result<(), Failure> {
         1 => Callers::One,
         _ => Callers::Many { workers: arguments.threads },
     };
-    let mut reports = Vec::new();
+    let mut figures: Vec<Measurement> = Vec::new();
     for question in &questions {
         let queries = Queries {
             store: &store,
@@ -123,21 +89,10 @@ pub fn answer(arguments: &QueriesArguments) -> Result<(), Failure> {
             count: arguments.count,
             callers,
         };
-        let outcome = queries
+        let measured = queries
             .measure(&arguments.allocator, &Unobserved)
             .map_err(|unknown| Failure::Usage(unknown.to_string()))?;
-        reports.extend(outcome.responses.map(|responses| QueryReport {
-            context: question.context().to_owned(),
-            dimensions: question.expected().dimensions,
-            series: question.expected().series,
-            queries: arguments.count,
-            wall_seconds: outcome.wall.as_secs_f64(),
-            responses: responses.into(),
-        }));
+        figures.push(measured);
     }
-    crate::console::print::json_line(&reports)
-}
-
-fn milliseconds(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
+    crate::console::print::json_line(&figures)
 }

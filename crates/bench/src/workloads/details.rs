@@ -1,95 +1,18 @@
 //! What a workload measures besides time and memory: the columns of its second table.
 
-use crate::console::statistics::{Interval, RatioVerdict};
+use crate::workloads::columns::Column;
 use crate::workloads::file_scan;
 use crate::workloads::fixed_size::{CHURN_STEPS, Shape};
 use crate::workloads::kind::WorkloadKind;
 use crate::workloads::locking;
 use crate::workloads::measurement::{
-    ALLOC_SHARE, FREE_HUGE_PAGES, HUGE_BYTES, LIVE_BYTES, LOCKS_PER_OP, Measurement, Metric,
-    NS_PER_OP, NS_PER_OP_MAX, NS_PER_OP_MIN, QUERIES, QUERIES_PER_SECOND, RATIO_TO_REFERENCE,
-    RESERVE_MS, RESPONSE_MS_AVG, RESPONSE_MS_MAX, RESPONSE_MS_MIN, RSS_STEPS, RatioMetric,
-    SECOND_MS_AVG, SECOND_MS_MAX, SECONDS, SYSTEM_CALLS, Scale, USER_NS_PER_OP, USER_RATIO_TO_OWN,
-    WALK_NS_PER_NODE,
+    ALLOC_SHARE, FREE_HUGE_PAGES, HUGE_BYTES, LIVE_BYTES, LOCKS_PER_OP, Metric, NS_PER_OP,
+    NS_PER_OP_MAX, NS_PER_OP_MIN, QUERIES, QUERIES_PER_SECOND, RATIO_TO_REFERENCE, RESERVE_MS,
+    RESPONSE_MS_AVG, RESPONSE_MS_MAX, RESPONSE_MS_MIN, RSS_STEPS, SECOND_MS_AVG, SECOND_MS_MAX,
+    SECONDS, SYSTEM_CALLS, Scale, USER_NS_PER_OP, USER_RATIO_TO_OWN, WALK_NS_PER_NODE,
 };
 use crate::workloads::trees::{copy, many};
 use crate::workloads::workload::Workload;
-
-/// One column of a table, with a value for each row.
-#[derive(Debug, Clone)]
-pub struct Column {
-    /// The heading.
-    pub heading: String,
-    /// What the figures are.
-    pub scale: Scale,
-    source: Source,
-}
-
-/// What a column has for one row.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum ColumnValue {
-    /// A figure.
-    Figure(f64),
-    /// The interval of a ratio.
-    Interval(Interval),
-    /// The verdict of a ratio.
-    Verdict(RatioVerdict),
-}
-
-/// Where a column's figures come from.
-#[derive(Debug, Clone, Copy)]
-enum Source {
-    Metric(&'static Metric),
-    Label(&'static Metric, &'static str),
-    Computed(fn(&Measurement) -> Option<f64>),
-    Interval(&'static RatioMetric),
-    Verdict(&'static RatioMetric),
-}
-
-impl Column {
-    /// The figures of a metric.
-    pub fn of(heading: &str, metric: &'static Metric) -> Self {
-        let source = Source::Metric(metric);
-        Self { heading: heading.to_owned(), scale: metric.scale, source }
-    }
-
-    /// The figures of one label of a metric.
-    fn of_label(metric: &'static Metric, label: &'static str) -> Self {
-        let source = Source::Label(metric, label);
-        Self { heading: label.replace('_', " "), scale: metric.scale, source }
-    }
-
-    /// Figures that are computed from others.
-    pub fn computed(heading: &str, scale: Scale, figure: fn(&Measurement) -> Option<f64>) -> Self {
-        Self { heading: heading.to_owned(), scale, source: Source::Computed(figure) }
-    }
-
-    /// The columns of a ratio: the median, the interval and the verdict.
-    pub fn of_ratio(ratio: &'static RatioMetric) -> [Self; 3] {
-        let column = |heading: &str, source| Self {
-            heading: heading.to_owned(),
-            scale: Scale::Ratio,
-            source,
-        };
-        [
-            column("ratio", Source::Metric(&ratio.median)),
-            column("95 % interval", Source::Interval(ratio)),
-            column("verdict", Source::Verdict(ratio)),
-        ]
-    }
-
-    /// What it has for a row.
-    pub fn value(&self, row: &Measurement) -> Option<ColumnValue> {
-        let ratio = |metric| row.ratio(metric);
-        match self.source {
-            Source::Metric(metric) => row.get(metric).map(ColumnValue::Figure),
-            Source::Label(metric, label) => row.get_label(metric, label).map(ColumnValue::Figure),
-            Source::Computed(figure) => figure(row).map(ColumnValue::Figure),
-            Source::Interval(metric) => ratio(metric)?.interval.map(ColumnValue::Interval),
-            Source::Verdict(metric) => ratio(metric)?.verdict().map(ColumnValue::Verdict),
-        }
-    }
-}
 
 /// A second table, with a line for each row.
 #[derive(Debug)]
@@ -176,24 +99,21 @@ impl Workload {
         Some(Details { names, columns })
     }
 
+    /// The metrics that it measures besides time and memory, with the labels of their figures.
+    fn own_metrics(&self) -> Vec<(&'static Metric, Option<&'static str>)> {
+        let columns = self.details().map(|details| details.columns).unwrap_or_default();
+        columns.iter().filter_map(Column::metric).collect()
+    }
+
     /// Whether it measures this metric besides time and memory.
     pub fn measures(&self, metric: &Metric) -> bool {
-        self.details().is_some_and(|details| {
-            details.columns.iter().any(|column| match column.source {
-                Source::Metric(one) | Source::Label(one, _) => one == metric,
-                Source::Computed(_) | Source::Interval(_) | Source::Verdict(_) => false,
-            })
-        })
+        self.own_metrics().iter().any(|(own, _)| *own == metric)
     }
 
     /// The labels that a metric has in this workload.
     pub fn labels(&self, metric: &Metric) -> Vec<&'static str> {
-        let columns = self.details().map(|details| details.columns).unwrap_or_default();
-        let label = |column: &Column| match column.source {
-            Source::Label(one, label) if one == metric => Some(label),
-            _ => None,
-        };
-        columns.iter().filter_map(label).collect()
+        let own = self.own_metrics().into_iter().filter(|(own, _)| *own == metric);
+        own.filter_map(|(_, label)| label).collect()
     }
 }
 
@@ -206,9 +126,9 @@ fn first_touch() -> Vec<Column> {
             Some(row.get(&NS_PER_OP_MAX)? / row.get(&NS_PER_OP_MIN)?)
         }),
     ];
-    let [median, interval, _] = Column::of_ratio(&RATIO_TO_REFERENCE);
-    columns.push(Column { heading: "to reference".to_owned(), ..median });
-    columns.push(interval);
+    let [mut median, interval, _] = Column::of_ratio(&RATIO_TO_REFERENCE);
+    median.heading = "to reference".to_owned();
+    columns.extend([median, interval]);
     columns
 }
 

@@ -1,10 +1,11 @@
 //! What the workloads do, as plain values. The code is in the files of each kind.
 
+use crate::peers::Service;
 use crate::workloads::collections::CollectionKind;
 use crate::workloads::fixed_size::Shape;
 
 /// What a workload does.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WorkloadKind {
     /// Context queries.
     Query,
@@ -38,6 +39,27 @@ pub(crate) enum WorkloadKind {
     Container(Container),
     /// A library of another project.
     Client(Client),
+}
+
+impl WorkloadKind {
+    /// What its rows must serve. `None` if they are variants, not allocators.
+    pub fn service(self) -> Option<Service> {
+        Some(match self {
+            Self::Query | Self::Objects(_) | Self::Grow | Self::Scope { .. } => Service::Tasks,
+            Self::Collections(_) => Service::Collections,
+            Self::FreeInScope { .. } => Service::Scopes,
+            Self::FixedSize(_) => Service::FixedSize,
+            Self::Mixed { .. } => Service::AnySize,
+            Self::Handler => Service::Global,
+            Self::TreeCopy { .. } => Service::Placement,
+            Self::Locking
+            | Self::Published
+            | Self::FileScan(_)
+            | Self::Inline(_)
+            | Self::Container(_)
+            | Self::Client(_) => return None,
+        })
+    }
 }
 
 /// A library of another project.

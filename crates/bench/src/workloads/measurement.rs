@@ -5,9 +5,10 @@
 //! A [`Metric`] says what a figure is. [`METRICS`] lists all metrics that JSON has; which of them
 //! belong to one workload alone says [`Workload::details`](super::Workload::details).
 
-use crate::console::statistics::{Interval, Ratio};
+use crate::console::statistics::{Interval, Ratio, RatioVerdict};
 use crate::workloads::task_threads::SteadyState;
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -16,10 +17,12 @@ use std::time::Duration;
 pub struct Metric {
     /// Its name in JSON.
     pub key: &'static str,
+    /// Its meaning, for `allot bench --help`.
+    pub meaning: &'static str,
     /// What its figures are.
     pub scale: Scale,
-    /// Which figure stands for several rounds.
-    pub of_rounds: OfRounds,
+    /// Which figure is reported for several rounds.
+    pub of_rounds: RoundSummary,
     /// Whether there is a figure for each of several labels instead of one.
     pub labelled: bool,
 }
@@ -52,21 +55,23 @@ impl Scale {
     }
 }
 
-/// Which figure stands for several rounds.
+/// Which figure is reported for several rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OfRounds {
-    /// The first round's: all rounds have the same, or nearly so.
+pub enum RoundSummary {
+    /// The first round's: all rounds have the same figure, or nearly the same.
     First,
     /// The median.
     Median,
 }
 
-const fn median(key: &'static str, scale: Scale) -> Metric {
-    Metric { key, scale, of_rounds: OfRounds::Median, labelled: false }
+/// A metric that reports the median of the rounds.
+pub const fn median(key: &'static str, scale: Scale) -> Metric {
+    Metric { key, meaning: "", scale, of_rounds: RoundSummary::Median, labelled: false }
 }
 
-const fn first(key: &'static str, scale: Scale) -> Metric {
-    Metric { of_rounds: OfRounds::First, ..median(key, scale) }
+/// A metric that is the same in all rounds: it reports the first round's figure.
+pub const fn first(key: &'static str, scale: Scale) -> Metric {
+    Metric { of_rounds: RoundSummary::First, ..median(key, scale) }
 }
 
 const fn labelled(key: &'static str, scale: Scale) -> Metric {
@@ -87,150 +92,135 @@ pub struct RatioMetric {
     pub verdict: &'static str,
 }
 
+impl RatioMetric {
+    /// The median and the two ends of the interval.
+    pub fn figures(&self) -> [&Metric; 3] {
+        [&self.median, &self.low, &self.high]
+    }
+}
+
+/// The ratio with this key and this meaning.
 macro_rules! ratio {
-    ($key:literal) => {
-        RatioMetric {
-            median: median($key, Scale::Ratio),
-            low: median(concat!($key, "_low"), Scale::Ratio),
-            high: median(concat!($key, "_high"), Scale::Ratio),
+    ($key:literal, $meaning:literal) => {
+        $crate::workloads::measurement::RatioMetric {
+            median: $crate::workloads::measurement::Metric { meaning: $meaning, ..ratio!($key) },
+            low: ratio!(concat!($key, "_low")),
+            high: ratio!(concat!($key, "_high")),
             verdict: concat!($key, "_verdict"),
         }
     };
+    ($key:expr) => {
+        $crate::workloads::measurement::median($key, $crate::workloads::measurement::Scale::Ratio)
+    };
+}
+pub(crate) use ratio;
+
+/// Makes a metric of each line: the figure reported for several rounds, the key in JSON, the scale,
+/// and the meaning.
+macro_rules! metrics {
+    ($( $name:ident = $of_rounds:ident($key:literal, $scale:ident), $meaning:literal; )+) => {
+        $(
+            #[doc = $meaning]
+            pub static $name: Metric =
+                Metric { meaning: $meaning, ..$of_rounds($key, Scale::$scale) };
+        )+
+
+        /// All metrics but ratios, in the order in which JSON has them.
+        pub static METRICS: &[&Metric] = &[$( &$name, )+];
+    };
 }
 
-/// Operations of one run, over all threads.
-pub static OPS: Metric = first("ops", Scale::Count);
-/// Wall time divided by the operations of all threads.
-pub static NS_PER_OP: Metric = median("ns_per_op", Scale::Number);
-/// The least [`NS_PER_OP`] of the rounds.
-pub static NS_PER_OP_MIN: Metric = median("ns_per_op_min", Scale::Number);
-/// The greatest [`NS_PER_OP`] of the rounds.
-pub static NS_PER_OP_MAX: Metric = median("ns_per_op_max", Scale::Number);
-/// User time of all threads in the measured part, for each operation.
-pub static USER_NS_PER_OP: Metric = median("user_ns_per_op", Scale::Number);
-/// The row's time divided by the own row's.
-pub static RATIO_TO_OWN: RatioMetric = ratio!("ratio_to_own");
-/// The row's user time divided by the own row's.
-pub static USER_RATIO_TO_OWN: RatioMetric = ratio!("user_ratio_to_own");
-/// The row's time divided by the best peer's.
-pub static RATIO_TO_BEST_PEER: RatioMetric = ratio!("ratio_to_best_peer");
-/// The row's time divided by that of the better reference: Allotment on huge pages alone, or on
-/// ordinary pages alone.
-pub static RATIO_TO_REFERENCE: RatioMetric = ratio!("ratio_to_reference");
-/// The row's time divided by that of the same row in the other build.
-pub static RATIO_TO_OTHER_BUILD: RatioMetric = ratio!("ratio_to_other_build");
-/// Resident memory before the work, with the harness's own arrays.
-pub static BASE_RSS_BYTES: Metric = median("base_rss_bytes", Scale::Bytes);
-/// The peak of resident memory.
-pub static PEAK_RSS_BYTES: Metric = median("peak_rss_bytes", Scale::Bytes);
-/// Resident memory after the measured part.
-pub static END_RSS_BYTES: Metric = median("end_rss_bytes", Scale::Bytes);
-/// The most bytes that live objects of all threads request at a time; in `churn` and `mixed`, at
-/// the end.
-pub static LIVE_BYTES: Metric = first("live_bytes", Scale::Bytes);
-/// Resident memory beyond [`BASE_RSS_BYTES`] after each step of the work.
-pub static RSS_STEPS: Metric = labelled("rss_steps", Scale::Bytes);
-/// Resident memory in huge pages after the measured part.
-pub static HUGE_BYTES: Metric = median("huge_bytes", Scale::Bytes);
-/// Huge pages that the kernel could give without compaction, before the work.
-pub static FREE_HUGE_PAGES: Metric = median("free_huge_pages", Scale::Count);
-/// Page faults of the measured part, over all threads.
-pub static MINOR_FAULTS: Metric = median("minor_faults", Scale::Count);
-/// System calls for memory in the measured part of a traced run.
-pub static MMAP_CALLS: Metric = median("mmap_calls", Scale::Count);
-/// Tasks of that traced run.
-pub static TRACED_QUERIES: Metric = median("traced_queries", Scale::Count);
-/// All system calls in the measured part of a traced run.
-pub static SYSTEM_CALLS: Metric = median("system_calls", Scale::Count);
-/// Lock acquisitions for each operation: the total, and one figure for each guarded object.
-pub static LOCKS_PER_OP: Metric = labelled("locks_per_op", Scale::Number);
-/// Tasks (queries, replies, requests) of one run, over all threads.
-pub static QUERIES: Metric = first("queries", Scale::Count);
-/// Page faults for each task in the steady state.
-pub static FAULTS_PER_QUERY: Metric = median("faults_per_query", Scale::Number);
-/// System calls for memory for each task in the steady state.
-pub static MMAP_CALLS_PER_QUERY: Metric = median("mmap_calls_per_query", Scale::Number);
-/// The time from the common start until the last thread finishes.
-pub static SECONDS: Metric = median("seconds", Scale::Seconds);
-/// Tasks in each second.
-pub static QUERIES_PER_SECOND: Metric = median("queries_per_second", Scale::PerSecond);
-/// The mean response time.
-pub static RESPONSE_MS_AVG: Metric = median("response_ms_avg", Scale::Milliseconds);
-/// The shortest response time.
-pub static RESPONSE_MS_MIN: Metric = median("response_ms_min", Scale::Milliseconds);
-/// The longest response time.
-pub static RESPONSE_MS_MAX: Metric = median("response_ms_max", Scale::Milliseconds);
-/// The time of the reservation before the measured part.
-pub static RESERVE_MS: Metric = median("reserve_ms", Scale::Milliseconds);
-/// The time of the work in an ordinary second before the measured part: the average.
-pub static SECOND_MS_AVG: Metric = median("second_ms_avg", Scale::Milliseconds);
-/// The same in the worst second.
-pub static SECOND_MS_MAX: Metric = median("second_ms_max", Scale::Milliseconds);
-/// The time of a walk of all trees after the measured part, for each node visited.
-pub static WALK_NS_PER_NODE: Metric = median("walk_ns_per_node", Scale::Number);
-/// The part of the time that is spent in the allocator.
-pub static ALLOC_SHARE: Metric = median("alloc_share", Scale::Share);
+/// As `metrics`, for ratios: the key in JSON and the meaning.
+macro_rules! ratios {
+    ($( $name:ident = $key:literal, $meaning:literal; )+) => {
+        $(
+            #[doc = $meaning]
+            pub static $name: RatioMetric = ratio!($key, $meaning);
+        )+
+
+        /// All ratios.
+        pub static RATIOS: &[&RatioMetric] = &[$( &$name, )+];
+    };
+}
+
+metrics! {
+    OPS = first("ops", Count), "operations of one run, over all threads";
+    NS_PER_OP = median("ns_per_op", Number),
+        "wall time, from the common start until the last thread finishes, divided by the operations of all \
+         threads; the median of the rounds";
+    NS_PER_OP_MIN = median("ns_per_op_min", Number), "the minimum over the rounds";
+    NS_PER_OP_MAX = median("ns_per_op_max", Number), "the maximum over the rounds";
+    USER_NS_PER_OP = median("user_ns_per_op", Number), "client: user time of all threads per operation";
+    BASE_RSS_BYTES = median("base_rss_bytes", Bytes),
+        "resident memory before the work, with the harness's own arrays";
+    PEAK_RSS_BYTES = median("peak_rss_bytes", Bytes),
+        "the peak of resident memory. It includes base_rss_bytes; the tables subtract it";
+    END_RSS_BYTES = median("end_rss_bytes", Bytes),
+        "resident memory after the measured part, which includes base_rss_bytes too";
+    LIVE_BYTES = first("live_bytes", Bytes),
+        "the most bytes that live objects of all threads request at a time; in churn, during the \
+         replacements; in mixed, at the end; in scope, at the end of a request";
+    RSS_STEPS = labelled("rss_steps", Bytes),
+        "resident memory beyond base_rss_bytes after each step. churn: the burst, the frees, the \
+         replacements, all objects freed, trimmed (each thread has asked the allocator to release what it \
+         keeps). many-trees: trees built, pruned, rebuilt, freed. tree-copy: trees built, laid out, trimmed";
+    HUGE_BYTES = median("huge_bytes", Bytes),
+        "resident memory in huge pages at the end of the measured part";
+    FREE_HUGE_PAGES = median("free_huge_pages", Count),
+        "huge pages that the kernel could give before the run without compaction (/proc/buddyinfo)";
+    MINOR_FAULTS = median("minor_faults", Count), "page faults of the measured part, over all threads";
+    MMAP_CALLS = median("mmap_calls", Count),
+        "calls of mmap, munmap, mremap, madvise, mprotect and brk, counted in a separate traced run that \
+         does less work";
+    TRACED_QUERIES = median("traced_queries", Count), "queries of that traced run";
+    SYSTEM_CALLS = median("system_calls", Count),
+        "letters: all system calls of one search, in the traced run";
+    LOCKS_PER_OP = labelled("locks_per_op", Number),
+        "categories: lock acquisitions per request, in total and by the object guarded";
+    QUERIES = first("queries", Count), "queries, replies or requests of one run, over all threads";
+    FAULTS_PER_QUERY = median("faults_per_query", Number),
+        "page faults of the steady state, which begins after each thread's first two queries, per query. \
+         query-alloc, query-small, typed and typed-small measure only the steady state";
+    MMAP_CALLS_PER_QUERY = median("mmap_calls_per_query", Number),
+        "calls for memory of the traced run's steady state, per query";
+    SECONDS = median("seconds", Seconds),
+        "the time from the common start until the last thread finishes";
+    QUERIES_PER_SECOND = median("queries_per_second", PerSecond), "queries in each second";
+    RESPONSE_MS_AVG = median("response_ms_avg", Milliseconds), "query: the mean response time";
+    RESPONSE_MS_MIN = median("response_ms_min", Milliseconds), "the shortest response time";
+    RESPONSE_MS_MAX = median("response_ms_max", Milliseconds), "the longest response time";
+    RESERVE_MS = median("reserve_ms", Milliseconds),
+        "tiers: the time of the reservation before the measured part";
+    SECOND_MS_AVG = median("second_ms_avg", Milliseconds),
+        "tiers: the time to replace the buffers that fill up in an ordinary second";
+    SECOND_MS_MAX = median("second_ms_max", Milliseconds), "the same in the worst second";
+    WALK_NS_PER_NODE = median("walk_ns_per_node", Number),
+        "many-trees: time to walk all trees after they are rebuilt, per node";
+    ALLOC_SHARE = median("alloc_share", Share),
+        "query, handler: the part of the time that is spent in the allocator, from a separate run; query \
+         reads the time stamp counter, handler is sampled";
+}
+
+ratios! {
+    RATIO_TO_OWN = "ratio_to_own",
+        "ns_per_op divided by that of the row named own; the median of all rounds. own is allotment-arena; \
+         allotment-slab where objects have one size; allotment-free-list for trees; compact-copy for copies \
+         of trees; allotment-pool for mixed and handler; allotment-reap for scope; for a std::pmr resource, \
+         Allotment's resource that does the same work";
+    USER_RATIO_TO_OWN = "user_ratio_to_own", "client: the same of user_ns_per_op";
+    RATIO_TO_BEST_PEER = "ratio_to_best_peer",
+        "ns_per_op divided by that of best_peer: the fastest of glibc, jemalloc, mimalloc, snmalloc and \
+         tcmalloc, or of the variants that are not Allotment's";
+    RATIO_TO_REFERENCE = "ratio_to_reference",
+        "query-alloc-cold, burst-alloc-cold, tiers-cold: ns_per_op divided by that of reference: the faster \
+         of mmap-huge and mmap-small";
+    RATIO_TO_OTHER_BUILD = "ratio_to_other_build",
+        "--against: ns_per_op divided by that of the same row of the other build; other ratios compare rows \
+         of one build, which build names: this or other";
+}
 
 /// Tasks in the steady state, by which the figures of a traced run are divided. Not in JSON.
 pub static STEADY_QUERIES: Metric = first("steady_queries", Scale::Count);
-
-/// All metrics, in the order in which JSON has them.
-pub static METRICS: [&Metric; 45] = [
-    &OPS,
-    &NS_PER_OP,
-    &NS_PER_OP_MIN,
-    &NS_PER_OP_MAX,
-    &USER_NS_PER_OP,
-    &RATIO_TO_OWN.median,
-    &RATIO_TO_OWN.low,
-    &RATIO_TO_OWN.high,
-    &USER_RATIO_TO_OWN.median,
-    &USER_RATIO_TO_OWN.low,
-    &USER_RATIO_TO_OWN.high,
-    &RATIO_TO_BEST_PEER.median,
-    &RATIO_TO_BEST_PEER.low,
-    &RATIO_TO_BEST_PEER.high,
-    &RATIO_TO_REFERENCE.median,
-    &RATIO_TO_REFERENCE.low,
-    &RATIO_TO_REFERENCE.high,
-    &RATIO_TO_OTHER_BUILD.median,
-    &RATIO_TO_OTHER_BUILD.low,
-    &RATIO_TO_OTHER_BUILD.high,
-    &BASE_RSS_BYTES,
-    &PEAK_RSS_BYTES,
-    &END_RSS_BYTES,
-    &LIVE_BYTES,
-    &RSS_STEPS,
-    &HUGE_BYTES,
-    &FREE_HUGE_PAGES,
-    &MINOR_FAULTS,
-    &MMAP_CALLS,
-    &TRACED_QUERIES,
-    &SYSTEM_CALLS,
-    &LOCKS_PER_OP,
-    &QUERIES,
-    &FAULTS_PER_QUERY,
-    &MMAP_CALLS_PER_QUERY,
-    &SECONDS,
-    &QUERIES_PER_SECOND,
-    &RESPONSE_MS_AVG,
-    &RESPONSE_MS_MIN,
-    &RESPONSE_MS_MAX,
-    &RESERVE_MS,
-    &SECOND_MS_AVG,
-    &SECOND_MS_MAX,
-    &WALK_NS_PER_NODE,
-    &ALLOC_SHARE,
-];
-
-/// All ratios.
-pub static RATIOS: [&RatioMetric; 5] = [
-    &RATIO_TO_OWN,
-    &USER_RATIO_TO_OWN,
-    &RATIO_TO_BEST_PEER,
-    &RATIO_TO_REFERENCE,
-    &RATIO_TO_OTHER_BUILD,
-];
 
 /// The figures of a run, or of several rounds of it, by metric and label. A figure that could not
 /// be measured is absent.
@@ -287,6 +277,23 @@ impl Measurement {
         })
     }
 
+    /// The verdict on the row by this ratio, if the ratio has an interval.
+    pub fn verdict(&self, metric: &RatioMetric) -> Option<&'static str> {
+        self.ratio(metric)?.verdict().map(RatioVerdict::word)
+    }
+
+    /// Writes a ratio into a JSON object, with its interval and its verdict.
+    pub fn serialize_ratio<M: SerializeMap>(
+        &self,
+        ratio: &RatioMetric,
+        object: &mut M,
+    ) -> Result<(), M::Error> {
+        for metric in ratio.figures() {
+            object.serialize_entry(metric.key, &Figure(metric, self.get(metric)))?;
+        }
+        object.serialize_entry(ratio.verdict, &self.verdict(ratio))
+    }
+
     /// Adds the figures of another record.
     pub fn extend(&mut self, other: Self) {
         self.0.extend(other.0);
@@ -310,7 +317,7 @@ impl Measurement {
     }
 
     /// The record that stands for several rounds: for each metric the median of the rounds, or the
-    /// first round's figure. Rounds that lack a figure don't count.
+    /// first round's figure, and the rate that follows. Rounds that lack a figure don't count.
     pub fn of_rounds(rounds: &[&Self]) -> Self {
         let mut of_rounds = Self::default();
         for key in rounds.iter().flat_map(|round| round.0.keys()) {
@@ -318,7 +325,7 @@ impl Measurement {
             let name = key.split_once(LABEL).map_or(key.as_str(), |(name, _)| name);
             let metric = METRICS.iter().find(|metric| metric.key == name);
             let figure = match metric {
-                Some(metric) if metric.of_rounds == OfRounds::Median => {
+                Some(metric) if metric.of_rounds == RoundSummary::Median => {
                     let median = crate::console::statistics::median(figures());
                     median.map(|one| if metric.scale.is_whole() { one.round() } else { one })
                 }
@@ -326,7 +333,23 @@ impl Measurement {
             };
             of_rounds.insert(key.clone(), figure);
         }
+        let rate = of_rounds.get(&QUERIES).zip(of_rounds.get(&SECONDS));
+        of_rounds.set(&QUERIES_PER_SECOND, rate.map(|(queries, seconds)| queries / seconds));
         of_rounds
+    }
+}
+
+/// A figure in JSON.
+#[derive(Debug)]
+pub struct Figure<'m>(pub &'m Metric, pub Option<f64>);
+
+impl Serialize for Figure<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.1 {
+            None => serializer.serialize_none(),
+            Some(figure) if self.0.scale.is_whole() => serializer.serialize_u64(figure as u64),
+            Some(figure) => serializer.serialize_f64(figure),
+        }
     }
 }
 
@@ -366,13 +389,14 @@ mod tests {
 
     #[test]
     fn every_metric_has_a_key_of_its_own() {
-        for (index, metric) in METRICS.iter().enumerate() {
-            assert!(METRICS[..index].iter().all(|other| other.key != metric.key), "{metric:?}");
-            assert!(!metric.key.contains(LABEL), "{metric:?}");
+        let ratios = RATIOS.iter().flat_map(|ratio| ratio.figures().map(|metric| metric.key));
+        let verdicts = RATIOS.iter().map(|ratio| ratio.verdict);
+        let keys: Vec<&str> =
+            METRICS.iter().map(|metric| metric.key).chain(ratios).chain(verdicts).collect();
+        for (index, key) in keys.iter().enumerate() {
+            assert!(!keys[..index].contains(key) && !key.contains(LABEL), "{key}");
         }
-        for ratio in RATIOS {
-            assert!(METRICS.iter().all(|metric| metric.key != ratio.verdict), "{ratio:?}");
-        }
+        assert!(METRICS.iter().all(|metric| !metric.meaning.is_empty()));
     }
 
     #[test]

@@ -20,8 +20,8 @@
 //! |---|---|
 //! | `random`, `clock`, `setting`, `observer` | random numbers, the time stamp counter, threads and amounts, the events of a run |
 //! | `task_memory`, `sizes` | values in a task's memory, sizes of objects |
-//! | `task_threads`, `thread_group` | the threads of a run: each has an allocator of its own and tasks; or all share one, and work in phases |
-//! | `measurement` | the record of a run's figures, and the metrics |
+//! | `thread_group`, `task_threads` | the threads of a run, which work in parts; those of a run that consists of tasks |
+//! | `measurement`, `columns` | the record of a run's figures, and the metrics; the columns of tables |
 //! | `timed`, `sampled`, `global` | the allocator's part of the time; the program's allocator |
 //! | `query`, `objects`, `collections`, `grow`, `scope`, `scope_free`, `mixed`, `handler` | workloads that compare allocators |
 //! | `fixed_size`, `trees` | the same on objects of one size; the two folders use each other |
@@ -46,6 +46,7 @@ pub mod catalogue;
 pub mod clock;
 #[cfg(feature = "catalogue")]
 mod collections;
+mod columns;
 #[cfg(feature = "catalogue")]
 mod details;
 #[cfg(feature = "catalogue")]
@@ -62,7 +63,6 @@ mod handler;
 mod kind;
 #[cfg(feature = "catalogue")]
 pub mod locking;
-#[cfg(feature = "catalogue")]
 pub mod measurement;
 #[cfg(feature = "catalogue")]
 mod mixed;
@@ -95,7 +95,6 @@ mod task_memory;
 mod task_threads;
 #[cfg(test)]
 mod testing;
-#[cfg(feature = "catalogue")]
 mod thread_group;
 pub mod timed;
 #[cfg(feature = "catalogue")]
@@ -115,11 +114,11 @@ static GLOBAL: Global = Global;
 
 #[cfg(feature = "catalogue")]
 pub use catalogue::{UnknownWorkload, catalogue};
+pub use columns::{Column, span};
 #[cfg(feature = "catalogue")]
-pub use details::{Column, ColumnValue, Details};
+pub use details::Details;
 #[cfg(feature = "catalogue")]
 pub use global::Global;
-#[cfg(feature = "catalogue")]
 pub use measurement::Measurement;
 pub use observer::{Observer, Unobserved};
 #[cfg(feature = "catalogue")]
@@ -130,7 +129,8 @@ pub use setting::{Effort, Setting, Threads};
 pub use subject::Subject;
 #[cfg(feature = "catalogue")]
 pub use support::can_run;
-pub use task_threads::{AbortIfPanicking, Run, SteadyState, WARM_UP};
+pub use task_threads::{Run, SteadyState, WARM_UP};
+pub use thread_group::AbortIfPanicking;
 #[cfg(feature = "catalogue")]
 pub use variant::Variant;
 #[cfg(feature = "catalogue")]

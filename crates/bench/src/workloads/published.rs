@@ -51,46 +51,26 @@ trait SharedConfiguration: Sync + Sized {
 pub const OWN: &str = "allotment-published";
 
 pub(crate) static VARIANTS: [Variant; 5] = [
-    Variant {
-        name: OWN,
-        meaning: "allotment::Published<Sealed<...>>, by read()",
-        policy: TAKES_NO_MEMORY,
-        peer: false,
-        own: None,
-        run: run::<Published<Sealed<SealedConfiguration<'static>>>>,
-    },
-    Variant {
-        name: "allotment-sealed",
-        meaning: "allotment::Sealed alone, which can't be replaced",
-        policy: TAKES_NO_MEMORY,
-        peer: false,
-        own: None,
-        run: run::<Sealed<SealedConfiguration<'static>>>,
-    },
-    Variant {
-        name: "mutex",
-        meaning: "std::sync::Mutex",
-        policy: TAKES_NO_MEMORY,
-        peer: true,
-        own: None,
-        run: run::<Mutex<Configuration>>,
-    },
-    Variant {
-        name: "rwlock",
-        meaning: "std::sync::RwLock",
-        policy: TAKES_NO_MEMORY,
-        peer: true,
-        own: None,
-        run: run::<RwLock<Configuration>>,
-    },
-    Variant {
-        name: "arc-swap",
-        meaning: "arc_swap::ArcSwap, by load()",
-        policy: TAKES_NO_MEMORY,
-        peer: true,
-        own: None,
-        run: run::<ArcSwap<Configuration>>,
-    },
+    Variant::ours(
+        OWN,
+        "allotment::Published<Sealed<...>>, by read()",
+        TAKES_NO_MEMORY,
+        run::<Published<Sealed<SealedConfiguration<'static>>>>,
+    ),
+    Variant::ours(
+        "allotment-sealed",
+        "allotment::Sealed alone, which can't be replaced",
+        TAKES_NO_MEMORY,
+        run::<Sealed<SealedConfiguration<'static>>>,
+    ),
+    Variant::peer("mutex", "std::sync::Mutex", TAKES_NO_MEMORY, run::<Mutex<Configuration>>),
+    Variant::peer("rwlock", "std::sync::RwLock", TAKES_NO_MEMORY, run::<RwLock<Configuration>>),
+    Variant::peer(
+        "arc-swap",
+        "arc_swap::ArcSwap, by load()",
+        TAKES_NO_MEMORY,
+        run::<ArcSwap<Configuration>>,
+    ),
 ];
 
 impl SharedConfiguration for Mutex<Configuration> {
@@ -131,7 +111,7 @@ impl SharedConfiguration for ArcSwap<Configuration> {
 
 impl SharedConfiguration for Sealed<SealedConfiguration<'static>> {
     fn new() -> Self {
-        Self::new(|sealer| SealedConfiguration { url: sealer.str(URL), port: PORT })
+        Self::new(|sealer| SealedConfiguration { url: sealer.alloc_str(URL), port: PORT })
     }
 
     #[inline(always)]

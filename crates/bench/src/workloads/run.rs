@@ -1,19 +1,15 @@
 //! One run of one workload with one allocator.
 
 use crate::peers::{
-    About, Allocator, AnySize, AnySizeVisitor, Collections, CollectionsVisitor, Global,
-    GlobalVisitor, Placement, PlacementVisitor, Scopes, ScopesVisitor, TaskVisitor,
+    About, Allocator, AnySize, AnySizeVisitor, Collections, CollectionsVisitor, FixedSize,
+    FixedSizeVisitor, Global, GlobalVisitor, Placement, PlacementVisitor, Scopes, ScopesVisitor,
+    Service, TaskVisitor,
 };
-use crate::workloads::collections::CollectionKind;
-use crate::workloads::fixed_size::Shape;
 use crate::workloads::kind::{Objects, WorkloadKind};
-use crate::workloads::measurement::{
-    ALLOC_SHARE, LIVE_BYTES, Measurement, RESPONSE_MS_AVG, RESPONSE_MS_MAX, RESPONSE_MS_MIN,
-    milliseconds,
-};
+use crate::workloads::measurement::{ALLOC_SHARE, LIVE_BYTES, Measurement};
 use crate::workloads::observer::Observer;
 use crate::workloads::query::store::{CHARTS, DIMENSIONS, SYNTHETIC_CONTEXT, Store, VALUES};
-use crate::workloads::query::{Callers, Queries, Question, Responses};
+use crate::workloads::query::{Callers, Queries, Question};
 use crate::workloads::run_error::RunError;
 use crate::workloads::subject::Subject;
 use crate::workloads::support::can_run;
@@ -30,91 +26,31 @@ impl RunSpec {
         allocator: &str,
         observer: &dyn Observer,
     ) -> Result<Measurement, RunError> {
-        if let Subject::Variant(variant) = self.check(allocator)? {
-            return (variant.run)(self, observer);
+        match self.check(allocator)? {
+            Subject::Variant(variant) => (variant.run)(self, observer),
+            Subject::Allocator(_) => self.measure_as(self.workload.kind, allocator, observer),
         }
-        let threads = self.setting.threads;
-        let tasks = self.workload.tasks(threads, self.effort);
-        let equal = |work| EqualTasks { work, threads, tasks, observer };
-        let (ops_a_task, live_a_thread, run) = match self.workload.kind {
-            WorkloadKind::Query => {
-                let (store, questions) = full_size();
-                let outcome = self.queries(&store, &questions).measure(allocator, observer)?;
-                let ms =
-                    |of: fn(Responses) -> Duration| outcome.responses.map(of).map(milliseconds);
-                return Ok(Measurement::timed(outcome.dimensions, outcome.wall)
-                    .with_tasks(tasks, outcome.steady)
-                    .with(&RESPONSE_MS_AVG, ms(|responses| responses.average))
-                    .with(&RESPONSE_MS_MIN, ms(|responses| responses.min))
-                    .with(&RESPONSE_MS_MAX, ms(|responses| responses.max)));
-            }
-            WorkloadKind::FixedSize(shape) => {
-                return Ok(shape.measure(allocator, threads, self.effort, observer)?);
-            }
-            WorkloadKind::TreeCopy { exponent } => {
-                let amount = copy::Amount::of(exponent, self.effort);
-                return Ok(TreeCopy { amount, observer }.with(allocator)?);
-            }
-            WorkloadKind::Mixed { remote } => {
-                let mixed = Mixed { remote, spec: self, observer };
-                return Ok(mixed.with(allocator)?);
-            }
-            WorkloadKind::Objects(objects) => return self.objects(objects, allocator, observer),
-            WorkloadKind::Collections(kind) => {
-                let run = OwnCollections { kind, threads, tasks, observer }.with(allocator)?;
-                (kind.ops(), kind.live_bytes(), run)
-            }
-            WorkloadKind::FreeInScope { objects } => {
-                return Ok(FreeInScope { objects, threads, observer }.with(allocator)?);
-            }
-            WorkloadKind::Grow => {
-                let bytes = grow::REPLY_BYTES as u64;
-                (bytes, Some(bytes), equal(TaskWork::Grow).with(allocator)?)
-            }
-            WorkloadKind::Scope { exit } => {
-                let work = if exit { TaskWork::ScopeExits } else { TaskWork::Scope };
-                let run = equal(work).with(allocator)?;
-                (scope::OBJECTS as u64, Some(scope::live_bytes()), run)
-            }
-            WorkloadKind::Handler => {
-                let serve = Serve { threads, requests: tasks, observer };
-                (1, None, serve.with(allocator)?)
-            }
-            WorkloadKind::Inline(_)
-            | WorkloadKind::Container(_)
-            | WorkloadKind::Client(_)
-            | WorkloadKind::Locking
-            | WorkloadKind::Published
-            | WorkloadKind::FileScan(_) => {
-                unreachable!("its rows are variants")
-            }
+    }
+
+    /// Does the work of this kind with the allocator called `allocator`.
+    pub(crate) fn measure_as(
+        &self,
+        kind: WorkloadKind,
+        allocator: &str,
+        observer: &dyn Observer,
+    ) -> Result<Measurement, RunError> {
+        let work = Work { kind, spec: self, observer };
+        let measured = match kind.service() {
+            Some(Service::Tasks) => TaskVisitor::with(work, allocator),
+            Some(Service::FixedSize) => FixedSizeVisitor::with(work, allocator),
+            Some(Service::AnySize) => AnySizeVisitor::with(work, allocator),
+            Some(Service::Collections) => CollectionsVisitor::with(work, allocator),
+            Some(Service::Scopes) => ScopesVisitor::with(work, allocator),
+            Some(Service::Global) => GlobalVisitor::with(work, allocator),
+            Some(Service::Placement) => PlacementVisitor::with(work, allocator),
+            None => unreachable!("its rows are variants"),
         };
-        let tasks = tasks * threads as u64;
-        let live_bytes = live_a_thread.map(|bytes: u64| (threads as u64 * bytes) as f64);
-        Ok(Measurement::timed(tasks * ops_a_task, run.wall)
-            .with_tasks(tasks, run.steady)
-            .with(&LIVE_BYTES, live_bytes))
-    }
-
-    /// Runs the objects of queries with the allocator called `allocator`.
-    pub(crate) fn objects(
-        &self,
-        objects: Objects,
-        allocator: &str,
-        observer: &dyn Observer,
-    ) -> Result<Measurement, RunError> {
-        let threads = self.setting.threads;
-        let tasks = self.workload.tasks(threads, self.effort);
-        Ok(ObjectsOfQueries { objects, threads, tasks, observer }.with(allocator)?)
-    }
-
-    /// Runs pairs of an allocation and a free with the allocator called `allocator`.
-    pub(crate) fn pairs(
-        &self,
-        allocator: &str,
-        observer: &dyn Observer,
-    ) -> Result<Measurement, RunError> {
-        Ok(Shape::Pair.measure(allocator, self.setting.threads, self.effort, observer)?)
+        Ok(measured?)
     }
 
     /// The part of the time that is spent in the allocator, from a separate run. `None` if the
@@ -134,6 +70,11 @@ impl RunSpec {
         // A share needs fewer queries: it is a ratio, not a time.
         queries.count = queries.count.min(8);
         Ok(queries.share(allocator)?)
+    }
+
+    /// The tasks of each thread; in `query`, of all threads together.
+    pub(crate) fn tasks(&self) -> u64 {
+        self.workload.tasks(self.setting.threads, self.effort)
     }
 
     fn check(&self, name: &str) -> Result<Subject, RunError> {
@@ -164,7 +105,7 @@ impl RunSpec {
         Queries {
             store,
             questions,
-            count: self.workload.tasks(threads, self.effort) as usize,
+            count: self.tasks() as usize,
             callers: match self.setting.callers {
                 None | Some(1) => Callers::One,
                 Some(_) => Callers::Many { workers: threads },
@@ -180,122 +121,126 @@ pub fn full_size() -> (Store, [Question; 1]) {
     (store, [question])
 }
 
-/// A workload in which every worker does the same number of tasks.
-struct EqualTasks<'l> {
-    work: TaskWork,
-    threads: usize,
-    tasks: u64,
-    observer: &'l dyn Observer,
+/// The work of one kind, for the allocator that a row names.
+#[derive(Clone, Copy)]
+struct Work<'r> {
+    kind: WorkloadKind,
+    spec: &'r RunSpec,
+    observer: &'r dyn Observer,
 }
 
-/// What these tasks do.
-enum TaskWork {
-    Grow,
-    Scope,
-    ScopeExits,
-}
-
-impl TaskVisitor for EqualTasks<'_> {
-    type Output = Run<()>;
-
-    fn visit<A: Allocator>(self, _: &'static About) -> Run<()> {
-        match self.work {
-            TaskWork::Grow => grow::run::<A>(self.threads, self.tasks, self.observer),
-            TaskWork::Scope => scope::run::<A>(self.threads, self.tasks, self.observer),
-            TaskWork::ScopeExits => scope::run_exits::<A>(self.threads, self.tasks, self.observer),
-        }
+impl Work<'_> {
+    fn threads(self) -> usize {
+        self.spec.setting.threads
     }
-}
 
-/// The objects of queries.
-struct ObjectsOfQueries<'w> {
-    objects: Objects,
-    threads: usize,
-    tasks: u64,
-    observer: &'w dyn Observer,
-}
+    /// The record of a run in which every worker did the same tasks.
+    fn of_tasks(self, run: &Run<()>, ops_a_task: u64, live_a_thread: Option<u64>) -> Measurement {
+        let threads = self.threads() as u64;
+        let tasks = self.spec.tasks() * threads;
+        Measurement::timed(tasks * ops_a_task, run.wall)
+            .with_tasks(tasks, run.steady)
+            .with(&LIVE_BYTES, live_a_thread.map(|bytes| (threads * bytes) as f64))
+    }
 
-impl ObjectsOfQueries<'_> {
-    fn run<A: Allocator, C: objects::Content>(self) -> Measurement {
-        let Self { objects: Objects { dimensions, cold, .. }, threads, tasks, observer } = self;
+    fn objects<A: Allocator, C: objects::Content>(
+        self,
+        Objects { dimensions, cold, .. }: Objects,
+    ) -> Measurement {
+        let threads = self.threads();
         if cold {
-            return objects::run_cold::<A, C>(threads, dimensions, observer);
+            return objects::run_cold::<A, C>(threads, dimensions, self.observer);
         }
-        let run = objects::run::<A, C>(threads, dimensions, tasks, observer);
+        let tasks = self.spec.tasks();
+        let run = objects::run::<A, C>(threads, dimensions, tasks, self.observer);
         objects::outcome(&run, threads, dimensions, tasks)
     }
+
+    fn of_another_service(self) -> ! {
+        unreachable!("{:?} needs {:?}", self.kind, self.kind.service())
+    }
 }
 
-impl TaskVisitor for ObjectsOfQueries<'_> {
+impl TaskVisitor for Work<'_> {
     type Output = Measurement;
 
     fn visit<A: Allocator>(self, _: &'static About) -> Measurement {
-        if self.objects.structures {
-            self.run::<A, objects::Structures>()
-        } else {
-            self.run::<A, objects::Words>()
+        let (threads, tasks, observer) = (self.threads(), self.spec.tasks(), self.observer);
+        match self.kind {
+            WorkloadKind::Query => {
+                let (store, questions) = full_size();
+                self.spec.queries(&store, &questions).measure_with::<A>(observer)
+            }
+            WorkloadKind::Objects(objects) if objects.structures => {
+                self.objects::<A, objects::Structures>(objects)
+            }
+            WorkloadKind::Objects(objects) => self.objects::<A, objects::Words>(objects),
+            WorkloadKind::Grow => {
+                let run = grow::run::<A>(threads, tasks, observer);
+                self.of_tasks(&run, grow::REPLY_BYTES as u64, Some(grow::REPLY_BYTES as u64))
+            }
+            WorkloadKind::Scope { exit } => {
+                let run = if exit { scope::run_exits::<A> } else { scope::run::<A> };
+                let run = run(threads, tasks, observer);
+                self.of_tasks(&run, scope::OBJECTS as u64, Some(scope::live_bytes()))
+            }
+            _ => self.of_another_service(),
         }
     }
 }
 
-/// An allocator's own vector or strings.
-struct OwnCollections<'w> {
-    kind: CollectionKind,
-    threads: usize,
-    tasks: u64,
-    observer: &'w dyn Observer,
-}
-
-impl CollectionsVisitor for OwnCollections<'_> {
-    type Output = Run<()>;
-
-    fn visit<A: Collections>(self, _: &'static About) -> Run<()> {
-        collections::run::<A>(self.kind, self.threads, self.tasks, self.observer)
-    }
-}
-
-/// Objects freed inside scopes.
-struct FreeInScope<'w> {
-    objects: usize,
-    threads: usize,
-    observer: &'w dyn Observer,
-}
-
-impl ScopesVisitor for FreeInScope<'_> {
+impl FixedSizeVisitor for Work<'_> {
     type Output = Measurement;
 
-    fn visit<A: Scopes>(self, _: &'static About) -> Measurement {
-        scope_free::run::<A>(self.objects, scope_free::OBJECTS, self.threads, self.observer)
+    fn visit<A: FixedSize>(self, about: &'static About) -> Measurement {
+        let WorkloadKind::FixedSize(shape) = self.kind else { self.of_another_service() };
+        shape.run::<A>(about, self.threads(), self.spec.effort, self.observer)
     }
 }
 
-/// Objects of any size that belong to no task.
-struct Mixed<'l> {
-    remote: bool,
-    spec: &'l RunSpec,
-    observer: &'l dyn Observer,
-}
-
-impl AnySizeVisitor for Mixed<'_> {
+impl AnySizeVisitor for Work<'_> {
     type Output = Measurement;
 
     fn visit<A: AnySize>(self, _: &'static About) -> Measurement {
-        mixed::run::<A>(self.remote, self.spec.setting.threads, self.spec.effort, self.observer)
+        let WorkloadKind::Mixed { remote } = self.kind else { self.of_another_service() };
+        mixed::run::<A>(remote, self.threads(), self.spec.effort, self.observer)
     }
 }
 
-/// Requests to ordinary code.
-struct Serve<'w> {
-    threads: usize,
-    requests: u64,
-    observer: &'w dyn Observer,
+impl CollectionsVisitor for Work<'_> {
+    type Output = Measurement;
+
+    fn visit<A: Collections>(self, _: &'static About) -> Measurement {
+        let WorkloadKind::Collections(kind) = self.kind else { self.of_another_service() };
+        let run = collections::run::<A>(kind, self.threads(), self.spec.tasks(), self.observer);
+        self.of_tasks(&run, kind.ops(), kind.live_bytes())
+    }
 }
 
-impl GlobalVisitor for Serve<'_> {
-    type Output = Run<()>;
+impl ScopesVisitor for Work<'_> {
+    type Output = Measurement;
 
-    fn visit<G: Global>(self, _: &'static About) -> Run<()> {
-        handler::run::<G>(self.threads, self.requests, self.observer)
+    fn visit<A: Scopes>(self, _: &'static About) -> Measurement {
+        let WorkloadKind::FreeInScope { objects } = self.kind else { self.of_another_service() };
+        scope_free::run::<A>(objects, scope_free::OBJECTS, self.threads(), self.observer)
+    }
+}
+
+impl GlobalVisitor for Work<'_> {
+    type Output = Measurement;
+
+    fn visit<G: Global>(self, _: &'static About) -> Measurement {
+        let run = handler::run::<G>(self.threads(), self.spec.tasks(), self.observer);
+        self.of_tasks(&run, 1, None)
+    }
+}
+
+impl PlacementVisitor for Work<'_> {
+    type Output = Measurement;
+
+    fn visit<P: Placement>(self, _: &'static About) -> Measurement {
+        let WorkloadKind::TreeCopy { exponent } = self.kind else { self.of_another_service() };
+        copy::run::<P>(copy::Amount::of(exponent, self.spec.effort), self.observer)
     }
 }
 
@@ -313,20 +258,6 @@ impl GlobalVisitor for HandlersShare {
 
     fn visit<G: Global>(self, about: &'static About) -> Option<f64> {
         handler::share::<G>(about.name, self.threads, self.time)
-    }
-}
-
-/// Trees whose nodes a placement has laid out.
-struct TreeCopy<'w> {
-    amount: copy::Amount,
-    observer: &'w dyn Observer,
-}
-
-impl PlacementVisitor for TreeCopy<'_> {
-    type Output = Measurement;
-
-    fn visit<P: Placement>(self, _: &'static About) -> Measurement {
-        copy::run::<P>(self.amount, self.observer)
     }
 }
 
@@ -366,29 +297,43 @@ mod tests {
             }
             other => panic!("{other:?}"),
         };
+        for (why, name, threads, allocator) in [
+            ("it serves objects of one size only", "grow", 1, "slab"),
+            ("its objects are freed when their task ends", "pair", 1, "bumpalo"),
+            ("its objects are freed when their task ends", "mixed", 1, "bumpalo"),
+            ("it serves objects of one size only", "mixed", 1, "slab"),
+            ("it can't be a program's global allocator", "handler", 1, "bumpalo"),
+            ("it has no vector and no string of its own", "arena-vec", 1, "allotment-pool"),
+            ("it has no scopes", "scope-free-1000", 1, "bumpalo"),
+            ("it serves objects of one size only", "query-alloc-cold", 1, "slab"),
+            ("it is a layout of a tree, for tree-copy only", "handler", 1, "compact-copy"),
+            (
+                "each thread has one of its own, and this workload shares one",
+                "pair",
+                1,
+                "allotment-pool",
+            ),
+            (
+                "it is an allocator, and this workload compares layouts of a tree",
+                "tree-copy-8",
+                1,
+                "allotment-free-list",
+            ),
+            ("it is a layout of a tree, for tree-copy only", "tree-8", 1, "compact-copy"),
+            ("it is a layout of a tree, for tree-copy only", "grow", 1, "compact-copy"),
+        ] {
+            assert_eq!(refused(name, threads, allocator).to_string(), why, "{name}, {allocator}");
+        }
         assert_eq!(refused("grow", 1, "typed-arena"), Unsupported::AnySize);
-        assert_eq!(refused("grow", 1, "slab"), Unsupported::SeveralSizes);
-        assert_eq!(refused("pair", 1, "bumpalo"), Unsupported::OutlivingTasks);
-        assert_eq!(refused("mixed", 1, "bumpalo"), Unsupported::OutlivingTasks);
-        assert_eq!(refused("mixed", 1, "slab"), Unsupported::SeveralSizes);
         assert_eq!(refused("scope", 1, "bumpalo"), Unsupported::FreesWithinTasks);
         assert_eq!(refused("scope-exit", 1, "typed-arena"), Unsupported::AnySize);
-        assert_eq!(refused("handler", 1, "bumpalo"), Unsupported::Global);
-        assert_eq!(refused("arena-vec", 1, "allotment-pool"), Unsupported::Collections);
-        assert_eq!(refused("scope-free-1000", 1, "bumpalo"), Unsupported::Scopes);
-        assert_eq!(refused("query-alloc-cold", 1, "slab"), Unsupported::SeveralSizes);
         assert_eq!(refused("query-alloc", 1, "mmap-huge"), Unsupported::Reference);
         assert_eq!(refused("burst-alloc", 1, "mmap-small"), Unsupported::Reference);
-        assert_eq!(refused("handler", 1, "compact-copy"), Unsupported::Allocator);
-        assert_eq!(refused("pair", 1, "allotment-pool"), Unsupported::Shared);
         assert_eq!(refused("pair", 2, "slab"), Unsupported::SeveralThreads);
         assert_eq!(refused("tiers-cold", 2, "sharded-slab"), Unsupported::EveryLayout);
         assert_eq!(refused("tree-8", 1, "slab"), Unsupported::EveryLayout);
         assert_eq!(refused("pair", 2, "allotment-free-list"), Unsupported::SeveralThreads);
         assert_eq!(refused("tree-8", 1, "allotment-free-list-a-tree"), Unsupported::ManyStructures);
-        assert_eq!(refused("tree-copy-8", 1, "allotment-free-list"), Unsupported::Placement);
-        assert_eq!(refused("tree-8", 1, "compact-copy"), Unsupported::Allocator);
-        assert_eq!(refused("grow", 1, "compact-copy"), Unsupported::Allocator);
         assert_eq!(refused("grow", 1, "mutex"), Unsupported::VariantOf("published"));
         assert_eq!(refused("published", 1, "glibc"), Unsupported::Variants("published"));
         assert_eq!(refused("published", 1, "read"), Unsupported::Variants("published"));
@@ -425,9 +370,14 @@ mod tests {
                 can_run(workload, Subject::Allocator(about), 2).is_ok()
             };
             for name in ["arena-vec", "arena-format"] {
-                assert_eq!(runs(name), about.collections, "{name} with {}", about.name);
+                assert_eq!(
+                    runs(name),
+                    about.serves(Service::Collections),
+                    "{name} with {}",
+                    about.name
+                );
             }
-            assert_eq!(runs("scope-free-1000"), about.scopes, "{}", about.name);
+            assert_eq!(runs("scope-free-1000"), about.serves(Service::Scopes), "{}", about.name);
         }
         let outcome = load("scope-free-1000", 1).measure("allotment-arena", &Unobserved).unwrap();
         assert_eq!((outcome.ops(), outcome.live_bytes()), (10_000_000, 16_000));
@@ -489,8 +439,9 @@ mod tests {
         );
         let share = load("handler", 1).share(in_use).unwrap();
         assert!(share.is_none_or(|share| share > 0.0 && share < 0.9), "{share:?}");
-        for about in
-            crate::peers::known().iter().filter(|about| about.global && about.name != in_use)
+        for about in crate::peers::known()
+            .iter()
+            .filter(|about| about.serves(Service::Global) && about.name != in_use)
         {
             let refused = load("handler", 1).measure(about.name, &Unobserved).unwrap_err();
             let text = refused.to_string();

@@ -1,7 +1,7 @@
 //! Why a workload can't run. The texts are written where the tables of rows are known: in `support`
 //! and `subject`.
 
-use crate::peers::UnknownAllocator;
+use crate::peers::{MissingService, UnknownAllocator};
 use crate::workloads::setting::Threads;
 use crate::workloads::workload::Workload;
 use std::io;
@@ -75,24 +75,14 @@ impl RunError {
 /// What a workload needs and a row lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unsupported {
+    /// What the allocator would have to serve.
+    Service(MissingService),
     /// Its objects have a fixed set of sizes.
     AnySize,
-    /// Its objects are all of one size.
-    SeveralSizes,
-    /// Its objects are freed when their task ends.
-    OutlivingTasks,
-    /// Each thread has an allocator of its own, and the workload shares one.
-    Shared,
     /// Its tasks don't reuse memory before they end.
     FreesWithinTasks,
     /// Only the allocating thread may free an object.
     FreesElsewhere,
-    /// It can't be a program's global allocator.
-    Global,
-    /// It has no vector and no string of its own.
-    Collections,
-    /// It has no scopes.
-    Scopes,
     /// It is a reference for work on cold memory.
     Reference,
     /// It stores values of one size only.
@@ -101,10 +91,6 @@ pub enum Unsupported {
     SeveralThreads,
     /// There is one for each data structure, and the workload has at most one structure.
     ManyStructures,
-    /// It is an allocator, and the workload compares placements.
-    Placement,
-    /// It is a placement.
-    Allocator,
     /// The workload compares variants of its own.
     Variants(&'static str),
     /// It is a variant of another workload, the one named here.

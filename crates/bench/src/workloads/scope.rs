@@ -137,7 +137,6 @@ pub fn run_exits<A: Allocator>(threads: usize, requests: u64, observer: &dyn Obs
     let all = run.results.iter().fold(Exits::default(), |all, one| all.and(one));
     Run {
         wall: all.estimate() / threads.min(processors) as u32,
-        began: run.began,
         results: run.results.iter().map(|_| ()).collect(),
         steady: run.steady,
     }

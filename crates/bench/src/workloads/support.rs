@@ -1,7 +1,7 @@
 //! Which rows can't run which workloads, and why.
 
 use crate::console::print::listed;
-use crate::peers::{About, FreedBy};
+use crate::peers::{About, FreedBy, Service};
 use crate::workloads::catalogue::catalogue;
 use crate::workloads::fixed_size::Shape;
 use crate::workloads::global;
@@ -48,22 +48,17 @@ impl Unsupported {
     /// Whether the reason is obvious from the kinds of row and workload. Such a reason is reported
     /// only if the row was requested by name.
     pub fn is_plain(self) -> bool {
-        matches!(
-            self,
-            Self::ManyStructures
-                | Self::Placement
-                | Self::Allocator
-                | Self::Global
-                | Self::Collections
-                | Self::Scopes
-                | Self::Reference
-        )
+        match self {
+            Self::Service(lack) => lack.is_plain,
+            _ => matches!(self, Self::ManyStructures | Self::Reference),
+        }
     }
 }
 
 impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match *self {
+            Self::Service(lack) => lack.why,
             Self::Variants(workload) => {
                 let variants = Workload::named(workload).map_or(&[][..], Workload::variants);
                 let names = variants.iter().map(|variant| variant.name);
@@ -71,20 +66,12 @@ impl fmt::Display for Unsupported {
             }
             Self::VariantOf(workload) => return write!(f, "it is a row of {workload} only"),
             Self::AnySize => "it serves a fixed set of sizes only",
-            Self::SeveralSizes => "it serves objects of one size only",
-            Self::OutlivingTasks => "its objects are freed when their task ends",
-            Self::Shared => "each thread has one of its own, and this workload shares one",
             Self::FreesWithinTasks => "it reuses nothing before its task ends",
             Self::FreesElsewhere => "only the thread that allocated an object may free it",
-            Self::Global => "it can't be a program's global allocator",
-            Self::Collections => "it has no vector and no string of its own",
-            Self::Scopes => "it has no scopes",
             Self::Reference => "it shows what pages of one size cost, in work on cold memory only",
             Self::EveryLayout => "it serves values of 64 B only",
             Self::SeveralThreads => "it serves one thread only",
             Self::ManyStructures => "there is one for each tree, and only many-trees has many",
-            Self::Placement => "it is an allocator, and this workload compares layouts of a tree",
-            Self::Allocator => "it is a layout of a tree, for tree-copy only",
         })
     }
 }
@@ -106,62 +93,41 @@ pub fn can_run(workload: &Workload, subject: Subject, threads: usize) -> Result<
     }
 }
 
-/// [`can_run`] for an allocator, and for a workload whose rows are allocators.
+/// [`can_run`] for an allocator.
 fn serves(allocator: &About, workload: &Workload, threads: usize) -> Result<(), Unsupported> {
-    let is_placement = allocator.kind == crate::peers::PeerKind::Placement;
-    let shape = match workload.kind {
-        WorkloadKind::TreeCopy { .. } if is_placement => return Ok(()),
-        WorkloadKind::TreeCopy { .. } => return Err(Unsupported::Placement),
-        _ if is_placement => return Err(Unsupported::Allocator),
-        _ if allocator.reference && !workload.is_cold() => return Err(Unsupported::Reference),
-        WorkloadKind::Handler if allocator.global => return Ok(()),
-        WorkloadKind::Handler => return Err(Unsupported::Global),
-        WorkloadKind::Collections(_) if allocator.collections => return Ok(()),
-        WorkloadKind::Collections(_) => return Err(Unsupported::Collections),
-        WorkloadKind::FreeInScope { .. } if allocator.scopes => return Ok(()),
-        WorkloadKind::FreeInScope { .. } => return Err(Unsupported::Scopes),
-        WorkloadKind::Objects(_) if !allocator.tasks => return Err(Unsupported::SeveralSizes),
-        WorkloadKind::Mixed { remote } => {
-            return match allocator.lasting {
-                Some(FreedBy::ItsThread) if remote => Err(Unsupported::FreesElsewhere),
-                Some(_) => Ok(()),
-                None if allocator.tasks => Err(Unsupported::OutlivingTasks),
-                None => Err(Unsupported::SeveralSizes),
-            };
+    let Some(service) = workload.kind.service() else {
+        return Err(Unsupported::Variants(workload.name));
+    };
+    let lacks = match (service, workload.kind) {
+        _ if allocator.reference && !workload.is_cold() => Unsupported::Reference,
+        _ if !allocator.serves(service) => Unsupported::Service(allocator.lack(service)),
+        (Service::AnySize, WorkloadKind::Mixed { remote: true })
+            if allocator.freed_by == FreedBy::ItsThread =>
+        {
+            Unsupported::FreesElsewhere
         }
-        _ if workload.has_tasks() && !allocator.tasks => return Err(Unsupported::SeveralSizes),
-        WorkloadKind::Query | WorkloadKind::Grow | WorkloadKind::Scope { .. }
+        (Service::Tasks, WorkloadKind::Query | WorkloadKind::Grow | WorkloadKind::Scope { .. })
             if !allocator.any_size =>
         {
-            return Err(Unsupported::AnySize);
+            Unsupported::AnySize
         }
-        WorkloadKind::Scope { .. } if !allocator.frees_within_tasks => {
-            return Err(Unsupported::FreesWithinTasks);
+        (_, WorkloadKind::Scope { .. }) if !allocator.frees_within_tasks => {
+            Unsupported::FreesWithinTasks
         }
-        WorkloadKind::Query
-        | WorkloadKind::Grow
-        | WorkloadKind::Scope { .. }
-        | WorkloadKind::Objects(_) => return Ok(()),
-        WorkloadKind::FixedSize(shape) => shape,
-        WorkloadKind::Inline(_)
-        | WorkloadKind::Container(_)
-        | WorkloadKind::Client(_)
-        | WorkloadKind::Locking
-        | WorkloadKind::Published
-        | WorkloadKind::FileScan(_) => {
-            return Err(Unsupported::Variants(workload.name));
+        (_, WorkloadKind::FixedSize(shape))
+            if allocator.one_for_each_structure && !matches!(shape, Shape::ManyTrees(_)) =>
+        {
+            Unsupported::ManyStructures
         }
+        (_, WorkloadKind::FixedSize(shape))
+            if !shape.is_of_objects() && !allocator.every_layout =>
+        {
+            Unsupported::EveryLayout
+        }
+        (Service::FixedSize, _) if threads > 1 && !allocator.several_threads => {
+            Unsupported::SeveralThreads
+        }
+        _ => return Ok(()),
     };
-    match allocator.fixed_size {
-        None if allocator.lasting.is_some() => Err(Unsupported::Shared),
-        None => Err(Unsupported::OutlivingTasks),
-        _ if allocator.one_for_each_structure && !matches!(shape, Shape::ManyTrees(_)) => {
-            Err(Unsupported::ManyStructures)
-        }
-        Some(serves) if !shape.is_of_objects() && !serves.every_layout => {
-            Err(Unsupported::EveryLayout)
-        }
-        Some(serves) if threads > 1 && !serves.several_threads => Err(Unsupported::SeveralThreads),
-        Some(_) => Ok(()),
-    }
+    Err(lacks)
 }

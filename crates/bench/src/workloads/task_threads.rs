@@ -1,11 +1,9 @@
-//! The threads of one run: they start together, and are timed from the common start until the last
-//! one finishes.
+//! The threads of a run that consists of tasks, each thread with an allocator of its own.
 
 use crate::workloads::observer::Observer;
+use crate::workloads::thread_group;
 use nix::sys::resource::{UsageWho, getrusage};
-use std::sync::Barrier;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Tasks of each thread that are left out of the steady-state figures.
 pub const WARM_UP: u64 = 2;
@@ -15,8 +13,6 @@ pub const WARM_UP: u64 = 2;
 pub struct Run<R> {
     /// The time from the common start until the last worker finishes.
     pub wall: Duration,
-    /// When the measured part began.
-    pub began: Instant,
     /// What each worker returned.
     pub results: Vec<R>,
     /// The sum of the workers' steady states.
@@ -91,10 +87,7 @@ fn thread_faults() -> Option<u64> {
 ///
 /// Each worker first calls `prepare` on its own thread, which makes and touches its data. Then the
 /// observer gets `ready`. Then each worker starts its allocator with `start`, and all begin at
-/// once. The workers outlive the measured part, so it includes no thread's end.
-///
-/// A single worker is the calling thread itself, and no thread is started: some mallocs are faster
-/// in a process with one thread.
+/// once. The allocators outlive the measured part.
 pub fn run<A, S, R>(
     threads: usize,
     observer: &dyn Observer,
@@ -134,93 +127,25 @@ fn run_from<A, S, R>(
 where
     R: Send,
 {
-    if threads == 1 {
-        return alone(warm_up, observer, prepare, start, work);
-    }
-    // The workers and this thread wait at the barrier.
-    let barrier = Barrier::new(threads + 1);
-    let worker = |index: usize| {
-        let guard = AbortIfPanicking;
-        let mut state = prepare(index);
-        barrier.wait(); // ready
-        barrier.wait(); // the observer has been told
+    let results = thread_group::run(threads, observer, prepare, |worker, mut state| {
         let mut allocator = start(&mut state);
-        barrier.wait(); // started
-        barrier.wait(); // begun
-        let mut counter = TaskCounter::new(observer, warm_up);
-        let result = work(&mut allocator, &mut state, &mut counter);
-        let finished = Instant::now();
-        let steady = counter.finish();
-        barrier.wait(); // finished
-        barrier.wait(); // the observer has been told
-        drop(allocator);
-        std::mem::forget(guard);
-        (result, finished, steady)
+        let mut done = None;
+        let wall = worker.measured(|| {
+            let mut counter = TaskCounter::new(observer, warm_up);
+            let result = work(&mut allocator, &mut state, &mut counter);
+            done = Some((result, counter.finish()));
+        });
+        (wall, done)
+    });
+    let mut run = Run {
+        wall: results.first().map_or(Duration::ZERO, |(wall, _)| *wall),
+        results: Vec::with_capacity(threads),
+        steady: SteadyState { tasks: 0, faults: Some(0) },
     };
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|index| {
-                let worker = &worker;
-                scope.spawn(move || worker(index))
-            })
-            .collect();
-        barrier.wait(); // ready
-        observer.ready();
-        barrier.wait();
-        barrier.wait(); // started
-        observer.begin();
-        let began = Instant::now();
-        barrier.wait();
-        barrier.wait(); // finished
-        observer.end();
-        barrier.wait();
-        let mut run = Run {
-            wall: Duration::ZERO,
-            began,
-            results: Vec::with_capacity(threads),
-            steady: SteadyState { tasks: 0, faults: Some(0) },
-        };
-        for worker in workers {
-            let (result, finished, steady) =
-                worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            run.wall = run.wall.max(finished - began);
-            run.results.push(result);
-            run.steady.tasks += steady.tasks;
-            run.steady.faults = run.steady.faults.zip(steady.faults).map(|(sum, own)| sum + own);
-        }
-        run
-    })
-}
-
-fn alone<A, S, R>(
-    warm_up: u64,
-    observer: &dyn Observer,
-    prepare: impl Fn(usize) -> S,
-    start: impl Fn(&mut S) -> A,
-    work: impl Fn(&mut A, &mut S, &mut TaskCounter<'_>) -> R,
-) -> Run<R> {
-    let mut state = prepare(0);
-    observer.ready();
-    let mut allocator = start(&mut state);
-    observer.begin();
-    let mut counter = TaskCounter::new(observer, warm_up);
-    let began = Instant::now();
-    let result = work(&mut allocator, &mut state, &mut counter);
-    let wall = began.elapsed();
-    let steady = counter.finish();
-    observer.end();
-    Run { wall, began, results: vec![result], steady }
-}
-
-/// Aborts the process if it is dropped by a panic. Otherwise the other threads would wait for the
-/// panicking one without end.
-#[derive(Debug)]
-pub struct AbortIfPanicking;
-
-impl Drop for AbortIfPanicking {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            std::process::abort();
-        }
+    for (result, steady) in results.into_iter().filter_map(|(_, done)| done) {
+        run.results.push(result);
+        run.steady.tasks += steady.tasks;
+        run.steady.faults = run.steady.faults.zip(steady.faults).map(|(sum, own)| sum + own);
     }
+    run
 }

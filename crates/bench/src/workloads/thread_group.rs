@@ -1,8 +1,7 @@
-//! The threads of a run on one shared allocator. They work in parts: all threads begin a part at
-//! once, and none begins the next part before all have ended this one.
+//! The threads of a run. They work in parts: all threads begin a part at once, and none begins the
+//! next part before all have ended this one.
 
 use crate::workloads::observer::Observer;
-use crate::workloads::task_threads::AbortIfPanicking;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -140,6 +139,7 @@ impl Worker<'_, '_> {
     }
 
     /// Reports a step of the work to the observer, on one worker while the others wait.
+    #[cfg(any(test, feature = "catalogue"))]
     pub fn step(&self, name: &'static str) {
         self.lead(|| self.group.observer.step(name));
     }
@@ -152,6 +152,19 @@ impl Worker<'_, '_> {
 
     fn times(&self) -> MutexGuard<'_, Option<Times>> {
         self.group.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Aborts the process if it is dropped by a panic. Otherwise the other threads would wait for the
+/// panicking one without end.
+#[derive(Debug)]
+pub struct AbortIfPanicking;
+
+impl Drop for AbortIfPanicking {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            std::process::abort();
+        }
     }
 }
 

@@ -19,7 +19,37 @@ pub struct Variant {
     pub peer: bool,
     /// The row that its time is compared with, if that is not the workload's own row.
     pub own: Option<&'static str>,
-    pub(crate) run: fn(&RunSpec, &dyn Observer) -> Result<Measurement, RunError>,
+    pub(crate) run: RunVariant,
+}
+
+/// Does the work of a variant.
+type RunVariant = fn(&RunSpec, &dyn Observer) -> Result<Measurement, RunError>;
+
+impl Variant {
+    /// A variant of the project's own.
+    pub(crate) const fn ours(
+        name: &'static str,
+        meaning: &'static str,
+        policy: &'static str,
+        run: RunVariant,
+    ) -> Self {
+        Self { name, meaning, policy, peer: false, own: None, run }
+    }
+
+    /// A peer.
+    pub(crate) const fn peer(
+        name: &'static str,
+        meaning: &'static str,
+        policy: &'static str,
+        run: RunVariant,
+    ) -> Self {
+        Self { peer: true, ..Self::ours(name, meaning, policy, run) }
+    }
+
+    /// The same variant, whose time is compared with that of the row `own`.
+    pub(crate) const fn compared_with(self, own: &'static str) -> Self {
+        Self { own: Some(own), ..self }
+    }
 }
 
 impl fmt::Debug for Variant {

@@ -79,7 +79,7 @@ fn an_unknown_name_lists_the_known_ones() {
 }
 
 #[test]
-fn help_names_every_workload_and_allocator() {
+fn help_names_every_workload_allocator_and_figure() {
     let help = text(&run(&["bench", "--help"]).stdout);
     for workload in bench::workloads::catalogue() {
         assert!(help.contains(workload.name) && help.contains(workload.meaning), "{help}");
@@ -89,6 +89,9 @@ fn help_names_every_workload_and_allocator() {
     }
     for about in bench::peers::known() {
         assert!(help.contains(about.name), "{help}");
+    }
+    for metric in bench::workloads::measurement::METRICS {
+        assert!(help.contains(&format!("\n  {} ", metric.key)), "{} {help}", metric.key);
     }
     assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
     let help = text(&run(&["stress", "--help"]).stdout);

@@ -11,7 +11,7 @@ struct node {
     char text[40];
 };
 
-/* So many rounds of a list that grows and goes. */
+/* Builds a list and frees it, `count` times. */
 __attribute__((noinline)) static void rounds(int count) {
     for (int round = 0; round < count; round++) {
         struct node *list = 0;

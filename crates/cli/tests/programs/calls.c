@@ -1,4 +1,4 @@
-// Makes known numbers of a call that nobody makes otherwise, in a thread, in a child, in a program that the child
+// Makes known numbers of a call that no other code makes, in a thread, in a child, in a program that the child
 // becomes, and in a thread of that; and so many allocations that the recorder needs memory.
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// Threads and locks: `hot` (all threads work under one mutex), `cold` (a mutex that nobody else wants), `shared` (a writer
+// Threads and locks: `hot` (all threads work under one mutex), `cold` (a mutex without contention), `shared` (a writer
 // among readers), `timed` (every call that waits for some time only, and one that gives up), `dead` (a mutex whose owner died).
 
 #define _GNU_SOURCE

@@ -8,10 +8,10 @@
 
 use allotment::AllocError;
 use allotment::for_loom::page::SLOTS_PER_WORD;
-use allotment::for_loom::page_steps::{PageBackend, PageSteps, SlotGrant};
+use allotment::for_loom::page_steps::PageSteps;
 use loom::sync::atomic::{AtomicU32, Ordering};
 
-use super::{PagesModel, Slots, Wrong};
+use super::{PagesModel, Slots};
 
 /// The process of all threads.
 pub const PROCESS: u32 = 1;
@@ -45,11 +45,7 @@ impl PagesModel {
     pub fn wait_for_slot(&self, mark: u32) -> Result<Slots, NoSlot> {
         self.pass_wake_gate();
         loop {
-            let supply = if self.wrong == Wrong::CountsAfterTheLook {
-                self.wait_too_late()?
-            } else {
-                self.grow(0, 0)?
-            };
+            let supply = self.grow(0, 0)?;
             if let Some((page, index)) = self.take_one_of(supply) {
                 let (word, mask) = (index / SLOTS_PER_WORD, 1 << (index % SLOTS_PER_WORD));
                 return Ok(self.taken(Slots { page: self.number(page), word, mask, mark }));
@@ -57,27 +53,14 @@ impl PagesModel {
         }
     }
 
-    /// Looks for slots before the thread is counted as waiting, and not afterwards.
-    fn wait_too_late(&self) -> Result<SlotGrant<'_, super::ModelPageInfo>, NoSlot> {
-        let listed = self.claim_any().map(SlotGrant::Page);
-        if let Some(found) = listed.or_else(|| self.steal()) {
-            return Ok(found);
-        }
-        let sleep = |event: &AtomicU32, value| self.sleep(event, value);
-        self.waiters.wait(|| self.mark_all_pages(), || None, sleep)
-    }
-
     /// Ends a thread where it would sleep.
     pub(super) fn end_asleep(&self, event: &AtomicU32, seen: u32) -> Result<(), NoSlot> {
-        let late = self.wrong == Wrong::NotesTheEventLate;
-        let seen = if late { event.load(Ordering::SeqCst) } else { seen };
         if event.load(Ordering::SeqCst) == seen { Err(NoSlot::Asleep(seen)) } else { Ok(()) }
     }
 
     /// Whether a thread that ended where it would sleep would have been woken since.
     pub fn is_woken(&self, seen: u32) -> bool {
-        let [_, event, _] = self.waiters.words();
-        event.load(Ordering::SeqCst) != seen
+        self.waiters.event().load(Ordering::SeqCst) != seen
     }
 
     /// What a waiting thread gets in the end, when all others have ended and there is a slot for
@@ -102,51 +85,15 @@ impl PagesModel {
         }
     }
 
-    /// Frees slots without a thread cache, as `free_one` in `page_backend.rs` does.
+    /// Frees slots without a thread cache.
     pub fn free_and_wake(&self, slots: Slots) {
-        self.free(slots);
-        if self.wrong != Wrong::FreesToClaimedSilently {
-            self.wake_waiters();
-        }
-    }
-
-    pub(super) fn wake(&self) {
-        self.pass_wake_gate();
-        if self.wrong == Wrong::WakesUnordered {
-            self.wake_unordered();
-        } else {
-            self.waiters.wake(Self::wake_all);
-        }
-    }
-
-    /// Wakes as `Waiters::wake` does, without its order.
-    fn wake_unordered(&self) {
-        let [attention, event, _] = self.waiters.words();
-        if attention.load(Ordering::SeqCst) != 0 {
-            event.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-
-    pub(super) fn end_the_turn(&self) {
-        self.pass_wake_gate();
-        if self.wrong == Wrong::EndsTurnUnordered {
-            let [_, _, source_turn] = self.waiters.words();
-            source_turn.store(0, Ordering::Release);
-            self.wake_unordered();
-        } else {
-            self.waiters.end_turn(Self::wake_all);
-        }
+        self.free_by(slots, |page, bits, mask| self.free_uncached(page, bits, mask, false));
     }
 
     /// Clears a page's mark, as is done where it is claimed or has become full enough.
     pub fn clear_mark(&self, page: usize) {
         self.pass_wake_gate();
-        let page = self.page(page);
-        if self.wrong != Wrong::ClearsMarkBlindly {
-            self.update_mark(page, false);
-        } else if self.waiters.allow_caching() {
-            self.clear_mark_blindly(page);
-        }
+        self.update_mark(self.page(page), false);
     }
 
     /// Counts the caller as waiting and marks all pages. The caller waits on.

@@ -28,18 +28,13 @@ const ADAPTIVE: &str = "adaptive: chunks stay warm for later tasks of any thread
 pub(crate) struct AllotmentArena<O, const RAW: bool = false>(Arena, PhantomData<O>);
 
 impl Listed for ArenaPerTask<AllotmentArena<DefaultOptions>> {
-    const ABOUT: About = About {
-        ours: true,
-        collections: true,
-        scopes: true,
-        ..About::peer(PeerKind::Arena, "allotment-arena", ORIGIN, ADAPTIVE)
-    };
+    const ABOUT: About =
+        About { ours: true, ..About::peer(PeerKind::Arena, "allotment-arena", ORIGIN, ADAPTIVE) };
 }
 
 impl Listed for ArenaPerThread<AllotmentArena<DefaultOptions>> {
     const ABOUT: About = About {
         ours: true,
-        collections: true,
         ..About::peer(
             PeerKind::Arena,
             "allotment-arena-reset",
@@ -73,8 +68,6 @@ impl Listed for ArenaPerTask<AllotmentArena<DefaultOptions, true>> {
     const ABOUT: About = About {
         name: "allotment-arena-raw",
         origin: "allotment's arena, by alloc_layout() instead of alloc(value)",
-        collections: false,
-        scopes: false,
         ..<ArenaPerTask<AllotmentArena<DefaultOptions>>>::ABOUT
     };
 }
@@ -93,13 +86,13 @@ impl<O: RowOptions, const RAW: bool> TaskArena for AllotmentArena<O, RAW> {
     #[inline]
     unsafe fn free(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: the caller's promise.
-        unsafe { self.0.free(block, layout) }
+        unsafe { self.0.free_layout(block, layout) }
     }
 
     #[inline]
     unsafe fn grow(&self, block: NonNull<u8>, old: Layout, new: Layout) -> NonNull<u8> {
         // SAFETY: the caller's promise.
-        unsafe { self.0.grow(block, old, new) }
+        unsafe { self.0.resize(block, old, new) }
     }
 
     #[inline(always)]
@@ -133,16 +126,13 @@ impl<O: RowOptions> CollectionsArena for AllotmentArena<O> {
     }
 }
 
-/// One arena for each thread, in which scopes follow each other.
-pub(crate) struct ArenaScopes(Arena);
-
-impl Scopes for ArenaScopes {
+impl<O: RowOptions> Scopes for ArenaPerThread<AllotmentArena<O>> {
     fn start() -> Self {
-        Self(Arena::new())
+        Self(TaskArena::create())
     }
 
     fn scope(&mut self, places: &mut [NonNull<u8>]) -> Duration {
-        self.0.scope(|scope| {
+        self.0.0.scope(|scope| {
             for place in &mut *places {
                 *place = scope.alloc_layout(SCOPED);
                 // SAFETY: a fresh object, which has a word and is aligned to one.
@@ -151,7 +141,7 @@ impl Scopes for ArenaScopes {
             let began = Instant::now();
             for place in places {
                 // SAFETY: allocated in this scope with this layout, and not used after.
-                unsafe { scope.free(*place, SCOPED) };
+                unsafe { scope.free_layout(*place, SCOPED) };
             }
             began.elapsed()
         })

@@ -45,7 +45,7 @@ impl TaskArena for Reap {
     #[inline]
     unsafe fn grow(&self, block: NonNull<u8>, old: Layout, new: Layout) -> NonNull<u8> {
         // SAFETY: the caller's promise.
-        unsafe { self.resize(block, old, new.size()) }
+        unsafe { self.resize(block, old, new) }
     }
 
     #[inline(always)]

@@ -25,9 +25,7 @@ impl Listed for ArenaPerThread<Bump> {
         "bump-scope",
         "bump-scope 2.4.1",
         "each thread keeps its largest chunk; the others go back to the C library's malloc when a task ends",
-    )
-    .with_collections()
-    .with_scopes();
+    );
 }
 
 impl TaskArena for Bump {

@@ -27,8 +27,7 @@ impl Listed for ArenaPerTask<Bump> {
         "bumpalo",
         ORIGIN,
         "every chunk goes back to the C library's malloc when its task ends",
-    )
-    .with_collections();
+    );
 }
 
 impl Listed for ArenaPerThread<Bump> {
@@ -38,8 +37,7 @@ impl Listed for ArenaPerThread<Bump> {
         ORIGIN,
         "each thread keeps its newest and largest chunk; the others go back to the C library's malloc when \
          a task ends",
-    )
-    .with_collections();
+    );
 }
 
 impl TaskArena for Bump {

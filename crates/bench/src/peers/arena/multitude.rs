@@ -25,8 +25,7 @@ impl Listed for ArenaPerTask<Arena> {
         "multitude",
         ORIGIN,
         "every chunk goes back to the C library's malloc when its task ends",
-    )
-    .with_collections();
+    );
 }
 
 impl Listed for ArenaPerThread<Arena> {
@@ -35,8 +34,7 @@ impl Listed for ArenaPerThread<Arena> {
         "multitude-reset",
         ORIGIN,
         "each thread keeps its arena's chunks of up to 64 KiB, as the arena's own cache does",
-    )
-    .with_collections();
+    );
 }
 
 impl TaskArena for Arena {

@@ -123,7 +123,7 @@ impl Resource for MonotonicBuffer {
 impl Resource for UnsynchronizedPool {
     const ABOUT: About = About {
         frees_within_tasks: true,
-        lasting: Some(FreedBy::ItsThread),
+        freed_by: FreedBy::ItsThread,
         ..About::peer(
             PeerKind::Arena,
             "pmr-pool",

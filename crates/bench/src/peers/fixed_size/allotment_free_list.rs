@@ -9,29 +9,31 @@ use std::ptr::NonNull;
 use allotment::RawFreeList;
 
 use super::{Block, FixedSize, OneThread, Slots, StoreGuard, check};
-use crate::peers::about::{FixedSizeAbout, Listed};
+use crate::peers::about::Listed;
 use crate::peers::{About, PeerKind};
 
 const ORIGIN: &str = "allotment, this workspace's library";
-const ONE_THREAD: FixedSizeAbout = FixedSizeAbout { several_threads: false, every_layout: true };
+
+/// A free list. With `EACH`, a workload makes one for each data structure. With `IN_ORDER`, its
+/// objects are in memory in the order of their allocation, regardless of earlier frees.
+pub(crate) struct FreeListRow<const EACH: bool, const IN_ORDER: bool>(OneThread<RawFreeList>);
 
 /// `allotment-free-list`.
-pub(crate) struct List(OneThread<RawFreeList>);
+pub(crate) type List = FreeListRow<false, false>;
 
-/// `allotment-free-list-a-tree`: the same list. Only the number of lists that a workload makes
-/// differs.
-pub(crate) struct ListEach(List);
+/// `allotment-free-list-a-tree`.
+pub(crate) type ListEach = FreeListRow<true, false>;
 
-/// A list whose objects are in memory in the order of their allocation, regardless of earlier
-/// frees.
-pub(crate) struct ListInOrder(List);
+/// The list that trees are copied into.
+pub(crate) type ListInOrder = FreeListRow<false, true>;
 
-/// The calling thread's part of a [`ListInOrder`].
-pub(crate) struct InOrder<'s>(StoreGuard<'s, RawFreeList>);
+/// The calling thread's part of a list.
+pub(crate) struct ListLocal<'s, const IN_ORDER: bool>(StoreGuard<'s, RawFreeList>);
 
 impl Listed for List {
     const ABOUT: About = About {
         ours: true,
+        several_threads: false,
         ..About::peer(
             PeerKind::FixedSize,
             "allotment-free-list",
@@ -39,20 +41,19 @@ impl Listed for List {
             "adaptive: after the live objects have halved, empty slabs go to the recycler, which keeps as much \
              as the program reuses",
         )
-        .serving(ONE_THREAD)
     };
 }
 
 impl Listed for ListEach {
     const ABOUT: About = About {
         one_for_each_structure: true,
+        several_threads: false,
         ..About::peer(
             PeerKind::FixedSize,
             "allotment-free-list-a-tree",
             "allotment's free list, one for each tree",
             "adaptive, for each list separately; a list releases all of its chunks when it is dropped",
         )
-        .serving(ONE_THREAD)
     };
 }
 
@@ -65,9 +66,9 @@ impl List {
     }
 }
 
-impl FixedSize for List {
+impl<const EACH: bool, const IN_ORDER: bool> FixedSize for FreeListRow<EACH, IN_ORDER> {
     type Object = Block;
-    type Local<'s> = StoreGuard<'s, RawFreeList>;
+    type Local<'s> = ListLocal<'s, IN_ORDER>;
 
     fn new(layout: Layout) -> Self {
         check(layout);
@@ -75,68 +76,25 @@ impl FixedSize for List {
     }
 
     fn local(&self) -> Self::Local<'_> {
-        self.0.lend()
+        ListLocal(self.0.lend())
     }
 }
 
-impl FixedSize for ListEach {
-    type Object = Block;
-    type Local<'s> = StoreGuard<'s, RawFreeList>;
-
-    fn new(layout: Layout) -> Self {
-        Self(List::new(layout))
-    }
-
-    fn local(&self) -> Self::Local<'_> {
-        self.0.local()
-    }
-}
-
-impl FixedSize for ListInOrder {
-    type Object = Block;
-    type Local<'s> = InOrder<'s>;
-
-    fn new(layout: Layout) -> Self {
-        Self(List::new(layout))
-    }
-
-    fn local(&self) -> InOrder<'_> {
-        InOrder(self.0.local())
-    }
-}
-
-impl Slots for StoreGuard<'_, RawFreeList> {
+impl<const IN_ORDER: bool> Slots for ListLocal<'_, IN_ORDER> {
     #[inline(always)]
     fn take(&self) -> NonNull<u8> {
-        self.with(|list| list.alloc())
+        // `FreeList::copy_in_order` calls `alloc_fresh` for each object of a copy.
+        self.0.with(|list| if IN_ORDER { list.alloc_fresh() } else { list.alloc() })
     }
 
     #[inline(always)]
     unsafe fn give_back(&self, block: NonNull<u8>) {
         // SAFETY: an object of this list, live, not used after: the caller's promise.
-        self.with(|list| unsafe { list.free(block) });
+        self.0.with(|list| unsafe { list.free(block) });
     }
 
     fn trim(&self) -> bool {
-        self.with(|list| list.trim());
+        self.0.with(|list| list.trim());
         true
-    }
-}
-
-impl Slots for InOrder<'_> {
-    #[inline(always)]
-    fn take(&self) -> NonNull<u8> {
-        // The call that `FreeList::copy_in_order` makes for each object of a copy.
-        self.0.with(|list| list.alloc_fresh())
-    }
-
-    #[inline(always)]
-    unsafe fn give_back(&self, block: NonNull<u8>) {
-        // SAFETY: the caller's promise.
-        unsafe { self.0.give_back(block) };
-    }
-
-    fn trim(&self) -> bool {
-        Slots::trim(&self.0)
     }
 }

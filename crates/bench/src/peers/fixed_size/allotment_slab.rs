@@ -10,7 +10,8 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use allotment::{RawSlab, RawSlabHandle};
+use allotment::RawSlab;
+use allotment::slab::RawSlabHandle;
 
 use super::{Block, FixedSize, Slots, check};
 use crate::peers::about::Listed;

@@ -15,7 +15,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use super::{Block, FixedSize, OneThread, Slots, StoreGuard, check};
-use crate::peers::about::{FixedSizeAbout, Listed};
+use crate::peers::about::Listed;
 use crate::peers::{About, PeerKind};
 
 unsafe extern "C" {
@@ -47,13 +47,15 @@ impl Drop for PoolHandle {
 pub(crate) struct BoostPool(OneThread<PoolHandle>);
 
 impl Listed for BoostPool {
-    const ABOUT: About = About::peer(
-        PeerKind::FixedSize,
-        "boost-pool",
-        "boost::pool of this system's Boost",
-        "chunks that double, kept until the pool is dropped",
-    )
-    .serving(FixedSizeAbout { several_threads: false, every_layout: true });
+    const ABOUT: About = About {
+        several_threads: false,
+        ..About::peer(
+            PeerKind::FixedSize,
+            "boost-pool",
+            "boost::pool of this system's Boost",
+            "chunks that double, kept until the pool is dropped",
+        )
+    };
 }
 
 impl FixedSize for BoostPool {

@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU64;
 use ::sharded_slab::Slab;
 
 use super::{FixedSize, FixedSizeLocal, check_object};
-use crate::peers::about::{FixedSizeAbout, Listed};
+use crate::peers::about::Listed;
 use crate::peers::{About, PeerKind};
 
 /// A value that may be written while it is shared.
@@ -23,13 +23,15 @@ pub(crate) struct Value([AtomicU64; 8]);
 pub(crate) struct ShardedSlab(Slab<Value>);
 
 impl Listed for ShardedSlab {
-    const ABOUT: About = About::peer(
-        PeerKind::FixedSize,
-        "sharded-slab",
-        "sharded-slab 0.1.7",
-        "pages that double from 32 values on, kept until the slab is dropped",
-    )
-    .serving(FixedSizeAbout { several_threads: true, every_layout: false });
+    const ABOUT: About = About {
+        every_layout: false,
+        ..About::peer(
+            PeerKind::FixedSize,
+            "sharded-slab",
+            "sharded-slab 0.1.7",
+            "pages that double from 32 values on, kept until the slab is dropped",
+        )
+    };
 }
 
 impl FixedSize for ShardedSlab {

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use ::slab::Slab;
 
 use super::{FixedSize, FixedSizeLocal, OneThread, StoreGuard, check_object};
-use crate::peers::about::{FixedSizeAbout, Listed};
+use crate::peers::about::Listed;
 use crate::peers::assume_read::assume_read;
 use crate::peers::{About, PeerKind};
 
@@ -21,13 +21,16 @@ type Value = [u64; 8];
 pub(crate) struct ValueSlab(OneThread<Slab<Value>>);
 
 impl Listed for ValueSlab {
-    const ABOUT: About = About::peer(
-        PeerKind::FixedSize,
-        "slab",
-        "slab 0.4.12",
-        "one vector that doubles; it shrinks only when it is trimmed, down to its last value",
-    )
-    .serving(FixedSizeAbout { several_threads: false, every_layout: false });
+    const ABOUT: About = About {
+        several_threads: false,
+        every_layout: false,
+        ..About::peer(
+            PeerKind::FixedSize,
+            "slab",
+            "slab 0.4.12",
+            "one vector that doubles; it shrinks only when it is trimmed, down to its last value",
+        )
+    };
 }
 
 impl FixedSize for ValueSlab {

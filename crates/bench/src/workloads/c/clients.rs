@@ -18,48 +18,40 @@ use crate::workloads::run_error::RunError;
 use crate::workloads::variant::Variant;
 use crate::workloads::workload::RunSpec;
 
-const MALLOC: Variant = Variant {
-    name: super::LIBC,
-    meaning: "the C library's malloc, which the library calls by default",
-    policy: "the C library's own",
-    peer: true,
-    own: None,
-    run: |spec, observer| run(spec, ClientAllocator::Malloc, observer),
-};
+const MALLOC: Variant = Variant::peer(
+    super::LIBC,
+    "the C library's malloc, which the library calls by default",
+    "the C library's own",
+    |spec, observer| run(spec, ClientAllocator::Malloc, observer),
+);
 
 static SQLITE: [Variant; 2] = [
-    Variant {
-        name: "allotment-pool",
-        meaning: "allot_malloc() in a pool that the thread has entered; page cache on a slab",
-        policy: "adaptive; the pool is released when the work is done",
-        peer: false,
-        own: None,
-        run: |spec, observer| run(spec, ClientAllocator::Ours, observer),
-    },
+    Variant::ours(
+        "allotment-pool",
+        "allot_malloc() in a pool that the thread has entered; page cache on a slab",
+        "adaptive; the pool is released when the work is done",
+        |spec, observer| run(spec, ClientAllocator::Ours, observer),
+    ),
     MALLOC,
 ];
 
 static LUA: [Variant; 2] = [
-    Variant {
-        name: "allotment-pool",
-        meaning: "a pool for each state",
-        policy: "adaptive; each pool is released with its state",
-        peer: false,
-        own: None,
-        run: |spec, observer| run(spec, ClientAllocator::Ours, observer),
-    },
+    Variant::ours(
+        "allotment-pool",
+        "a pool for each state",
+        "adaptive; each pool is released with its state",
+        |spec, observer| run(spec, ClientAllocator::Ours, observer),
+    ),
     MALLOC,
 ];
 
 static EXPAT: [Variant; 2] = [
-    Variant {
-        name: "allotment-arena",
-        meaning: "an arena for each document, with its parser and its tree",
-        policy: "adaptive: chunks stay warm for later documents; unused memory is released",
-        peer: false,
-        own: None,
-        run: |spec, observer| run(spec, ClientAllocator::Ours, observer),
-    },
+    Variant::ours(
+        "allotment-arena",
+        "an arena for each document, with its parser and its tree",
+        "adaptive: chunks stay warm for later documents; unused memory is released",
+        |spec, observer| run(spec, ClientAllocator::Ours, observer),
+    ),
     MALLOC,
 ];
 

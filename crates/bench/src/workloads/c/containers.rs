@@ -30,62 +30,54 @@ const CHUNKS: &str = "every chunk goes back to operator delete when its task or 
 /// The rows of both. Each of the project's resources is listed before the one of the standard
 /// library that does the same work.
 pub(crate) static VARIANTS: [Variant; 7] = [
-    Variant {
-        name: "allotment-arena",
-        meaning: "allot::arena_resource, one arena for each task",
-        policy: "adaptive: chunks stay warm for later tasks; unused memory is released",
-        peer: false,
-        own: None,
-        run: |spec, observer| linked::run(spec, Resource::Arena, observer),
-    },
-    Variant {
-        name: "pmr-monotonic",
-        meaning: "std::pmr::monotonic_buffer_resource, one per task; ratio to our arena",
-        policy: CHUNKS,
-        peer: true,
-        own: Some("allotment-arena"),
-        run: |spec, observer| linked::run(spec, Resource::Monotonic, observer),
-    },
-    Variant {
-        name: "allotment-pool",
-        meaning: "allot::pool_resource, one pool for each thread",
-        policy: "adaptive: a thread keeps as much empty memory as it reuses",
-        peer: false,
-        own: Some("allotment-pool"),
-        run: |spec, observer| linked::run(spec, Resource::Pool, observer),
-    },
-    Variant {
-        name: "pmr-pool",
-        meaning: "std::pmr::unsynchronized_pool_resource, one per thread; ratio to our pool",
-        policy: CHUNKS,
-        peer: true,
-        own: Some("allotment-pool"),
-        run: |spec, observer| linked::run(spec, Resource::UnsynchronizedPool, observer),
-    },
-    Variant {
-        name: "allotment-slab",
-        meaning: "allot::slab_resource, one for all threads",
-        policy: "adaptive: as many empty pages are kept as the program reuses; the others are released",
-        peer: false,
-        own: Some("allotment-slab"),
-        run: |spec, observer| linked::run(spec, Resource::Slab, observer),
-    },
-    Variant {
-        name: "pmr-synchronized-pool",
-        meaning: "std::pmr::synchronized_pool_resource, one for all; ratio to our slabs",
-        policy: CHUNKS,
-        peer: true,
-        own: Some("allotment-slab"),
-        run: |spec, observer| linked::run(spec, Resource::SynchronizedPool, observer),
-    },
-    Variant {
-        name: super::LIBC,
-        meaning: "std::pmr::new_delete_resource(), which calls malloc; ratio to our pool",
-        policy: "the C library's own",
-        peer: true,
-        own: Some("allotment-pool"),
-        run: |spec, observer| linked::run(spec, Resource::NewDelete, observer),
-    },
+    Variant::ours(
+        "allotment-arena",
+        "allot::arena_resource, one arena for each task",
+        "adaptive: chunks stay warm for later tasks; unused memory is released",
+        |spec, observer| linked::run(spec, Resource::Arena, observer),
+    ),
+    Variant::peer(
+        "pmr-monotonic",
+        "std::pmr::monotonic_buffer_resource, one per task; ratio to our arena",
+        CHUNKS,
+        |spec, observer| linked::run(spec, Resource::Monotonic, observer),
+    )
+    .compared_with("allotment-arena"),
+    Variant::ours(
+        "allotment-pool",
+        "allot::pool_resource, one pool for each thread",
+        "adaptive: a thread keeps as much empty memory as it reuses",
+        |spec, observer| linked::run(spec, Resource::Pool, observer),
+    )
+    .compared_with("allotment-pool"),
+    Variant::peer(
+        "pmr-pool",
+        "std::pmr::unsynchronized_pool_resource, one per thread; ratio to our pool",
+        CHUNKS,
+        |spec, observer| linked::run(spec, Resource::UnsynchronizedPool, observer),
+    )
+    .compared_with("allotment-pool"),
+    Variant::ours(
+        "allotment-slab",
+        "allot::slab_resource, one for all threads",
+        "adaptive: as many empty pages are kept as the program reuses; the others are released",
+        |spec, observer| linked::run(spec, Resource::Slab, observer),
+    )
+    .compared_with("allotment-slab"),
+    Variant::peer(
+        "pmr-synchronized-pool",
+        "std::pmr::synchronized_pool_resource, one for all; ratio to our slabs",
+        CHUNKS,
+        |spec, observer| linked::run(spec, Resource::SynchronizedPool, observer),
+    )
+    .compared_with("allotment-slab"),
+    Variant::peer(
+        super::LIBC,
+        "std::pmr::new_delete_resource(), which calls malloc; ratio to our pool",
+        "the C library's own",
+        |spec, observer| linked::run(spec, Resource::NewDelete, observer),
+    )
+    .compared_with("allotment-pool"),
 ];
 
 #[cfg(not(feature = "fast-peers"))]
@@ -150,7 +142,7 @@ mod linked {
         };
         let maps = u32::from(container == Container::Map);
         let threads = spec.setting.threads;
-        let tasks = spec.workload.tasks(threads, spec.effort);
+        let tasks = spec.tasks();
         // SAFETY: one of the kinds that it knows.
         let shared = SharedResource(unsafe { workloads_pmr_shared(resource as u32) });
         let run = task_threads::run(

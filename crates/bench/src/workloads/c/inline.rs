@@ -11,68 +11,61 @@
 //! 3. An array of places has as many places as are passed to a call.
 
 use super::stress;
-use crate::workloads::kind::{InlineLoop, QUERY_ALLOC};
+use crate::workloads::fixed_size::Shape;
+use crate::workloads::kind::{InlineLoop, QUERY_ALLOC, WorkloadKind};
 use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
 use crate::workloads::run_error::RunError;
 use crate::workloads::variant::Variant;
 use crate::workloads::workload::RunSpec;
 
+const PAIRS: WorkloadKind = WorkloadKind::FixedSize(Shape::Pair);
+
 static ARENA: [Variant; 2] = [
-    Variant {
-        name: "c-arena",
-        meaning: "allot_arena_alloc_aligned() of allotment.h, compiled by the C compiler",
-        policy: ARENA_POLICY,
-        peer: false,
-        own: None,
-        run: linked::arena,
-    },
-    Variant {
-        name: "allotment-arena-raw",
-        meaning: "the same objects with Arena::alloc_layout() in Rust, as in query-alloc",
-        policy: ARENA_POLICY,
-        peer: true,
-        own: None,
-        run: |spec, observer| spec.objects(QUERY_ALLOC, "allotment-arena-raw", observer),
-    },
+    Variant::ours(
+        "c-arena",
+        "allot_arena_alloc_aligned() of allotment.h, compiled by the C compiler",
+        ARENA_POLICY,
+        linked::arena,
+    ),
+    Variant::peer(
+        "allotment-arena-raw",
+        "the same objects with Arena::alloc_layout() in Rust, as in query-alloc",
+        ARENA_POLICY,
+        |spec, observer| {
+            spec.measure_as(WorkloadKind::Objects(QUERY_ALLOC), "allotment-arena-raw", observer)
+        },
+    ),
 ];
 
 static FREE_LIST: [Variant; 2] = [
-    Variant {
-        name: "c-free-list",
-        meaning: "allot_free_list_alloc() and allot_free_list_free() of allotment.h",
-        policy: LIST_POLICY,
-        peer: false,
-        own: None,
-        run: linked::free_list,
-    },
-    Variant {
-        name: "allotment-free-list",
-        meaning: "the same pairs with RawFreeList in Rust, as in pair",
-        policy: LIST_POLICY,
-        peer: true,
-        own: None,
-        run: |spec, observer| spec.pairs("allotment-free-list", observer),
-    },
+    Variant::ours(
+        "c-free-list",
+        "allot_free_list_alloc() and allot_free_list_free() of allotment.h",
+        LIST_POLICY,
+        linked::free_list,
+    ),
+    Variant::peer(
+        "allotment-free-list",
+        "the same pairs with RawFreeList in Rust, as in pair",
+        LIST_POLICY,
+        |spec, observer| spec.measure_as(PAIRS, "allotment-free-list", observer),
+    ),
 ];
 
 static SLAB_HANDLE: [Variant; 2] = [
-    Variant {
-        name: "c-slab-handle",
-        meaning: "allot_slab_handle_alloc() and allot_slab_handle_free() of allotment.h",
-        policy: SLAB_POLICY,
-        peer: false,
-        own: None,
-        run: linked::slab_handle,
-    },
-    Variant {
-        name: "allotment-slab-handle",
-        meaning: "the same pairs with RawSlabHandle in Rust, as in pair",
-        policy: SLAB_POLICY,
-        peer: true,
-        own: None,
-        run: |spec, observer| spec.pairs("allotment-slab-handle", observer),
-    },
+    Variant::ours(
+        "c-slab-handle",
+        "allot_slab_handle_alloc() and allot_slab_handle_free() of allotment.h",
+        SLAB_POLICY,
+        linked::slab_handle,
+    ),
+    Variant::peer(
+        "allotment-slab-handle",
+        "the same pairs with RawSlabHandle in Rust, as in pair",
+        SLAB_POLICY,
+        |spec, observer| spec.measure_as(PAIRS, "allotment-slab-handle", observer),
+    ),
 ];
 
 const ARENA_POLICY: &str =
@@ -139,7 +132,7 @@ mod linked {
 
     pub(super) fn arena(spec: &RunSpec, observer: &dyn Observer) -> Result<Measurement, RunError> {
         let threads = spec.setting.threads;
-        let tasks = spec.workload.tasks(threads, spec.effort);
+        let tasks = spec.tasks();
         let query = |objects: &mut Vec<NonNull<u8>>, query: u64| {
             // SAFETY: there is a place for each object of this number of dimensions (invariant 3).
             unsafe { workloads_c_arena_query(objects.as_mut_ptr(), DIMENSIONS, query as u8) };

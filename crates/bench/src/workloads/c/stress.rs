@@ -9,36 +9,30 @@
 //! 3. An array of places has as many places as are passed to a cycle, and belongs to one thread.
 
 use crate::workloads::fixed_size::Shape;
+use crate::workloads::kind::WorkloadKind;
 use crate::workloads::variant::Variant;
 
 pub(crate) static VARIANTS: [Variant; 3] = [
-    Variant {
-        name: "c-stress",
-        meaning: "aral_mallocz() and aral_freez() of allotment_netdata.h, shared by all",
-        policy: SLAB_POLICY,
-        peer: false,
-        own: None,
-        run: linked::aral,
-    },
-    Variant {
-        name: "allotment-slab",
-        meaning: "the same cycles with RawSlab in Rust, as in stress",
-        policy: SLAB_POLICY,
-        peer: false,
-        own: None,
-        run: |spec, observer| {
-            let threads = spec.setting.threads;
-            Ok(Shape::Stress.measure("allotment-slab", threads, spec.effort, observer)?)
+    Variant::ours(
+        "c-stress",
+        "aral_mallocz() and aral_freez() of allotment_netdata.h, shared by all",
+        SLAB_POLICY,
+        linked::aral,
+    ),
+    Variant::ours(
+        "allotment-slab",
+        "the same cycles with RawSlab in Rust, as in stress",
+        SLAB_POLICY,
+        |spec, observer| {
+            spec.measure_as(WorkloadKind::FixedSize(Shape::Stress), "allotment-slab", observer)
         },
-    },
-    Variant {
-        name: super::LIBC,
-        meaning: "the same C program with malloc() and free()",
-        policy: "the C library's",
-        peer: true,
-        own: None,
-        run: linked::libc,
-    },
+    ),
+    Variant::peer(
+        super::LIBC,
+        "the same C program with malloc() and free()",
+        "the C library's",
+        linked::libc,
+    ),
 ];
 
 const SLAB_POLICY: &str =

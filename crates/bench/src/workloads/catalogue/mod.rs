@@ -150,24 +150,6 @@ impl Workload {
         )
     }
 
-    /// Whether it consists of tasks, so that there are figures for each task.
-    pub fn has_tasks(&self) -> bool {
-        !matches!(
-            self.kind,
-            WorkloadKind::FixedSize(_)
-                | WorkloadKind::Objects(Objects { cold: true, .. })
-                | WorkloadKind::FreeInScope { .. }
-                | WorkloadKind::TreeCopy { .. }
-                | WorkloadKind::Mixed { .. }
-                | WorkloadKind::Published
-                | WorkloadKind::FileScan(_)
-                | WorkloadKind::Inline(
-                    InlineLoop::FreeList | InlineLoop::SlabHandle | InlineLoop::Stress
-                )
-                | WorkloadKind::Client(_)
-        )
-    }
-
     /// The variants that it compares. Empty if it compares allocators.
     pub fn variants(&self) -> &'static [Variant] {
         match self.kind {
@@ -226,60 +208,46 @@ impl Workload {
     /// The number of tasks of each thread; in `query`, of all threads together. The same for every
     /// allocator. 0 if the workload has no tasks.
     pub(crate) fn tasks(&self, threads: usize, effort: Effort) -> u64 {
+        let Some([full, quick]) = self.amounts() else { return 0 };
+        let (all, most) = if effort == Effort::Full { full } else { quick };
+        if self.has_callers() {
+            return all;
+        }
         let threads = threads as u64;
         // At least three tasks, so that there is a steady state. A quick run with many threads has
         // none.
         let least =
             if effort.is_quick() && threads > 16 { 1 } else { crate::workloads::WARM_UP + 1 };
-        let shared = |all: u64, most: u64| (all / threads).clamp(least, most);
-        match (&self.kind, effort) {
-            (WorkloadKind::Query, Effort::Full) => CALLERS as u64,
-            (WorkloadKind::Query, _) => 16,
-            (
-                WorkloadKind::Objects(Objects { dimensions: DIMENSIONS, cold: false, .. })
-                | WorkloadKind::Inline(InlineLoop::Arena),
-                Effort::Full,
-            ) => shared(64, 48),
-            (
-                WorkloadKind::Objects(Objects { dimensions: DIMENSIONS, cold: false, .. })
-                | WorkloadKind::Inline(InlineLoop::Arena),
-                _,
-            ) => shared(16, 12),
-            (WorkloadKind::Objects(Objects { cold: false, .. }), Effort::Full) => {
-                shared(120_000, 60_000)
-            }
-            (WorkloadKind::Objects(Objects { cold: false, .. }), _) => shared(40_000, 20_000),
-            (WorkloadKind::Collections(CollectionKind::Vector), Effort::Full) => {
-                shared(1_000, 1_000)
-            }
-            (WorkloadKind::Collections(CollectionKind::Vector), _) => shared(200, 200),
-            (WorkloadKind::Collections(CollectionKind::Strings), Effort::Full) => shared(300, 300),
-            (WorkloadKind::Collections(CollectionKind::Strings), _) => shared(60, 60),
-            (WorkloadKind::Grow, Effort::Full) => shared(4_000, 2_000),
-            (WorkloadKind::Grow, _) => shared(1_000, 500),
-            (WorkloadKind::Scope { .. }, Effort::Full) => shared(20_000, 20_000),
-            (WorkloadKind::Scope { .. }, _) => shared(4_000, 4_000),
-            (WorkloadKind::Handler, Effort::Full) => shared(100_000, 100_000),
-            (WorkloadKind::Handler, _) => shared(20_000, 20_000),
-            (WorkloadKind::Container(_), Effort::Full) => shared(30_000, 30_000),
-            (WorkloadKind::Container(_), _) => shared(6_000, 6_000),
-            (WorkloadKind::Locking, Effort::Full) => shared(200_000, 200_000),
-            (WorkloadKind::Locking, _) => shared(40_000, 40_000),
-            (
-                WorkloadKind::FixedSize(_)
-                | WorkloadKind::Objects(Objects { cold: true, .. })
-                | WorkloadKind::FreeInScope { .. }
-                | WorkloadKind::TreeCopy { .. }
-                | WorkloadKind::Mixed { .. }
-                | WorkloadKind::Published
-                | WorkloadKind::FileScan(_)
-                | WorkloadKind::Inline(
-                    InlineLoop::FreeList | InlineLoop::SlabHandle | InlineLoop::Stress,
-                )
-                | WorkloadKind::Client(_),
-                _,
-            ) => 0,
-        }
+        (all / threads).clamp(least, most)
+    }
+
+    /// The numbers of tasks of a full run and of a quick run: for all threads together, and the
+    /// maximum for each.
+    /// `None` if it has no tasks.
+    fn amounts(&self) -> Option<[(u64, u64); 2]> {
+        const CALLERS: u64 = self::CALLERS as u64;
+        Some(match self.kind {
+            WorkloadKind::Query => [(CALLERS, CALLERS), (16, 16)],
+            WorkloadKind::Objects(Objects { cold: true, .. }) => return None,
+            WorkloadKind::Objects(Objects { dimensions: DIMENSIONS, .. })
+            | WorkloadKind::Inline(InlineLoop::Arena) => [(64, 48), (16, 12)],
+            WorkloadKind::Objects(_) => [(120_000, 60_000), (40_000, 20_000)],
+            WorkloadKind::Collections(CollectionKind::Vector) => [(1_000, 1_000), (200, 200)],
+            WorkloadKind::Collections(CollectionKind::Strings) => [(300, 300), (60, 60)],
+            WorkloadKind::Grow => [(4_000, 2_000), (1_000, 500)],
+            WorkloadKind::Scope { .. } => [(20_000, 20_000), (4_000, 4_000)],
+            WorkloadKind::Handler => [(100_000, 100_000), (20_000, 20_000)],
+            WorkloadKind::Container(_) => [(30_000, 30_000), (6_000, 6_000)],
+            WorkloadKind::Locking => [(200_000, 200_000), (40_000, 40_000)],
+            WorkloadKind::FixedSize(_)
+            | WorkloadKind::FreeInScope { .. }
+            | WorkloadKind::TreeCopy { .. }
+            | WorkloadKind::Mixed { .. }
+            | WorkloadKind::Published
+            | WorkloadKind::FileScan(_)
+            | WorkloadKind::Inline(_)
+            | WorkloadKind::Client(_) => return None,
+        })
     }
 }
 
@@ -351,7 +319,7 @@ mod tests {
 
     #[test]
     fn every_setting_has_a_steady_state_and_every_quick_one_is_shorter() {
-        for workload in catalogue().iter().filter(|workload| workload.has_tasks()) {
+        for workload in catalogue().iter().filter(|workload| workload.amounts().is_some()) {
             for threads in [1, 2, 16, 64, MOST_THREADS] {
                 assert!(workload.tasks(threads, Effort::Full) > crate::workloads::WARM_UP);
                 let quick = workload.tasks(threads, Effort::Quick);

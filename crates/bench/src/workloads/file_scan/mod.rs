@@ -29,32 +29,26 @@ const BUFFER: usize = 4096;
 
 const WANTED: u8 = b'A';
 
-static READ: [Variant; 1] = [Variant {
-    name: "read",
-    meaning: "read(fd, &c, 1) until the end of the file",
-    policy: TAKES_NO_MEMORY,
-    peer: false,
-    own: None,
-    run: |spec, observer| run(FileSearch::Read, spec, observer),
-}];
+static READ: [Variant; 1] = [Variant::ours(
+    "read",
+    "read(fd, &c, 1) until the end of the file",
+    TAKES_NO_MEMORY,
+    |spec, observer| run(FileSearch::Read, spec, observer),
+)];
 
-static BUFFERED: [Variant; 1] = [Variant {
-    name: "buffered",
-    meaning: "a BufReader of 4 KiB, read one byte at a time",
-    policy: "a buffer of 4 KiB for each search, from the C library's malloc",
-    peer: false,
-    own: None,
-    run: |spec, observer| run(FileSearch::Buffered, spec, observer),
-}];
+static BUFFERED: [Variant; 1] = [Variant::ours(
+    "buffered",
+    "a BufReader of 4 KiB, read one byte at a time",
+    "a buffer of 4 KiB for each search, from the C library's malloc",
+    |spec, observer| run(FileSearch::Buffered, spec, observer),
+)];
 
-static MAPPED: [Variant; 1] = [Variant {
-    name: "mapped",
-    meaning: "mmap of the whole file",
-    policy: "unmapped after each search",
-    peer: false,
-    own: None,
-    run: |spec, observer| run(FileSearch::Mapped, spec, observer),
-}];
+static MAPPED: [Variant; 1] = [Variant::ours(
+    "mapped",
+    "mmap of the whole file",
+    "unmapped after each search",
+    |spec, observer| run(FileSearch::Mapped, spec, observer),
+)];
 
 impl FileSearch {
     pub(crate) fn variants(self) -> &'static [Variant] {

@@ -25,7 +25,7 @@ pub(crate) mod prepared;
 pub mod stress;
 mod tiers;
 
-use crate::peers::{About, FixedSize, FixedSizeVisitor, UnknownAllocator};
+use crate::peers::{About, FixedSize};
 use crate::workloads::measurement::Measurement;
 use crate::workloads::observer::Observer;
 use crate::workloads::setting::Effort;
@@ -71,18 +71,8 @@ impl Shape {
         !matches!(self, Self::Tiers(_) | Self::Tree { .. } | Self::ManyTrees(_))
     }
 
-    /// Runs it with the allocator called `allocator`.
-    pub fn measure(
-        self,
-        allocator: &str,
-        threads: usize,
-        effort: Effort,
-        observer: &dyn Observer,
-    ) -> Result<Measurement, UnknownAllocator> {
-        Measure { shape: self, threads, effort, observer }.with(allocator)
-    }
-
-    fn run<A: FixedSize>(
+    /// Runs it.
+    pub fn run<A: FixedSize>(
         self,
         about: &About,
         threads: usize,
@@ -119,20 +109,5 @@ impl Shape {
                 many::run::<A>(order, many::FULL, about.one_for_each_structure, observer)
             }
         }
-    }
-}
-
-struct Measure<'w> {
-    shape: Shape,
-    threads: usize,
-    effort: Effort,
-    observer: &'w dyn Observer,
-}
-
-impl FixedSizeVisitor for Measure<'_> {
-    type Output = Measurement;
-
-    fn visit<A: FixedSize>(self, about: &'static About) -> Measurement {
-        self.shape.run::<A>(about, self.threads, self.effort, self.observer)
     }
 }

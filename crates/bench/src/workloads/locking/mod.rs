@@ -47,38 +47,30 @@ const HEAP: &str = if cfg!(target_env = "gnu") { "glibc" } else { "libc" };
 const HEAPS_POLICY: &str = "the C library's defaults";
 
 pub(crate) static VARIANTS: [Variant; 4] = [
-    Variant {
-        name: OWN,
-        meaning: "one mutex, for the session list; configuration Sealed, reply in an Arena",
-        policy: "adaptive: chunks stay warm for later requests of any thread",
-        peer: false,
-        own: None,
-        run: |spec, observer| run::<ByCategory>("allotment-arena", spec, observer),
-    },
-    Variant {
-        name: "all-mutex",
-        meaning: "session list, configuration, reply buffers and heap, each under a mutex",
-        policy: HEAPS_POLICY,
-        peer: true,
-        own: None,
-        run: |spec, observer| run::<Locked<Mutex<OnTheHeap>, true>>(HEAP, spec, observer),
-    },
-    Variant {
-        name: "all-mutex-malloc",
-        meaning: "all-mutex without the mutex around the C library's malloc",
-        policy: HEAPS_POLICY,
-        peer: true,
-        own: None,
-        run: |spec, observer| run::<Locked<Mutex<OnTheHeap>, false>>(HEAP, spec, observer),
-    },
-    Variant {
-        name: "rwlock-configuration",
-        meaning: "all-mutex with the configuration under a read-write lock",
-        policy: HEAPS_POLICY,
-        peer: true,
-        own: None,
-        run: |spec, observer| run::<Locked<RwLock<OnTheHeap>, true>>(HEAP, spec, observer),
-    },
+    Variant::ours(
+        OWN,
+        "one mutex, for the session list; configuration Sealed, reply in an Arena",
+        "adaptive: chunks stay warm for later requests of any thread",
+        |spec, observer| run::<ByCategory>("allotment-arena", spec, observer),
+    ),
+    Variant::peer(
+        "all-mutex",
+        "session list, configuration, reply buffers and heap, each under a mutex",
+        HEAPS_POLICY,
+        |spec, observer| run::<Locked<Mutex<OnTheHeap>, true>>(HEAP, spec, observer),
+    ),
+    Variant::peer(
+        "all-mutex-malloc",
+        "all-mutex without the mutex around the C library's malloc",
+        HEAPS_POLICY,
+        |spec, observer| run::<Locked<Mutex<OnTheHeap>, false>>(HEAP, spec, observer),
+    ),
+    Variant::peer(
+        "rwlock-configuration",
+        "all-mutex with the configuration under a read-write lock",
+        HEAPS_POLICY,
+        |spec, observer| run::<Locked<RwLock<OnTheHeap>, true>>(HEAP, spec, observer),
+    ),
 ];
 
 /// The number of users of the server.
@@ -95,7 +87,7 @@ fn run<S: Server>(
     let serve = Serve::<S> { spec, observer, server: PhantomData };
     let run = serve.with(allocator)?;
     let threads = spec.setting.threads as u64;
-    let tasks = spec.workload.tasks(spec.setting.threads, spec.effort) * threads;
+    let tasks = spec.tasks() * threads;
     let mut measurement = Measurement::timed(tasks, run.wall).with_tasks(tasks, run.steady);
     for (label, locks) in locks_per_request(run.results, tasks) {
         measurement.set_label(&LOCKS_PER_OP, label, locks);
@@ -115,7 +107,7 @@ impl<S: Server> TaskVisitor for Serve<'_, S> {
 
     fn visit<A: Allocator>(self, _: &'static About) -> Self::Output {
         let threads = self.spec.setting.threads;
-        let requests = self.spec.workload.tasks(threads, self.spec.effort);
+        let requests = self.spec.tasks();
         let server = S::new();
         task_threads::run(
             threads,

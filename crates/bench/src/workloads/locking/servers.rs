@@ -189,15 +189,14 @@ impl Server for ByCategory {
     type ConfigurationContents<'s> = InSealedMemory<'s>;
 
     fn new() -> Self {
-        let configuration =
-            Sealed::new(|sealer| InSealedMemory {
-                title: sealer.str(page::TITLE),
-                url: sealer.str(page::URL),
-                footer: sealer.str(page::FOOTER),
-                links: sealer.slice((0..LINKS).map(|number| {
-                    (sealer.str(&page::path(number)), sealer.str(&page::label(number)))
-                })),
-            });
+        let configuration = Sealed::new(|sealer| InSealedMemory {
+            title: sealer.alloc_str(page::TITLE),
+            url: sealer.alloc_str(page::URL),
+            footer: sealer.alloc_str(page::FOOTER),
+            links: sealer.alloc_slice_from_iter((0..LINKS).map(|number| {
+                (sealer.alloc_str(&page::path(number)), sealer.alloc_str(&page::label(number)))
+            })),
+        });
         Self { sessions: Sessions::default(), configuration }
     }
 

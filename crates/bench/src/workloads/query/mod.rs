@@ -22,6 +22,9 @@ mod view;
 
 use crate::peers::{About, Allocator, Task, TaskVisitor, UnknownAllocator};
 use crate::workloads::clock::{self, Overhead, ticks};
+use crate::workloads::measurement::{
+    Measurement, RESPONSE_MS_AVG, RESPONSE_MS_MAX, RESPONSE_MS_MIN, milliseconds,
+};
 use crate::workloads::observer::{Observer, Unobserved};
 use crate::workloads::task_threads::{self, Run, TaskCounter};
 use crate::workloads::timed::{CallTicks, Timed, take_call_ticks};
@@ -93,44 +96,10 @@ pub struct Queries<'s> {
     pub callers: Callers,
 }
 
-/// Response times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Responses {
-    /// The average.
-    pub average: Duration,
-    /// The shortest.
-    pub min: Duration,
-    /// The longest.
-    pub max: Duration,
-}
-
-impl Responses {
-    fn of(times: &[Duration]) -> Option<Self> {
-        Some(Self {
-            average: times.iter().sum::<Duration>() / u32::try_from(times.len()).ok()?,
-            min: *times.iter().min()?,
-            max: *times.iter().max()?,
-        })
-    }
-}
-
 /// The response times of one worker, and the dimensions of its replies.
 struct ReplyTimes {
     responses: Vec<Duration>,
     dimensions: u64,
-}
-
-/// The results of a series of queries.
-#[derive(Debug)]
-pub struct Outcome {
-    /// From submission to the last reply.
-    pub wall: Duration,
-    /// Dimensions of all queries.
-    pub dimensions: u64,
-    /// Response times; `None` if there were no queries.
-    pub responses: Option<Responses>,
-    /// The workers' steady state.
-    pub steady: task_threads::SteadyState,
 }
 
 impl Queries<'_> {
@@ -142,7 +111,7 @@ impl Queries<'_> {
         &self,
         allocator: &str,
         observer: &dyn Observer,
-    ) -> Result<Outcome, UnknownAllocator> {
+    ) -> Result<Measurement, UnknownAllocator> {
         Measure { queries: self, observer }.with(allocator)
     }
 
@@ -152,16 +121,16 @@ impl Queries<'_> {
         Share { queries: self }.with(allocator)
     }
 
-    fn measure_with<A: Allocator>(&self, observer: &dyn Observer) -> Outcome {
+    pub(crate) fn measure_with<A: Allocator>(&self, observer: &dyn Observer) -> Measurement {
         let run = self.serve::<A, _>(observer, |_| ());
-        let responses: Vec<_> =
-            run.results.iter().flat_map(|(served, ())| &served.responses).copied().collect();
-        Outcome {
-            wall: run.wall,
-            dimensions: run.results.iter().map(|(served, ())| served.dimensions).sum(),
-            responses: Responses::of(&responses),
-            steady: run.steady,
-        }
+        let served = || run.results.iter().map(|(served, ())| served);
+        let responses = || served().flat_map(|served| served.responses.iter().copied());
+        let average = responses().sum::<Duration>().checked_div(responses().count() as u32);
+        Measurement::timed(served().map(|served| served.dimensions).sum(), run.wall)
+            .with_tasks(self.count as u64, run.steady)
+            .with(&RESPONSE_MS_AVG, average.map(milliseconds))
+            .with(&RESPONSE_MS_MIN, responses().min().map(milliseconds))
+            .with(&RESPONSE_MS_MAX, responses().max().map(milliseconds))
     }
 
     fn share_with<A: Allocator>(&self) -> Option<f64> {
@@ -232,9 +201,9 @@ struct Measure<'q> {
 }
 
 impl TaskVisitor for Measure<'_> {
-    type Output = Outcome;
+    type Output = Measurement;
 
-    fn visit<A: Allocator>(self, _: &'static About) -> Outcome {
+    fn visit<A: Allocator>(self, _: &'static About) -> Measurement {
         self.queries.measure_with::<A>(self.observer)
     }
 }
@@ -291,6 +260,7 @@ fn checksum(bytes: &[u8]) -> u64 {
 mod tests {
     use super::store::{Chart, Dimension, SYNTHETIC_CONTEXT};
     use super::*;
+    use crate::workloads::measurement::{QUERIES, SECONDS};
     use crate::workloads::testing::{FreedTogether, NEEDLESS_FREES, System, take_counts};
 
     fn ask<A: Allocator>(store: &Store, context: &str) -> Answer {
@@ -350,11 +320,12 @@ mod tests {
         let questions = [Question::new(&store, SYNTHETIC_CONTEXT)];
         for callers in [Callers::One, Callers::Many { workers: 3 }] {
             let queries = Queries { store: &store, questions: &questions, count: 12, callers };
-            let outcome = queries.measure_with::<System>(&Unobserved);
-            assert_eq!(outcome.dimensions, 12 * 6);
-            let responses = outcome.responses.unwrap();
-            assert!(responses.min <= responses.average && responses.average <= responses.max);
-            assert!(responses.max <= outcome.wall);
+            let figures = queries.measure_with::<System>(&Unobserved);
+            assert_eq!((figures.ops(), figures.count(&QUERIES)), (12 * 6, 12));
+            let [least, average, greatest] =
+                [&RESPONSE_MS_MIN, &RESPONSE_MS_AVG, &RESPONSE_MS_MAX].map(|of| figures.get(of));
+            assert!(least.is_some() && least <= average && average <= greatest);
+            assert!(greatest <= figures.get(&SECONDS).map(|seconds| seconds * 1e3));
         }
     }
 

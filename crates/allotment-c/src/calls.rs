@@ -1,7 +1,7 @@
-//! One definition for a C call and its `try_` twin.
+//! One definition for a C call and its `try_` twin, and one for a C call that has no twin.
 //!
-//! The body is a Rust function that returns a `Result` with a
-//! [`FailedCall`](crate::error::FailedCall). The macro exports it twice: the call aborts on
+//! The body of a pair is a Rust function that returns a `Result` with a
+//! [`FailedCall`](crate::error::FailedCall). [`call_pair`] exports it twice: the call aborts on
 //! failure, the twin reports it.
 
 /// Exports a call that must not fail, and its `try_` twin.
@@ -81,4 +81,30 @@ macro_rules! call_pair {
         }
     };
 }
-pub(crate) use call_pair;
+
+/// Exports a call without a twin, which aborts on failure. Its caller keeps the contract of the
+/// header, which includes the contract of the body.
+///
+/// | form | body |
+/// |---|---|
+/// | `CALL(ARGUMENTS) -> T = FUNCTION` | returns `Result<T, FailedCall>`, and gets the arguments |
+/// | `CALL(HANDLE, ARGUMENTS) -> T => EXPRESSION` | `HANDLE` is what the handle refers to |
+macro_rules! call {
+    (fn $call:ident($($argument:ident: $type:ty),* $(,)?) $(-> $returned:ty)? = $body:path) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $call($($argument: $type),*) $(-> $returned)? {
+            // SAFETY: the caller keeps the contract of the header.
+            $crate::error::or_abort(unsafe { $body($($argument),*) })
+        }
+    };
+    (fn $call:ident($handle:ident: $target:ty $(, $argument:ident: $type:ty)* $(,)?)
+        $(-> $returned:ty)? => $value:expr) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $call($handle: $target $(, $argument: $type)*) $(-> $returned)? {
+            // SAFETY: the caller keeps the contract of the header.
+            let $handle = $crate::error::or_abort(unsafe { $crate::handle::get($handle) });
+            $value
+        }
+    };
+}
+pub(crate) use {call, call_pair};
