@@ -4,7 +4,12 @@
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 export RUST_BACKTRACE=1
 export CARGO_NET_RETRY=10
+# No debug information: test programs compile and link in less time. Backtraces lack line numbers,
+# but a panic still names its line.
+export CARGO_PROFILE_DEV_DEBUG=${CARGO_PROFILE_DEV_DEBUG:-0}
 features=allocator-api2-02,allocator-api2-03,allocator-api2-04,derive,hashbrown-017
+# The same features, with their packages, for commands on the workspace; and the server's.
+all_features=allotment/${features//,/,allotment/},allotment-server/toml
 started=$SECONDS
 failed=()
 logs=()
@@ -40,14 +45,32 @@ skip() {
     skipped+=("$1: $2")
 }
 
-# late_step NAME COMMAND...: a step that is skipped if the steps before it took more than 65
-# minutes, because the time for `.ci/run` is limited. `.ci/all` runs these steps by itself.
-late_step() {
-    if [ $((SECONDS - started)) -gt 3900 ]; then
-        skip "$1" 'the steps before it took more than 65 minutes; .ci/all runs it'
-    else
-        step "$@"
-    fi
+# beside NAME COMMAND...: starts a step that runs beside the following ones, for a command with
+# target folders of its own. `wait_beside` prints what it printed, and records whether it failed.
+# Tests spend much of their time waiting, or on one core.
+beside() {
+    beside_name=$1
+    shift
+    beside_output=$(mktemp)
+    printf '\n== %s: started beside the next steps\n' "$beside_name"
+    # A process group of its own, which ends with this script.
+    set -m
+    "$@" >"$beside_output" 2>&1 </dev/null &
+    beside_process=$!
+    set +m
+    trap 'kill -- -"$beside_process" 2>/dev/null; rm -f "$beside_output"' EXIT
+}
+
+wait_beside() {
+    print_beside() {
+        local code=0
+        wait "$beside_process" || code=$?
+        cat "$beside_output"
+        return $code
+    }
+    step "$beside_name" print_beside
+    trap - EXIT
+    rm -f "$beside_output"
 }
 
 # Prints how long the steps took, what was skipped, and what failed with its last words; the
