@@ -369,6 +369,9 @@ mod tests {
     fn as_many_handles_as_can_be_counted_keep_a_cache_in_use_for_good() {
         let slab = RawSlab::new(Layout::new::<u64>());
         let handle = slab.handle();
+        if handle.cache().cast() == NO_CACHE {
+            return println!("skipped: under a memory tool a slab has no caches");
+        }
         // SAFETY: the handle keeps the cache in use, and both are this thread's.
         let cache = unsafe { &*handle.cache().cast::<ThreadCache>() };
         cache.handles.set(u32::MAX - 1);
