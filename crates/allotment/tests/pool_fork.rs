@@ -94,6 +94,33 @@ fn a_forked_child_uses_pools_while_the_parents_threads_were_inside_theirs() {
     assert!(of_ours.iter().zip(0..).all(|(text, n)| **text == [n as u8; 100]));
 }
 
+#[test]
+fn in_a_child_no_new_thread_owns_the_pool_of_a_thread_that_the_child_lacks() {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (to_main, from_owner) = mpsc::channel();
+        scope.spawn(|| {
+            let to_main = to_main;
+            let pool = LocalPool::new();
+            to_main.send(pool.reference()).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+        });
+        let pool = from_owner.recv().unwrap();
+        // The child's first thread may get the stack of the owner, which the child lacks.
+        let work = || {
+            let is_usable = std::thread::spawn(move || pool.is_usable()).join().unwrap();
+            assert!(!is_usable);
+        };
+        // SAFETY: the child uses only a pool's reference, a thread and malloc.
+        let all_ended_well = (0..20).all(|_| unsafe { forked(work) } == 0);
+        // The owner must end before a panic here, for the scope waits for it.
+        stop.store(true, Ordering::Relaxed);
+        assert!(all_ended_well, "the child's new thread uses the pool of a thread that it lacks");
+    });
+}
+
 // ---- few addresses ----
 
 fn limited(test: &str, bytes: u64, body: impl FnOnce()) {

@@ -8,7 +8,7 @@
 //!    until it is empty, because its chunks are charged to the budget.
 
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use super::checked::BlockLedger;
 use super::chunk_supply::ChunkGrowth;
@@ -32,6 +32,21 @@ pub(super) struct AcquireOptions {
     pub reports_live: bool,
 }
 
+/// In a child made by fork: no thread owns the pools of the threads that the child lacks. A new
+/// thread may get the token of one of these, and their state may be half changed. Async-signal-safe;
+/// a second call changes nothing.
+extern "C" fn disown_in_child() {
+    let count = POOL_COUNT.load(Ordering::Relaxed) as usize;
+    for pool in &POOLS[..count] {
+        // SAFETY: null, or a `PoolShared`, which is never unmapped.
+        if let Some(shared) = unsafe { pool.load(Ordering::Acquire).as_ref() } {
+            if shared.owner_token.load(Ordering::Relaxed) != thread_token() {
+                shared.owner_token.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
 impl PoolShared {
     /// Acquires a `PoolShared` for a pool of this thread: one that an ended pool left, or a new
     /// one.
@@ -45,6 +60,8 @@ impl PoolShared {
             passthrough,
             reports_live,
         } = options;
+        static REGISTERED: AtomicBool = AtomicBool::new(false);
+        os::on_fork(disown_in_child, &REGISTERED)?;
         // The chunks of a parked pool are charged to no budget, and no ledger has its blocks.
         let plain = budget.is_none() && checked.is_none() && !passthrough;
         let shared = match Self::pop(plain && !reports_live) {
