@@ -238,14 +238,15 @@ impl RawArena {
             Retain::UpTo(bytes) => (bytes, usize::MAX),
             Retain::Newest => {
                 let unit = self.chunk_source().unit();
-                let hinted =
-                    hinted_chunk_bytes(self.hint).and_then(|need| next_chunk(need, 0, unit));
-                let least = hinted.filter(|_| self.hint > 0).unwrap_or(MIN_CHUNK).max(unit);
-                // A hinted chunk may have been rounded up to huge pages.
-                let most = if self.hint > 0 {
-                    least.max(MAX_GROWTH).saturating_add(HUGE_PAGE)
-                } else {
-                    least.max(MAX_GROWTH)
+                let (least, most) = match self.hint {
+                    0 => (MIN_CHUNK.max(unit), MAX_GROWTH.max(unit)),
+                    hint => {
+                        let hinted =
+                            hinted_chunk_bytes(hint).and_then(|need| next_chunk(need, 0, unit));
+                        let least = hinted.unwrap_or(MIN_CHUNK).max(unit);
+                        // A hinted chunk may have been rounded up to huge pages.
+                        (least, least.max(MAX_GROWTH).saturating_add(HUGE_PAGE))
+                    }
                 };
                 // A chunk that was hardly used is too large for this use. The arena takes a smaller
                 // one next time, so that one large request does not fix the size permanently.

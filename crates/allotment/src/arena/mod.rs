@@ -26,7 +26,7 @@
 // | `boxed` | a box for a value |
 // | `typed`, `builder` | `Arena` and its calls; options, and how an arena is made of them |
 // | `statistics` | an arena's name and statistics |
-// | `scope` | scopes and marks |
+// | `scope` | the public types of scopes and marks |
 // | `vec`, `string` | a vector and a string in an arena |
 // | `bytes` | bytes as C allocates them; an arena as a source of blocks |
 // | `c_layout` | the memory layout that C code relies on |

@@ -1,4 +1,4 @@
-//! Every system call of the library, except `getpid` and the output of messages.
+//! Every system call of the library, except `getpid` and the output of some messages.
 //!
 //! # Invariants
 //!

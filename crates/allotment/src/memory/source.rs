@@ -11,7 +11,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `mmap` | anonymous mappings, the default source |
+//! | `mmap` | the default source, `Mmap`; it calls `os/mappings.rs` |
 //! | `shared` | any source, and how chunks are taken from it |
 //! | `release_batch` | how chunks are released |
 

@@ -1,7 +1,7 @@
 //! The steps by which a thread cache gets slots and gives everything back: refill, flush, detach.
 //!
 //! [`CacheSteps`] holds the order of each step. Where a cache keeps its slots and its pages is left
-//! to [`CacheBackend`]. The thread cache implements it (`refill.rs`), and so do the loom models.
+//! to [`CacheBackend`]. The thread cache implements it (`cache_backend.rs`), and so do the loom models.
 //!
 //! # Invariants
 //!

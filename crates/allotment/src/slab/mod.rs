@@ -28,7 +28,7 @@
 // | `page_supply` | how pages are taken from the source |
 // | `page_backend` | what the steps of `page_steps` do with memory |
 // | `checked` | hardened mode, memory tools and pass-through mode |
-// | `thread_cache`, `refill` | the thread cache: fast paths, slow paths |
+// | `thread_cache`, `cache_backend` | the thread cache: its fast paths; what `cache_steps` does with its slots, and slow frees |
 // | `thread_table` | each thread's table of its caches |
 // | `slow_paths` | what an allocation and a free do when the fast path can't serve them |
 // | `boxed`, `raw`, `typed`, with `builder` beside them; `by_size` | the public interface |
@@ -62,6 +62,7 @@ mod boxed;
 #[cfg(not(loom))]
 mod c_interface;
 #[cfg(not(loom))]
+mod cache_backend;
 mod cache_header;
 #[cfg(not(loom))]
 mod checked;
@@ -76,7 +77,6 @@ mod page_supply;
 #[cfg(not(loom))]
 mod page_table;
 #[cfg(not(loom))]
-mod refill;
 #[cfg(not(loom))]
 mod registry;
 #[cfg(not(loom))]

@@ -1,5 +1,5 @@
 //! A thread's cache of a slab: cached slots, and the page that it is refilled from. This file has
-//! the fast paths; `refill.rs` has the slow paths.
+//! the fast paths; `cache_backend.rs` has the slow paths.
 //!
 //! # Invariants
 //!

@@ -7,7 +7,7 @@
 //! | [`columns`] | the columns of the tables, and their figures as text |
 //! | [`table`] | tables on the terminal |
 //! | [`plot`] | what the plots share |
-//! | [`ratio_plot`] | all workloads in one plot, as SVG |
+//! | [`ratio_plot`] | all workloads in one plot: `--svg` |
 //! | [`size_plot`] | a plot over the sizes of a workload |
 //! | [`html`] | all plots and tables in one page |
 
