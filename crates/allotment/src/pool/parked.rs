@@ -34,15 +34,16 @@ pub(super) struct AcquireOptions {
 
 /// In a child made by fork: no thread owns the pools of the threads that the child lacks. A new
 /// thread may get the token of one of these, and their state may be half changed. Async-signal-safe;
-/// a second call changes nothing.
+/// a second call changes nothing. The child has one thread, so nothing pairs with these accesses.
 extern "C" fn disown_in_child() {
     let count = POOL_COUNT.load(Ordering::Relaxed) as usize;
     for pool in &POOLS[..count] {
         // SAFETY: null, or a `PoolShared`, which is never unmapped.
-        if let Some(shared) = unsafe { pool.load(Ordering::Acquire).as_ref() } {
-            if shared.owner_token.load(Ordering::Relaxed) != thread_token() {
-                shared.owner_token.store(0, Ordering::Relaxed);
-            }
+        let Some(shared) = (unsafe { pool.load(Ordering::Relaxed).as_ref() }) else { continue };
+        let owner = shared.owner_token.load(Ordering::Relaxed);
+        // A write copies the page: an ended pool, which has no owner, is only read.
+        if owner != 0 && owner != thread_token() {
+            shared.owner_token.store(0, Ordering::Relaxed);
         }
     }
 }
