@@ -1,4 +1,4 @@
-//! Models of `Published` (`src/sealed/publication.rs`, `hazard_records.rs`), explored by loom;
+//! Models of `Published` (`src/sealed/generations.rs`, `hazard_records.rs`), explored by loom;
 //! `.ci/loom` runs them.
 //!
 //! Each claim is explored with two full fences, and with the kernel's. Mutants of the protocol,

@@ -10,8 +10,8 @@ use core::ptr::NonNull;
 
 use allotment::for_loom::Mutant;
 use allotment::for_loom::fences::{KernelFences, as_thread};
+use allotment::for_loom::generations::{FREE_SLOT, Generation, HazardSlot, Publication, unlink};
 use allotment::for_loom::hazard_records::{HazardRecord, HazardRecords};
-use allotment::for_loom::publication::{FREE_SLOT, Generation, HazardSlot, Publication, unlink};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering;

@@ -27,7 +27,7 @@
 // | `block_source` | `BlockSource`: where a collection's memory comes from |
 // | `raw_vec` | uninitialised memory for values, which grows and shrinks |
 // | `buffer` | contiguous values in it: the unsafe core of the vector |
-// | `iterators` | `IntoIter` and `Drain`, which take values out of a buffer |
+// | `vec_iterators` | `IntoIter` and `Drain`, which take values out of a buffer |
 // | `vec`, `vec_traits` | `VecIn`, without unsafe code |
 // | `string_drain` | `StringDrain`, which takes characters out of a string |
 // | `string`, `string_traits` | `StringIn`: a `VecIn` of bytes that are UTF-8 |
@@ -40,7 +40,6 @@
 mod block_source;
 mod boxed;
 mod buffer;
-mod iterators;
 mod layout_calls;
 mod raw_vec;
 mod slot;
@@ -50,13 +49,13 @@ mod string_traits;
 mod typed_calls;
 mod values;
 mod vec;
+mod vec_iterators;
 mod vec_traits;
 
 pub use block_source::BlockSource;
 pub use boxed::{
     ArenaMemory, BoxIn, BoxMemory, LendingMemory, PoolMemory, SlabMemory, StatelessMemory,
 };
-pub use iterators::{Drain, IntoIter};
 pub(crate) use layout_calls::layout_calls;
 pub use slot::SlotIn;
 pub(crate) use slot::slot_calls;
@@ -65,3 +64,4 @@ pub use string_drain::StringDrain;
 pub(crate) use typed_calls::typed_calls;
 pub(crate) use values::{LendingSource, NoDrop};
 pub use vec::VecIn;
+pub use vec_iterators::{Drain, IntoIter};

@@ -8,7 +8,7 @@ use core::fmt;
 use core::iter::FusedIterator;
 
 use super::block_source::BlockSource;
-use super::iterators::Drain;
+use super::vec_iterators::Drain;
 
 /// An iterator over a range of characters that it removes from a [`StringIn`](super::StringIn);
 /// made by [`drain`](super::StringIn::drain).

@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 
 use super::block_source::BlockSource;
 use super::buffer::{Buffer, indices};
-use super::iterators::Drain;
+use super::vec_iterators::Drain;
 use crate::error::{AllocError, OnFailure, PanicOrAbort, ReturnError, always};
 
 /// A growing vector whose memory comes from a [`BlockSource`].

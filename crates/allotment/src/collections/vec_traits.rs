@@ -10,8 +10,8 @@ use core::slice;
 use std::io;
 
 use super::block_source::BlockSource;
-use super::iterators::IntoIter;
 use super::vec::VecIn;
+use super::vec_iterators::IntoIter;
 use crate::error::{PanicOrAbort, always};
 
 impl<T, S: BlockSource> Deref for VecIn<T, S> {

@@ -14,7 +14,7 @@
 
 use core::ptr;
 
-use super::publication::{FREE_SLOT, HazardSlot};
+use super::generations::{FREE_SLOT, HazardSlot};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, mutant, order};
 
 /// The number of generations that a thread can announce in one record. For more, it takes another

@@ -4,7 +4,7 @@
 // | file, lowest first | what it holds |
 // |---|---|
 // | `fences` | a memory fence that costs readers nothing and writers a system call |
-// | `publication` | the protocol of `Published`: how a generation is replaced and reclaimed |
+// | `generations` | the protocol of `Published`: how a generation is replaced and reclaimed |
 // | `hazard_records` | the slots in which threads announce the generation that they read |
 // | `published` | `Published`: a value that is replaced while threads read it |
 // | `read_only` | `ReadOnly`: which types may be sealed |
@@ -18,7 +18,7 @@
 // | `rw_shared` | `RwShared`: a sealed value that is replaced under a read-write lock |
 // | `compile_fail` | doc tests of programs that must not compile |
 //
-// Loom explores `fences`, `publication` and `hazard_records`.
+// Loom explores `fences`, `generations` and `hazard_records`.
 
 // In this order, the page of `Sealed` shows its calls.
 #[cfg(not(loom))]
@@ -28,8 +28,8 @@ mod typed;
 mod builder;
 
 pub(crate) mod fences;
+pub(crate) mod generations;
 pub(crate) mod hazard_records;
-pub(crate) mod publication;
 #[cfg(not(loom))]
 mod published;
 

@@ -4,7 +4,7 @@
 //!
 //! 1. Every generation is one value in a block of [`SystemArray`]. [`new_generation`] makes it, and
 //!    [`drop_generation`] drops and frees it once. From its publication until it is part of an
-//!    [`UnreadChain`], the generation belongs to the publication, whose protocol (`publication.rs`)
+//!    [`UnreadChain`], the generation belongs to the publication, whose protocol (`generations.rs`)
 //!    says when no thread reads it any more.
 //! 2. While a `PublishedGuard` lives, its slot announces its generation.
 
@@ -14,7 +14,7 @@ use core::ops::Deref;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use super::publication::{Generation, HazardSlot, Publication, unlink};
+use super::generations::{Generation, HazardSlot, Publication, unlink};
 use super::{fences, hazard_records};
 use crate::error::{AllocError, OnFailure, PanicOrAbort, ReturnError, always};
 use crate::memory::system_array::SystemArray;

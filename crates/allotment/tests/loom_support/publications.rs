@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicUsize as Counter, Ordering::Relaxed as Counting};
 
 use std::sync::Mutex;
 
+use allotment::for_loom::generations::{self, FREE_SLOT, HazardSlot, Publication, unlink};
 use allotment::for_loom::mutant;
-use allotment::for_loom::publication::{self, FREE_SLOT, HazardSlot, Publication, unlink};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use loom::sync::atomic::Ordering;
 const THREADS: usize = 3;
 const VALUES: usize = 4;
 
-type Generation = publication::Generation<usize>;
+type Generation = generations::Generation<usize>;
 
 /// A generation that has ended.
 struct Spare(NonNull<Generation>);

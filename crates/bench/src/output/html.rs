@@ -1,7 +1,7 @@
 //! `--html`: plots and tables in one self-contained file.
 
 use super::columns;
-use super::plot::{LINE_COLOUR, OWN_COLOUR, PlotResult, escaped};
+use super::plot_parts::{LINE_COLOUR, OWN_COLOUR, PlotResult, escaped};
 use super::size_plot::Sizes;
 use crate::console::failure::Failure;
 use crate::console::table::figure;

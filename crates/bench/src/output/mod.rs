@@ -6,14 +6,14 @@
 //! |---|---|
 //! | [`columns`] | the columns of the tables, and their figures as text |
 //! | [`table`] | tables on the terminal |
-//! | [`plot`] | what the plots share |
+//! | [`plot_parts`] | what the plots share |
 //! | [`ratio_plot`] | all workloads in one plot: `--svg` |
 //! | [`size_plot`] | a plot over the sizes of a workload |
 //! | [`html`] | all plots and tables in one page |
 
 pub mod columns;
 pub mod html;
-pub mod plot;
+pub mod plot_parts;
 pub mod ratio_plot;
 pub mod size_plot;
 pub mod table;

@@ -2,7 +2,7 @@
 //! project's own row, so one axis serves nanoseconds and microseconds. A line through a mark is the
 //! 95 % interval.
 
-use super::plot::{LINE_COLOUR, Mark, OWN_COLOUR, PlotResult};
+use super::plot_parts::{LINE_COLOUR, Mark, OWN_COLOUR, PlotResult};
 use crate::console::statistics::Ratio;
 use crate::console::table::counted;
 use crate::runner::row::Row;

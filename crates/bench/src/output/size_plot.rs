@@ -1,6 +1,6 @@
 //! The plot of a workload that exists in several sizes: a line for each allocator, over the sizes.
 
-use super::plot::{LINE_COLOUR, Mark, OWN_COLOUR, PlotResult, escaped};
+use super::plot_parts::{LINE_COLOUR, Mark, OWN_COLOUR, PlotResult, escaped};
 use crate::console::table::figure;
 use crate::runner::row::Row;
 use crate::workloads::Workload;

@@ -1,5 +1,5 @@
 //! The functions that programs call instead of the next ones of the same name: those for
-//! [`memory`], those for [`locks`], and a few that change the [`process`].
+//! [`malloc`], those for [`locks`], and a few that change the [`process`].
 //!
 //! A hook that needs its caller's registers begins with a few instructions, which add the stack
 //! pointer, the frame pointer and the return address as arguments, and continue in Rust. Invariant:
@@ -9,7 +9,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | [`memory`] | hooks for malloc and its family |
+//! | [`malloc`] | hooks for malloc and its family |
 //! | [`locks`] | hooks for locks |
 //! | [`process`] | hooks for calls that change the process |
 
@@ -76,7 +76,7 @@ macro_rules! entry {
 
 // After the macros, which these files use.
 mod locks;
-mod memory;
+mod malloc;
 mod process;
 
 fn call_site(stack_pointer: u64, frame_pointer: u64, return_address: u64) -> CallSite {
