@@ -340,10 +340,10 @@ fn an_infallible_call_without_memory_prints_the_cause_and_aborts<S: Limited>(tes
         unreachable!("there are fewer addresses");
     }
     if S::SHARES_A_RANGE {
-        Child::new(test, test).limit_addresses(200 << 20).succeeds();
+        Child::new(test, test).limit_addresses(400 << 20).succeeds();
         return;
     }
-    let stderr = Child::new(test, test).limit_addresses(200 << 20).aborts();
+    let stderr = Child::new(test, test).limit_addresses(400 << 20).aborts();
     let line = stderr.lines().find(|line| line.starts_with("allotment: "));
     let cause = line.unwrap_or_else(|| panic!("{stderr}"));
     assert!(cause.contains("the system refused") || cause.contains("could not supply"), "{cause}");
@@ -431,7 +431,7 @@ fn a_low_limit_of_addresses_is_a_typed_error<S: Limited>(test: &str) {
             }
             let case = format!("{test} {number} {hardened}");
             if !child::is_any() {
-                Child::new(test, &case).limit_addresses(200 << 20).succeeds();
+                Child::new(test, &case).limit_addresses(400 << 20).succeeds();
             }
             if !child::is(&case) {
                 continue;
