@@ -187,7 +187,7 @@ pub mod for_loom {
 
     from!(memory: chunk_cache, growing_table, index_stack, layout, small_chunks, table_slot);
     from!(pool: ownership);
-    from!(sealed: fences, hazard_records, publication);
+    from!(sealed: fences, generations, hazard_records);
     from!(slab: cache_ownership, cache_steps, geometry, page, page_group, page_hints, page_steps, references, waiters);
     from!(statistics: sequence_lock);
     pub use crate::sync::{Mutant, mutant};
