@@ -15,6 +15,17 @@ fn cached(cached_bytes: usize, size: usize) -> usize {
     (cached_bytes / size).clamp(8, 4096)
 }
 
+/// Adds objects until `pages` pages have no free slot, and one has at least an object.
+fn fill_pages(slab: &RawSlab, objects: &mut Vec<Object>, pages: usize) {
+    let mut seen = BTreeSet::new();
+    // One page more than needed: some slots of the last one may be in this thread's cache.
+    while seen.len() < pages + 2 {
+        let object = Object::stamp(slab.alloc(), slab.layout(), objects.len() as u64);
+        seen.insert(object.range().0 / GRANULE);
+        objects.push(object);
+    }
+}
+
 /// A thread takes and frees so much that its cache grows to its maximum. Then it frees one object
 /// of each of many full pages and one of a nearly empty page, allocates a long-lived object, and
 /// sleeps while all else is freed. Returns the pages that stay: at most one for each entry of the
@@ -48,13 +59,7 @@ fn pages_kept_by_a_sleeper(
             objects_of_sleeper.recv().unwrap_err();
         });
         let mut objects = from_sleeper.recv().unwrap();
-        let mut seen = BTreeSet::new();
-        // One page more than needed: some slots of the last one may be in this thread's cache.
-        while seen.len() < pages + 2 {
-            let object = Object::stamp(slab.alloc(), slab.layout(), objects.len() as u64);
-            seen.insert(object.range().0 / GRANULE);
-            objects.push(object);
-        }
+        fill_pages(slab, &mut objects, pages);
         let mut full: Vec<_> = by_page(objects).into_values().collect();
         full.sort_by_key(|objects| objects.len());
         let mut last = full.pop().expect("there are pages");
@@ -126,5 +131,41 @@ fn a_sleeper_that_flushed_keeps_nothing() {
         assert_eq!(statistics.chunks, 0);
         drop(to_sleeper);
         sleeper.join().unwrap();
+    });
+}
+
+#[test]
+fn a_thread_that_only_frees_and_then_sleeps_keeps_no_more_pages_than_its_first_cache_has_entries() {
+    let slab = RawSlab::builder(layout(64, 8)).release(Release::AtOnce).max_page_bytes(0).build();
+    let first = cached(256 << 10, 64) / 8;
+    let (to_sleeper, objects_of_sleeper) = mpsc::channel::<Vec<Object>>();
+    let (to_us, from_sleeper) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let slab = &slab;
+        let sleeper = scope.spawn(move || {
+            for object in objects_of_sleeper.recv().unwrap() {
+                slab::free(slab, object);
+            }
+            to_us.send(()).unwrap();
+            // Sleeps until everything was counted.
+            objects_of_sleeper.recv().unwrap_err();
+        });
+        // Each time that the cache is full, half goes back. So these fill it six times, and it is
+        // not emptied.
+        let pages = 7 * first / 2;
+        let mut objects = Vec::new();
+        fill_pages(slab, &mut objects, pages);
+        let mut full: Vec<_> = by_page(objects).into_values().collect();
+        full.sort_by_key(|objects| objects.len());
+        let theirs: Vec<_> = full.iter_mut().rev().take(pages).filter_map(Vec::pop).collect();
+        to_sleeper.send(theirs).unwrap();
+        from_sleeper.recv().unwrap();
+        full.into_iter().for_each(|page| free_many(slab, page));
+        slab.trim();
+        let kept = slab::assert_exact(slab, 0, None).chunks as usize;
+        assert!(kept <= first + 18, "{kept} pages");
+        drop(to_sleeper);
+        sleeper.join().unwrap();
+        slab::assert_empties(slab);
     });
 }

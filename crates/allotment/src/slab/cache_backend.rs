@@ -101,6 +101,7 @@ impl CacheBackend for ThreadCache {
         }
         // SAFETY: both are entries of this cache, and the second is the first of them.
         let top = unsafe { entry.offset_from(self.entries) } as usize;
+        self.taken_slots.set(self.taken_slots.get().wrapping_add(before - top));
         self.set_top(top);
     }
 
@@ -299,8 +300,9 @@ impl ThreadCache {
     ///
     /// - If the cache was full, or sent slots back, [`FREES_ONLY_AFTER`] times without a refill,
     ///   all slots are sent back, and the capacity is reset.
-    /// - If not, the capacity doubles, up to the maximum.
-    /// - At the maximum, the half of the slots that was freed first is sent back.
+    /// - If the thread has taken as many slots as the cache holds, the capacity doubles, up to the
+    ///   maximum.
+    /// - In all other cases, the half of the slots that was freed first is sent back.
     fn make_room(&self) {
         debug_assert_eq!(self.top(), 0);
         if self.return_cached_if_unused() {
@@ -308,7 +310,7 @@ impl ThreadCache {
         }
         let capacity = self.capacity();
         let more = capacity.min(self.shared().geometry.max_cached - capacity);
-        if more > 0 {
+        if more > 0 && self.taken_slots.get() >= capacity {
             // SAFETY: there are that many more entries (invariant 2). The slots move up, and the
             // null entry behind them, too.
             unsafe { ptr::copy(self.entries, self.entries.add(more), capacity + 1) };
@@ -335,6 +337,7 @@ impl ThreadCache {
         self.header.capacity.store(capacity, Ordering::Relaxed);
         self.set_top(capacity);
         self.top_at_send.set(capacity);
+        self.taken_slots.set(0);
     }
 
     /// Frees slots to their pages. They belong to the cache or to its caller. Slots that follow

@@ -70,6 +70,8 @@ pub(super) struct ThreadCache {
     pub recalls_seen: Cell<u32>,
     /// The index of the page that was current last. The search for another page starts there.
     pub last_page: Cell<u32>,
+    /// The number of slots taken from pages after the cache was last reset to its initial capacity.
+    pub taken_slots: Cell<usize>,
     /// How often the cache was full, or sent outgoing slots back, after the last refill. Counted
     /// anew after everything was returned.
     pub returns: Cell<u32>,
@@ -127,6 +129,7 @@ static EMPTY_CACHE: EmptyCache = EmptyCache {
         recent_count: Cell::new(0),
         recalls_seen: Cell::new(0),
         last_page: Cell::new(0),
+        taken_slots: Cell::new(0),
         returns: Cell::new(0),
         handles: Cell::new(0),
     },
@@ -169,6 +172,7 @@ impl ThreadCache {
                 recent_count: Cell::new(0),
                 recalls_seen: Cell::new(shared.recalls()),
                 last_page: Cell::new(0),
+                taken_slots: Cell::new(0),
                 returns: Cell::new(0),
                 handles: Cell::new(0),
             });
