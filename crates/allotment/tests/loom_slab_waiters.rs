@@ -250,3 +250,48 @@ fn a_new_page_that_is_not_marked_for_waiting_threads_caches_their_slots() {
     let _mutant = Mutant::new("enter page: not marked");
     a_page_is_marked_while_a_thread_begins_to_wait(make_page);
 }
+
+// ---- searches that find nothing ----
+
+/// A slot of a claimed page is freed while a thread searches all pages for one. There is no other
+/// page to be had.
+fn a_slot_is_freed_while_a_thread_searches() {
+    explore(3, move || {
+        let slab = PagesModel::new(1, 1, 2).stealing_by_exchange();
+        let page = slab.leave_claim(slab.add_page().unwrap());
+        let [first, second] = [11, 12].map(|mark| slab.take_slots(page, 0, 1, mark).unwrap());
+        let slab = Arc::new(slab);
+        let searcher = spawn_waiter(&slab, 21);
+        slab.free(first);
+        let got = searcher.join().unwrap().or_else(|_| slab.wait_for_slot(21));
+        let got = got.expect("a slot is free, and a search finds it");
+        slab.put_back(slab.resume_claim(page));
+        slab.nothing_is_lost([got, second]);
+    });
+}
+
+#[test]
+fn a_slot_freed_while_a_thread_searches_is_found_by_the_next_search() {
+    a_slot_is_freed_while_a_thread_searches();
+}
+
+#[test]
+#[should_panic(expected = "a slot is free, and a search finds it")]
+fn a_free_that_ends_no_generation_is_never_searched_for() {
+    let _mutant = Mutant::new("search: result kept");
+    a_slot_is_freed_while_a_thread_searches();
+}
+
+#[test]
+#[should_panic(expected = "a slot is free, and a search finds it")]
+fn a_search_that_ignores_the_generation_hides_what_was_freed_meanwhile() {
+    let _mutant = Mutant::new("search: generation ignored");
+    a_slot_is_freed_while_a_thread_searches();
+}
+
+#[test]
+#[should_panic(expected = "a slot is free, and a search finds it")]
+fn a_free_that_does_not_order_its_bit_and_its_look_for_searches_hides_its_slot() {
+    let _mutant = Mutant::new("wake: unordered");
+    a_slot_is_freed_while_a_thread_searches();
+}

@@ -3,9 +3,12 @@
 #[path = "support/mod.rs"]
 mod support;
 
+use core::alloc::Layout;
+use core::ptr::NonNull;
 use std::sync::Arc;
 
-use allotment::{ErrorKind, RawSlab};
+use allotment::{AllocError, ErrorKind, RawSlab, Source};
+use support::kernel::page_size;
 use support::slab::{self, Object, Random, layout};
 
 #[test]
@@ -45,10 +48,58 @@ fn an_address_alone_tells_whether_it_is_a_slabs_to_free() {
     let local = 7u64;
     let elsewhere = [std::ptr::from_ref(&local).addr(), 1, 1 << 47, 1 << 50, usize::MAX - 7];
     for address in elsewhere {
-        let address = std::ptr::NonNull::new(std::ptr::without_provenance_mut(address)).unwrap();
+        let address = NonNull::new(std::ptr::without_provenance_mut(address)).unwrap();
         // SAFETY: in no slab's memory.
         assert!(!unsafe { RawSlab::free_if_slot(address) });
     }
+}
+
+/// Lends the beginning of a block that it keeps. The rest of the block is its user's.
+struct Beginnings(NonNull<u8>);
+
+// SAFETY: an address, whose memory is lent by the rules of `Source`.
+unsafe impl Send for Beginnings {}
+// SAFETY: as above.
+unsafe impl Sync for Beginnings {}
+
+// SAFETY: one block, which the tests never have lent twice, and which is never freed.
+unsafe impl Source for Beginnings {
+    fn name(&self) -> &str {
+        "beginnings"
+    }
+
+    fn acquire(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        assert!(layout.align() <= 1 << 16 && layout.size() < 1 << 16);
+        Ok(self.0)
+    }
+
+    unsafe fn release(&self, _: NonNull<u8>, _: Layout) {}
+}
+
+#[test]
+fn memory_behind_a_page_is_no_slot_though_it_shares_the_pages_granule() {
+    // SAFETY: the size is not zero.
+    let block = unsafe { std::alloc::alloc(layout(1 << 16, 1 << 16)) };
+    let source = Arc::new(Beginnings(NonNull::new(block).expect("memory")));
+    let slab = RawSlab::builder(layout(64, 8)).source(source).build();
+    let slot = slab.alloc();
+    assert_eq!(slab.statistics().chunks, 1);
+    for offset in page_size()..1 << 16 {
+        let behind = NonNull::new(block.wrapping_add(offset)).expect("an address");
+        let mut asked = false;
+        // SAFETY: no slab's memory.
+        unsafe {
+            RawSlab::free_cached_or(behind, || asked = true);
+            assert!(asked && !RawSlab::free_if_slot(behind), "offset {offset}");
+        }
+    }
+    assert_eq!(slab.statistics().live_objects, 1);
+    // SAFETY: allocated above, freed once.
+    assert!(unsafe { RawSlab::free_if_slot(slot) });
+    assert_eq!(slab.statistics().live_objects, 0);
+    drop(slab);
+    // SAFETY: allocated above with this layout; the slab is gone.
+    unsafe { std::alloc::dealloc(block, layout(1 << 16, 1 << 16)) };
 }
 
 #[test]

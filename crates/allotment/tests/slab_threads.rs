@@ -6,13 +6,14 @@ mod support;
 
 use core::alloc::Layout;
 use core::cell::{Cell, RefCell};
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, LazyLock};
 
 use allotment::slab::{Lifetime, RawSlabHandle, SlabHandle};
-use allotment::{Budget, ErrorKind, RawSlab, Slab, SlabBox};
-use support::slab::{self, Object, Random};
+use allotment::{AllocError, Budget, ErrorKind, Malloc, RawSlab, Slab, SlabBox, Source};
+use support::slab::{self, Object, Random, layout};
 use support::traits::has;
 
 const WORDS: Layout = Layout::new::<[u64; 6]>();
@@ -323,6 +324,62 @@ fn a_thread_detaches_from_a_dropped_slab_at_its_next_slab() {
     assert_eq!(budget.used(), 0, "nothing waits for the thread's end");
     drop(to_thread);
     thread.join().unwrap();
+}
+
+/// Uses a slab when it is dropped.
+struct UsesInDrop(Arc<RawSlab>);
+
+// SAFETY: the blocks are malloc's, each passed on once.
+unsafe impl Source for UsesInDrop {
+    fn name(&self) -> &str {
+        "uses a slab when it is dropped"
+    }
+
+    fn acquire(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        Malloc.acquire(layout)
+    }
+
+    unsafe fn release(&self, block: NonNull<u8>, layout: Layout) {
+        // SAFETY: passed on to the caller.
+        unsafe { Malloc.release(block, layout) }
+    }
+}
+
+impl Drop for UsesInDrop {
+    fn drop(&mut self) {
+        let slot = self.0.alloc();
+        // SAFETY: allocated above.
+        unsafe { self.0.free(slot) };
+    }
+}
+
+#[test]
+fn a_slab_that_is_used_by_the_drop_of_anothers_source_has_one_cache_for_each_thread() {
+    let budget = Budget::new(usize::MAX);
+    let slab = Arc::new(RawSlab::builder(WORDS).budget(&budget).build());
+    let source = Arc::new(UsesInDrop(slab.clone()));
+    let other = Arc::new(RawSlab::builder(layout(32, 8)).source(source).build());
+    let (end, ends) = mpsc::channel::<()>();
+    let (told, has_cache) = mpsc::channel();
+    let (theirs, slab_of_thread) = (other.clone(), slab.clone());
+    let thread = std::thread::spawn(move || {
+        let object = stamped(&theirs, 0..1).pop().unwrap();
+        slab::free(&theirs, object);
+        drop(theirs);
+        told.send(()).unwrap();
+        ends.recv().unwrap_err();
+        // Detaches from the other slab, whose source then uses this one.
+        let object = stamped(&slab_of_thread, 1..2).pop().unwrap();
+        slab::free(&slab_of_thread, object);
+    });
+    has_cache.recv().unwrap();
+    drop(other);
+    drop(end);
+    thread.join().unwrap();
+    slab.trim();
+    slab::assert_empties(&slab);
+    drop(Arc::into_inner(slab).expect("ours is the last"));
+    assert_eq!(budget.used(), 0, "every cache left the slab");
 }
 
 #[test]

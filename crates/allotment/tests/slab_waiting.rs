@@ -208,6 +208,69 @@ fn a_slot_of_a_short_lived_page_serves_a_waiter_for_a_long_lived_one() {
 }
 
 #[test]
+fn a_thread_does_not_wait_beside_slots_that_it_caches_for_the_other_lifetime() {
+    for (mine, wanted) in [(Lifetime::Long, Lifetime::Short), (Lifetime::Short, Lifetime::Long)] {
+        let gate = Gate::new();
+        let (slab, mut objects) = full_page(&gate);
+        let slab = &slab;
+        std::thread::scope(|scope| {
+            let (go, goes) = mpsc::channel::<()>();
+            let (give, got) = mpsc::channel();
+            scope.spawn(move || {
+                give.send(Object::stamp(slab.alloc_for(mine), WORDS, 500)).unwrap();
+                goes.recv().unwrap();
+                give.send(Object::stamp(slab.alloc_for(wanted), WORDS, 501)).unwrap();
+            });
+            objects.push(got.recv().unwrap());
+            let blocked = block(scope, slab, &gate);
+            go.send(()).unwrap();
+            let served = got.recv_timeout(FOR_EVER);
+            let still_blocked = gate.visitors();
+            gate.open();
+            objects.push(served.expect("it has slots of its own"));
+            assert_eq!(still_blocked, 1, "the source has not returned");
+            objects.push(blocked.object());
+        });
+        slab::assert_apart(&objects);
+        slab::assert_exact(slab, objects.len(), None);
+        objects.into_iter().for_each(|object| slab::free(slab, object));
+    }
+}
+
+#[test]
+fn frees_are_cached_while_a_thread_that_waited_before_is_in_the_source() {
+    let gate = Gate::new();
+    let (slab, mut objects) = full_page(&gate);
+    let slab = &slab;
+    std::thread::scope(|scope| {
+        let blocked = block(scope, slab, &gate);
+        let former_waiter = begin(scope, slab, 2000, Lifetime::Short);
+        former_waiter.wait_until_asleep();
+        gate.refuse_one();
+        assert_eq!(blocked.result().unwrap_err().kind(), ErrorKind::SourceRefused);
+        gate.wait_for_visitor();
+        // It is in the source now, and no thread waits. The refusal has recalled cached slots, which
+        // the first free here answers.
+        slab::free(slab, objects.swap_remove(7));
+        objects.push(Object::stamp(slab.alloc(), WORDS, 3000));
+        // From here on this thread caches what it frees.
+        slab::free(slab, objects.swap_remove(3));
+        let waiter = begin(scope, slab, 2001, Lifetime::Short);
+        waiter.wait_until_asleep();
+        assert!(waiter.got.try_recv().is_err(), "the slot did not go back to its page");
+        // With this free the thread returns what it caches.
+        slab::free(slab, objects.swap_remove(5));
+        objects.push(waiter.object());
+        assert_eq!(gate.visitors(), 1);
+        gate.open();
+        objects.push(former_waiter.object());
+    });
+    slab::assert_apart(&objects);
+    slab::assert_exact(slab, objects.len(), None);
+    objects.into_iter().for_each(|object| slab::free(slab, object));
+}
+
+#[test]
 fn sixteen_waiters_are_served_by_sixteen_frees() {
     const WAITERS: u64 = 16;
     let gate = Gate::new();

@@ -6,7 +6,7 @@
 //! Leaves are mapped as segments appear: 1.75 MiB of addresses for each 4 GiB of address space in
 //! use. Only the leaf pages that were accessed have memory.
 //!
-//! A granule (64 KiB) has four entries. Each is in a separate array, so that a lookup brings the
+//! A granule (64 KiB) has five entries. Each is in a separate array, so that a lookup brings the
 //! entries of neighbouring granules into the cache:
 //!
 //! | entry | content |
@@ -15,6 +15,7 @@
 //! | *page* | the descriptor of a slab's page |
 //! | *bits* | the bits of that page |
 //! | *owner* | the statistics record of the allocator, which may be of any kind |
+//! | *extent* | how much of the granule the page has: units of 4 KiB, 0 for all of it |
 //!
 //! # Invariants
 //!
@@ -25,7 +26,8 @@
 //!    of `refused_unmaps.rs`.
 //! 3. A granule is registered by one allocator at a time: the allocator that holds the memory at
 //!    the granule's start.
-//! 4. A tag is stored only by a thread that prevents the granule from being unregistered meanwhile.
+//! 4. An extent is stored before its granule's tag. It stays when the tag is removed.
+//! 5. A tag is stored only by a thread that prevents the granule from being unregistered meanwhile.
 //!    Any thread may set the tag's highest bit, which is a hint.
 //!
 //! The answer for an address is certain if the caller keeps its memory alive. Otherwise it is a
@@ -33,7 +35,7 @@
 
 use core::num::NonZeroUsize;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::layout::SEGMENT_GRANULE;
 use super::table_slot::{MappedTable, TableSlot};
@@ -44,6 +46,8 @@ use crate::error::{AllocError, ErrorKind};
 const LEAF_BITS: u32 = if cfg!(miri) { 10 } else { 16 };
 const LEAF_ENTRIES: usize = 1 << LEAF_BITS;
 const GRANULE_BITS: u32 = SEGMENT_GRANULE.ilog2();
+/// The unit of an extent, in bytes: no page of memory is smaller.
+const EXTENT_UNIT: usize = 4096;
 /// The bits of a user address from a mapping without an address hint: 48 on every supported
 /// platform.
 const ADDRESS_BITS: u32 = if cfg!(miri) { 36 } else { 48 };
@@ -56,6 +60,7 @@ struct SegmentLeaf {
     page: [AtomicPtr<()>; LEAF_ENTRIES],
     bits: [AtomicPtr<AtomicU64>; LEAF_ENTRIES],
     owner: [AtomicUsize; LEAF_ENTRIES],
+    extent: [AtomicU8; LEAF_ENTRIES],
 }
 
 // Inline C code also looks up tags (allotment.h): bits 32 and up of an address select its leaf,
@@ -73,6 +78,7 @@ static EMPTY_LEAF: SegmentLeaf = SegmentLeaf {
     page: [const { AtomicPtr::new(ptr::null_mut()) }; LEAF_ENTRIES],
     bits: [const { AtomicPtr::new(ptr::null_mut()) }; LEAF_ENTRIES],
     owner: [const { AtomicUsize::new(0) }; LEAF_ENTRIES],
+    extent: [const { AtomicU8::new(0) }; LEAF_ENTRIES],
 };
 
 /// The placeholder of the root's slots.
@@ -161,17 +167,28 @@ pub(crate) fn unregister(start: NonNull<u8>, len: usize) {
     }
 }
 
-/// Enters a slab's page, its bits and its tag for granules that are registered.
+/// Enters a slab's page, its bits and its tag for granules that are registered. The page has
+/// `bytes` of them, a multiple of 4 KiB; the rest of the last granule may be others'.
 pub(crate) fn enter_page(
     start: NonNull<u8>,
-    len: usize,
+    bytes: usize,
     page: NonNull<()>,
     bits: NonNull<AtomicU64>,
     tag: u32,
 ) {
-    for granule in granules(start, len) {
+    debug_assert!(bytes % EXTENT_UNIT == 0);
+    let granules = granules(start, bytes.next_multiple_of(SEGMENT_GRANULE));
+    let last = granules.end - 1;
+    for granule in granules {
         let leaf = leaf_of(granule).expect("registered, so mapped");
         let entry = granule & (LEAF_ENTRIES - 1);
+        let used = if granule == last { bytes % SEGMENT_GRANULE } else { 0 };
+        let extent = (used / EXTENT_UNIT) as u8;
+        // Relaxed: ordered by the Release store of the tag, which pairs with the Acquire in
+        // `holds_page`.
+        if leaf.extent[entry].load(Ordering::Relaxed) != extent {
+            leaf.extent[entry].store(extent, Ordering::Relaxed);
+        }
         // Release pairs with the Acquire in `page_of`. For a slot, the way the slot itself reached
         // the other thread orders the rest.
         leaf.page[entry].store(page.as_ptr(), Ordering::Release);
@@ -255,6 +272,23 @@ pub(crate) fn tag_of(address: usize) -> u32 {
         Some(leaf) => leaf.tag[granule & (LEAF_ENTRIES - 1)].load(Ordering::Relaxed),
         None => 0,
     }
+}
+
+/// Whether a slab's page holds this address, and not only a part of its granule.
+///
+/// The answer is certain if the caller keeps the memory at the address alive, whoever it belongs
+/// to: a page that was entered meanwhile does not hold it, or its slot keeps the page. An extent
+/// that an earlier page left is read only if the granule has no page, and so no tag.
+pub(crate) fn holds_page(address: usize) -> bool {
+    let granule = address >> GRANULE_BITS;
+    let Some(leaf) = leaf_of(granule) else { return false };
+    let entry = granule & (LEAF_ENTRIES - 1);
+    // Acquire pairs with the Release in `enter_page`.
+    if leaf.tag[entry].load(Ordering::Acquire) == 0 {
+        return false;
+    }
+    let extent = usize::from(leaf.extent[entry].load(Ordering::Relaxed)) * EXTENT_UNIT;
+    extent == 0 || address % SEGMENT_GRANULE < extent
 }
 
 /// The page of the granule of a slot, and the page's bits.

@@ -61,6 +61,13 @@ fn granules_for(len: usize) -> u32 {
     len.div_ceil(SEGMENT_GRANULE).try_into().unwrap_or(u32::MAX)
 }
 
+/// Whether no other memory lies in the granules of a span of this length and alignment.
+pub(crate) fn takes_whole_granules(source: &SharedSource, len: usize, align: usize) -> bool {
+    source.as_source().paged().is_some()
+        && granules_for(len) <= MAX_SHARED_GRANULES
+        && align <= SEGMENT_GRANULE
+}
+
 impl SpanAllocator {
     pub(crate) fn new(source: SharedSource) -> Self {
         Self {

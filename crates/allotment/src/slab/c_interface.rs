@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 use super::cache_header::CACHE_BYTES;
 use super::raw::{RawSlab, RawSlabHandle};
 use super::slow_paths;
-use super::tags::slab_number;
+use super::tags::slab_number_if_whole;
 use super::thread_cache::{NO_CACHE, ThreadCache};
 use super::thread_table;
 use crate::memory::segment_map;
@@ -32,11 +32,13 @@ impl RawSlab {
     #[doc(hidden)]
     #[inline(always)]
     pub unsafe fn free_cached_or(slot: NonNull<u8>, otherwise: impl FnOnce()) {
-        // An address without a tag belongs to no slab, and no thread has a cache for number 0.
+        // An address without a tag belongs to no slab, and no thread has a cache for number 0. If
+        // only a part of the granule is a page's, the slow path finds out.
         // SAFETY: a cache of this thread, used before the thread's table changes. The caller
         // upholds the rest.
         unsafe {
-            match thread_table::lookup(slab_number(segment_map::tag_of(slot.addr().get()))) {
+            match thread_table::lookup(slab_number_if_whole(segment_map::tag_of(slot.addr().get())))
+            {
                 Some(cache) if ThreadCache::push_unchecked(cache, slot) => {}
                 _ => otherwise(),
             }

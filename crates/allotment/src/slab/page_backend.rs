@@ -12,6 +12,7 @@ use super::page_steps::{PageBackend, PageSteps};
 use super::page_table::{PageInfo, SlabClaim, SlabPage};
 use super::shared::{SlabShared, SlotLocation};
 use super::tags::TAG_MARK;
+use super::thread_table;
 use super::waiters::{PageMark, Waiters};
 use crate::checked::Misuse;
 use crate::error::AllocError;
@@ -156,6 +157,10 @@ impl PageBackend for SlabShared {
 
     fn one_by_one(&self) -> bool {
         self.spans.needs_call_per_span()
+    }
+
+    fn flush_other(&self, lifetime: usize) {
+        thread_table::flush_other(self.number, lifetime);
     }
 
     fn process(&self) -> u32 {

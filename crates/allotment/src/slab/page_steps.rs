@@ -112,6 +112,8 @@ pub trait PageBackend: Sized {
     /// Whether only one thread at a time takes a page from the source, because each page is a call
     /// to the source.
     fn one_by_one(&self) -> bool;
+    /// Returns what the calling thread caches for the other lifetime to the pages.
+    fn flush_other(&self, lifetime: usize);
     /// The id of this process.
     fn process(&self) -> u32;
     /// Sleeps while the word has the given value.
@@ -367,6 +369,8 @@ pub trait PageSteps: PageBackend {
         if !mutant("enter page: not marked") {
             self.waiters().mark_new(&self.mark_of(page));
         }
+        // For threads that have searched for slots before.
+        self.wake_after_stores();
         claim
     }
 
@@ -455,10 +459,13 @@ pub trait PageSteps: PageBackend {
             self.new_page(lifetime).map(SlotGrant::Page)
         };
         taken.or_else(|error| {
-            self.recall();
-            self.mark_all_pages();
-            let listed = self.claim(lifetime, start).map(SlotGrant::Page);
-            listed.or_else(|| self.steal()).ok_or(error.into())
+            let search = || {
+                self.recall();
+                self.mark_all_pages();
+                let listed = self.claim(lifetime, start).map(SlotGrant::Page);
+                listed.or_else(|| self.steal())
+            };
+            self.waiters().search(search).ok_or(error.into())
         })
     }
 
@@ -470,32 +477,31 @@ pub trait PageSteps: PageBackend {
         lifetime: usize,
         start: u32,
     ) -> Result<Result<SlotGrant<'_, Self::Info>, AllocError>, Self::Error> {
-        let process = self.process();
-        if let Some(page) = self.new_page_in_turn(process, lifetime) {
-            return Ok(page);
+        let new_page = |_turn: SourceTurn<'_, Self>| self.new_page(lifetime).map(SlotGrant::Page);
+        if let Some(turn) = self.take_turn() {
+            return Ok(new_page(turn));
         }
+        // The thread must not wait beside slots that it caches itself.
+        self.flush_other(lifetime);
         let mark_all = || self.mark_all_pages();
         let find = || {
             if let Some(claim) = self.claim(lifetime, start) {
-                return Some(Ok(SlotGrant::Page(claim)));
+                return Some(Found::Slots(SlotGrant::Page(claim)));
             }
-            self.steal().map(Ok).or_else(|| self.new_page_in_turn(process, lifetime))
+            let stolen = self.steal().map(Found::Slots);
+            stolen.or_else(|| self.take_turn().map(Found::Turn))
         };
-        self.waiters().wait(mark_all, find, |event, value| self.sleep(event, value))
+        let found = self.waiters().wait(mark_all, find, |event, value| self.sleep(event, value))?;
+        Ok(match found {
+            Found::Slots(slots) => Ok(slots),
+            // The thread no longer counts as waiting. So others' frees are cached meanwhile.
+            Found::Turn(turn) => new_page(turn),
+        })
     }
 
-    /// Takes a new page if the source turn is free. Returns `None` if another thread has the turn.
-    fn new_page_in_turn(
-        &self,
-        process: u32,
-        lifetime: usize,
-    ) -> Option<Result<SlotGrant<'_, Self::Info>, AllocError>> {
-        if !self.waiters().try_take_turn(process) {
-            return None;
-        }
-        // Ends when this call returns.
-        let _turn = SourceTurn(self);
-        Some(self.new_page(lifetime).map(SlotGrant::Page))
+    /// Takes the source turn, if it is free.
+    fn take_turn(&self) -> Option<SourceTurn<'_, Self>> {
+        self.waiters().try_take_turn(self.process()).then(|| SourceTurn(self))
     }
 
     /// Takes one slot, without a thread cache. Returns its page and its number there.
@@ -544,8 +550,14 @@ pub trait PageSteps: PageBackend {
 
 impl<B: PageBackend> PageSteps for B {}
 
+/// What a waiting thread gets.
+enum Found<'b, B: PageBackend> {
+    Slots(SlotGrant<'b, B::Info>),
+    Turn(SourceTurn<'b, B>),
+}
+
 /// The source turn of the one thread that takes a page from the source.
-struct SourceTurn<'b, B: PageBackend>(&'b B);
+pub struct SourceTurn<'b, B: PageBackend>(&'b B);
 
 impl<B: PageBackend> Drop for SourceTurn<'_, B> {
     fn drop(&mut self) {

@@ -81,7 +81,7 @@ impl SlabShared {
         page.info.set_lifetime(lifetime);
         let tag = self.tag() | if lifetime != 0 { TAG_MARK } else { 0 };
         let bits = NonNull::from(page.bits()).cast();
-        segment_map::enter_page(span.start, addresses, NonNull::from(page).cast(), bits, tag);
+        segment_map::enter_page(span.start, bytes, NonNull::from(page).cast(), bits, tag);
         registry::add_reference(self.number);
         self.page_count.fetch_add(1, Ordering::Relaxed);
         self.page_bytes.fetch_add(bytes, Ordering::Relaxed);

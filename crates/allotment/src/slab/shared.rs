@@ -35,7 +35,7 @@ use crate::memory::budget::Budget;
 use crate::memory::cache_padded::CachePadded;
 use crate::memory::file_mappings::end_child;
 use crate::memory::layout::SEGMENT_GRANULE;
-use crate::memory::span_allocator::SpanAllocator;
+use crate::memory::span_allocator::{SpanAllocator, takes_whole_granules};
 use crate::memory::system_array::SystemArray;
 use crate::memory::{os, segment_map};
 use crate::statistics::{AllocatorKind, Record, Statistics, printable};
@@ -50,6 +50,8 @@ pub(crate) struct SlabShared {
     /// The layout of an object, as the caller requested it.
     pub(super) layout: Layout,
     pub(super) number: u32,
+    /// The tag of the slab's pages, without a mark.
+    tag: u32,
     /// The checks of a checked slab, which then has no thread caches.
     pub(super) checks: Option<Box<dyn SlabChecks>>,
     name: Option<Box<str>>,
@@ -139,11 +141,13 @@ impl SlabShared {
                 return Err(error);
             }
         };
+        let mixed = !takes_whole_granules(&common.source, geometry.max_page, layout.align());
         let mut shared = Some(Self {
             page_table: CachePadded(PageTable::new(geometry.words())),
             geometry,
             layout,
             number,
+            tag: tag_of_slab(number, mixed),
             empty_pages: CachePadded(EmptyPages::new(common.release)),
             checks,
             reports_live: common.reports_live(),
@@ -227,7 +231,7 @@ impl SlabShared {
 
     /// The tag of the slab's pages, without a mark.
     pub(super) fn tag(&self) -> u32 {
-        tag_of_slab(self.number)
+        self.tag
     }
 
     /// The number of pages; a snapshot.

@@ -82,11 +82,13 @@ pub(super) unsafe fn free(shared: &SlabShared, slot: NonNull<u8>) {
 /// used afterwards.
 #[inline(never)]
 pub(super) unsafe fn free_if_slot(slot: NonNull<u8>) -> bool {
-    // SAFETY: if the address has a tag, the slot keeps its page, and the page holds a reference to
-    // the slab. Freeing the slot may release the page, so if no thread cache holds a reference, one
+    // SAFETY: if a page holds the address, it is a slot, which keeps its page, and the page holds a
+    // reference to the slab. Freeing the slot may release the page, so if no thread cache holds a reference, one
     // is added before the free. The caller upholds the rest.
     unsafe {
-        let mut number = slab_number(segment_map::tag_of(slot.addr().get()) & !TAG_MARK);
+        let address = slot.addr().get();
+        let tag = if segment_map::holds_page(address) { segment_map::tag_of(address) } else { 0 };
+        let mut number = slab_number(tag & !TAG_MARK);
         if let Some(cache) = thread_table::lookup(number) {
             if ThreadCache::free_slowly(cache, slot) {
                 return true;

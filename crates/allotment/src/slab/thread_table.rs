@@ -98,14 +98,18 @@ pub(super) fn cache_or_new(shared: &SlabShared, lifetime: usize) -> Option<*cons
     if !ptr::eq(found, NO_CACHE) {
         return Some(found);
     }
-    if has_ended()
-        || shared.waiters.is_closed()
-        || TABLE_GUARD.try_with(|_| ()).is_err()
-        || !lengthen(number)
-    {
+    if has_ended() || shared.waiters.is_closed() || TABLE_GUARD.try_with(|_| ()).is_err() {
         return None;
     }
     detach_closed();
+    // That may have dropped another slab's source or name. Its destructor may use this slab.
+    let found = cache(number);
+    if !ptr::eq(found, NO_CACHE) {
+        return Some(found);
+    }
+    if !lengthen(number) {
+        return None;
+    }
     let cache = ThreadCache::attach(shared, lifetime).ok()?.as_ptr().cast_const();
     // SAFETY: `lengthen` has made the array long enough.
     unsafe { *CACHES.get().add(number as usize) = cache };

@@ -11,18 +11,31 @@
 //!    So either the waiting thread finds the slot, or the other thread wakes it.
 //! 2. A thread reads `event` before it looks for a slot, and sleeps only while `event` has that
 //!    value. A thread that wakes others changes `event` first.
-//! 3. A page's mark is cleared, and a new page is left unmarked, only if `attention` is 0 both
+//! 3. A thread that finds no slot says so in `attention`, if no slot became available since its
+//!    search began: a thread that makes one available changes the generation. It reads `attention`
+//!    as in (1). So until then no other thread needs to search.
+//! 4. A page's mark is cleared, and a new page is left unmarked, only if `attention` is 0 both
 //!    before and after. So a waiting thread finds every page marked, or the other thread marks it.
 
-use crate::sync::{AtomicU32, Ordering, fence, mutant, store_before_load};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, mutant, store_before_load};
 
 /// The bit of `attention` that says that the slab was dropped.
-const CLOSED: u32 = 1 << 31;
+const CLOSED: u64 = 1 << 31;
 /// The bit of `attention` that says that this is a child made by fork, which does not have the
 /// slab's memory.
-const ORPHANED: u32 = 1 << 30;
+const ORPHANED: u64 = 1 << 30;
 /// The part of `attention` that counts the waiting threads.
-const WAITING: u32 = ORPHANED - 1;
+const WAITING: u64 = ORPHANED - 1;
+/// The part of `attention` with the reasons for which no free may be cached.
+const NO_CACHING: u64 = CLOSED | ORPHANED | WAITING;
+/// The bit of `attention` that says that a thread has begun to search all pages for a slot in this
+/// generation.
+const SEARCHED: u64 = 1 << 32;
+/// The bit of `attention` that says that a search of this generation found no slot.
+const NONE_FOUND: u64 = 1 << 33;
+/// The bits of `attention` from here on count the generations. A new one begins when a slot becomes
+/// available after a search.
+const GENERATION: u64 = 1 << 34;
 
 /// The mark of one page: while it is set, no free of the page's slots is cached.
 pub trait PageMark {
@@ -37,8 +50,9 @@ pub trait PageMark {
 /// The waiting threads of one slab, and the other reasons for which no free may be cached.
 #[derive(Debug)]
 pub struct Waiters {
-    /// The number of threads that wait for a slot, [`CLOSED`] and [`ORPHANED`].
-    attention: AtomicU32,
+    /// The number of threads that wait for a slot, [`CLOSED`] and [`ORPHANED`]; [`SEARCHED`],
+    /// [`NONE_FOUND`] and the generation.
+    attention: AtomicU64,
     /// Changes whenever there may be something for a waiting thread.
     event: AtomicU32,
     /// The process id of the thread that is taking a page from the source, or 0.
@@ -50,7 +64,7 @@ impl Waiters {
     #[must_use]
     pub fn none() -> Self {
         Self {
-            attention: AtomicU32::new(0),
+            attention: AtomicU64::new(0),
             event: AtomicU32::new(0),
             source_turn: AtomicU32::new(0),
         }
@@ -61,7 +75,7 @@ impl Waiters {
     /// Whether frees may be cached: no thread waits, and the slab is open and has its memory.
     #[inline(always)]
     pub fn allow_caching(&self) -> bool {
-        self.attention.load(Ordering::SeqCst) == 0
+        self.attention.load(Ordering::SeqCst) & NO_CACHING == 0
     }
 
     /// Notes that the slab was dropped. The caller then marks all pages and looks for empty pages.
@@ -107,7 +121,7 @@ impl Waiters {
         mark.store(marked);
         store_before_load();
         // Read after the store: a thread that has begun to wait after the first check is seen here,
-        // or has marked the page again itself (invariant 3).
+        // or has marked the page again itself (invariant 4).
         if !marked && !self.allow_caching() && !mutant("update mark: no second look") {
             mark.set();
         }
@@ -169,7 +183,24 @@ impl Waiters {
         if !mutant("wake: unordered") {
             store_before_load();
         }
-        if self.attention.load(Ordering::SeqCst) & WAITING != 0 {
+        let attention = self.attention.load(Ordering::SeqCst);
+        if attention & (WAITING | SEARCHED) != 0 {
+            self.tell(attention, wake_all);
+        }
+    }
+
+    #[cold]
+    fn tell(&self, attention: u64, wake_all: impl FnOnce(&AtomicU32)) {
+        if attention & SEARCHED != 0 && !mutant("search: result kept") {
+            let next = |now: u64| {
+                let next = (now & !(SEARCHED | NONE_FOUND)).wrapping_add(GENERATION);
+                (now & SEARCHED != 0).then_some(next)
+            };
+            // An error says that another thread has begun the next generation. A search of that one
+            // began after this thread's slot became available.
+            let _ = self.attention.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
+        }
+        if attention & WAITING != 0 {
             self.event.fetch_add(1, Ordering::SeqCst);
             wake_all(&self.event);
         }
@@ -179,6 +210,32 @@ impl Waiters {
     pub fn wake_after_stores(&self, wake_all: impl FnOnce(&AtomicU32)) {
         fence(Ordering::SeqCst);
         self.wake(wake_all);
+    }
+
+    // ---- searches ----
+
+    /// Searches all pages by `find`. Returns `None` at once if an earlier search found nothing, and
+    /// no slot became available since then.
+    pub fn search<T>(&self, find: impl FnOnce() -> Option<T>) -> Option<T> {
+        let begin = |now: u64| (now & SEARCHED == 0).then_some(now | SEARCHED);
+        let begun = match self.attention.fetch_update(Ordering::SeqCst, Ordering::SeqCst, begin) {
+            Ok(before) => before,
+            Err(now) if now & NONE_FOUND != 0 => return None,
+            Err(now) => now,
+        };
+        // Orders the bit before all loads of `find`, some of which are relaxed (invariant 3).
+        fence(Ordering::SeqCst);
+        let found = find();
+        if found.is_none() {
+            let same = |now: u64| now / GENERATION == begun / GENERATION;
+            let end = |now: u64| {
+                let ends = same(now) || mutant("search: generation ignored");
+                ends.then_some(now | SEARCHED | NONE_FOUND)
+            };
+            // An error says that a slot became available after this search began.
+            let _ = self.attention.fetch_update(Ordering::SeqCst, Ordering::SeqCst, end);
+        }
+        found
     }
 
     // ---- the source turn ----
@@ -223,5 +280,30 @@ mod tests {
         assert!(!waiters.try_take_turn(1));
         waiters.after_fork();
         assert!(waiters.try_take_turn(1));
+    }
+
+    #[test]
+    fn pages_are_searched_once_for_each_change() {
+        let waiters = Waiters::none();
+        let mut searches = 0;
+        for change in 0..3 {
+            for _ in 0..10 {
+                let found: Option<()> = waiters.search(|| {
+                    searches += 1;
+                    None
+                });
+                assert!(found.is_none());
+                assert!(waiters.allow_caching(), "a search keeps no free from being cached");
+            }
+            assert_eq!(searches, change + 1);
+            waiters.wake(|_| unreachable!("no thread waits"));
+        }
+        let found = waiters.search(|| {
+            waiters.wake(|_| unreachable!("no thread waits"));
+            None::<()>
+        });
+        assert!(found.is_none());
+        assert_eq!(waiters.search(|| Some(7)), Some(7), "a slot came while the last one searched");
+        assert_eq!(waiters.search(|| Some(8)), Some(8), "there may be more");
     }
 }

@@ -407,6 +407,8 @@ impl PageBackend for PagesModel {
         self.takes_turns
     }
 
+    fn flush_other(&self, _: usize) {}
+
     fn process(&self) -> u32 {
         waiting::PROCESS
     }

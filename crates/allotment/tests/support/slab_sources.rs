@@ -27,6 +27,8 @@ struct GateState {
     closed: bool,
     inside: usize,
     refuse: bool,
+    /// The number of threads inside that are to be refused, though the gate is closed.
+    refuse_inside: usize,
     acquired: usize,
 }
 
@@ -50,6 +52,17 @@ impl Gate {
         state.refuse = true;
         state.closed = false;
         self.changed.notify_all();
+    }
+
+    /// Refuses one of the threads that wait inside. The gate stays closed for the others.
+    pub fn refuse_one(&self) {
+        let mut state = locked(&self.state);
+        assert!(state.inside > 0);
+        state.refuse_inside += 1;
+        self.changed.notify_all();
+        while state.refuse_inside > 0 {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Stops refusing.
@@ -85,10 +98,15 @@ unsafe impl Source for Gate {
         let mut state = locked(&self.state);
         state.inside += 1;
         self.changed.notify_all();
-        while state.closed {
+        while state.closed && state.refuse_inside == 0 {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.inside -= 1;
+        if state.refuse_inside > 0 {
+            state.refuse_inside -= 1;
+            self.changed.notify_all();
+            return Err(AllocError::new(ErrorKind::SourceRefused, layout.size()));
+        }
         if state.refuse {
             return Err(AllocError::new(ErrorKind::SourceRefused, layout.size()));
         }
