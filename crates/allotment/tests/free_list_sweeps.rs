@@ -100,6 +100,31 @@ fn a_structure_that_shrinks_and_grows_holds_what_it_needs() {
     assert_eq!(source.lent_blocks(), 1);
 }
 
+#[test]
+fn what_scattered_frees_emptied_goes_back_while_few_objects_live_on() {
+    if skipped() {
+        return;
+    }
+    let (source, builder) = recorded();
+    let list = builder.build();
+    let mut objects = stamped(&list, 400_000);
+    Random::new(29).shuffle(&mut objects);
+    let full = source.lent_bytes();
+    let mut few = objects.split_off(objects.len() - 3);
+    free_all(&list, objects);
+    let begun = std::time::Instant::now();
+    let mut number = 0;
+    while source.lent_bytes() > full / 4 {
+        assert!(begun.elapsed().as_secs() < 60, "{} of {full}", source.lent_bytes());
+        free(&list, few.remove(0));
+        few.push(Object::stamp(list.alloc(), list.layout(), number));
+        number += 1;
+    }
+    assert_apart(&few);
+    free_all(&list, few);
+    assert_eq!(source.lent_blocks(), 1);
+}
+
 /// The structure is pruned and copied into fresh objects; then the copy is pruned.
 #[test]
 fn what_a_compact_copy_left_goes_back_while_the_list_runs() {

@@ -244,6 +244,8 @@ impl RawFreeList {
         self.watermark.set(0);
         self.count.set(0);
         self.sweep_below.set(0);
+        self.paid_below.set(0);
+        self.watched_since.set(None);
         let record = self.record;
         self.credit(record.held_bytes.get() as usize);
         record.held_bytes.set(0);

@@ -149,12 +149,14 @@ impl RawFreeList {
 impl RawFreeList {
     /// Frees an object.
     ///
-    /// It takes five instructions on x86-64. As the number of live objects falls, two kinds of
-    /// calls do more:
+    /// It takes five instructions on x86-64. As the number of live objects falls, three kinds
+    /// of calls do more:
     ///
     /// - When it falls below the level for the next sweep, the call sweeps for empty chunks. The
     ///   level is at most half of what was live when the level was set. It is low enough that a
     ///   sweep takes at most two steps for each object freed after the last sweep.
+    /// - When fewer objects are live than an eighth of the chunks, and for a while after that, each
+    ///   call reads the clock. If as few are live for as long as a sweep may take, the call sweeps.
     /// - When it has fallen by a sixteenth, the call starts another chain of free objects, for a
     ///   later sweep to follow.
     ///
@@ -184,13 +186,20 @@ impl RawFreeList {
             self.count.set(0);
             return checks.free(self, object);
         }
-        let sweep_due = self.live() < self.sweep_below.get();
+        let sweep_due = self.live() < self.sweep_below.get() || self.is_watched();
         if !sweep_due {
             self.start_chain();
         }
         // SAFETY: the caller upholds the contract.
         unsafe { self.push(object) };
-        if sweep_due { self.sweep_or_skip() } else { self.set_watermark(self.live()) }
+        if !sweep_due {
+            self.watched_since.set(None);
+            self.set_watermark(self.live());
+        } else if self.watches() {
+            self.watch();
+        } else {
+            self.sweep_or_skip();
+        }
     }
 
     /// Reports live objects on standard error, if that was requested and there are any.

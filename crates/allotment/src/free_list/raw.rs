@@ -19,10 +19,11 @@
 //!    neither been handed out nor linked since then. Every other object of every chunk in `chunks`
 //!    is live or on exactly one chain. The chunks in `spare_chunks` hold no live object, and none
 //!    of their objects is on a chain or fresh.
-//! 4. `live = count + watermark`. Outside of a call, `count >= 0` unless nothing is live. So the
-//!    first free that brings `live` below the watermark takes the slow path. If `live` is then
-//!    below `sweep_below`, which is at most the watermark, the slow path sweeps for empty chunks.
-//!    If not, it starts another chain.
+//! 4. `live = count + watermark`. Outside of a call, `count >= 0` unless nothing is live or the
+//!    list is watched. So the first free that brings `live` below the watermark takes the slow
+//!    path. If `live` is then below `sweep_below`, which is at most the watermark, the slow path
+//!    sweeps for empty chunks, or watches. If not, it starts another chain. While the list is
+//!    watched, `count` is -1 after each free.
 //! 5. A checked list has `head = null`, no fresh objects and `count = 0`. So every call takes the
 //!    slow path, and `checks` records what is free and what is live.
 //! 6. One thread at a time has access: a list is `Send` and not `Sync`, so `Cell` is enough. Other
@@ -76,6 +77,10 @@ pub struct RawFreeList {
     /// The list sweeps for empty chunks when fewer objects than this are live. With 0 it never
     /// does.
     pub(super) sweep_below: Cell<usize>,
+    /// Below this, a sweep is paid for by the objects freed. At most `sweep_below`.
+    pub(super) paid_below: Cell<usize>,
+    /// The time in milliseconds at which the list began to watch for a sweep, while it does.
+    pub(super) watched_since: Cell<Option<u64>>,
     pub(super) waiting_chains: WaitingChains,
     pub(super) fresh: Cell<*mut u8>,
     pub(super) fresh_end: Cell<*mut u8>,
@@ -171,6 +176,8 @@ impl RawFreeList {
             count: Cell::new(0),
             watermark: Cell::new(0),
             sweep_below: Cell::new(0),
+            paid_below: Cell::new(0),
+            watched_since: Cell::new(None),
             waiting_chains: WaitingChains::new(),
             fresh: Cell::new(ptr::null_mut()),
             fresh_end: Cell::new(ptr::null_mut()),

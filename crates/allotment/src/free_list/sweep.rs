@@ -62,10 +62,12 @@ impl RawFreeList {
     /// the object that was just freed is on the first chain.
     pub(super) fn sweep_or_skip(&self) {
         // `live()` must be correct until the watermark is set anew.
-        let live = self.watermark.get() - 1;
+        let live = self.live();
         self.watermark.set(live);
         self.count.set(0);
-        if self.back_off.skips_sweep() {
+        // A list that was watched is not about to grow again.
+        let lingered = self.watched_since.take().is_some() && live > 0;
+        if self.back_off.skips_sweep() && !lingered {
             return if live == 0 { self.keep_one_chunk(usize::MAX) } else { self.plan_sweep(0) };
         }
         let keep = self.bytes_to_keep();

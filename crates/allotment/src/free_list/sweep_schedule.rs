@@ -6,7 +6,15 @@
 //! - Live objects have fallen to half of what they were when a chain or a chunk was last begun.
 //! - As many objects were freed after that as were free then.
 //!
-//! So sweeps take at most two steps for each object freed.
+//! So sweeps take at most two steps for each object freed. But a large list whose objects are freed
+//! in random order has no empty chunk at half of its objects, and the next sweep of this kind would
+//! be due at none. So there is another one:
+//!
+//! - Fewer objects than an eighth of the chunks are live, and have been for as long as the sweep may
+//!   take ([`SWEPT_PER_MILLI`]).
+//!
+//! Until then the list is *watched*: each free takes the slow path. Most lists that fall so low are
+//! empty a moment later, which needs no sweep, or grow again.
 //!
 //! The cost of a step is to wait for memory if a large list was freed in random order. So the free
 //! objects lie in several chains, which are followed side by side. When live objects have fallen by
@@ -17,9 +25,27 @@
 
 use super::chains::MAX_WAITING_CHAINS;
 use super::raw::RawFreeList;
+use crate::memory::layout::HUGE_PAGE;
+use crate::memory::os;
 
 /// A chain has at least this many objects when another one begins.
 pub(super) const MIN_CHAIN_LENGTH: usize = 256;
+/// A list is watched while fewer objects are live than its chunks, in units of 2 MiB, divided by
+/// this.
+const WATCH_DIVISOR: usize = 8;
+/// A list with fewer objects than this may be watched, however small it is.
+const MIN_WATCHED: usize = 4;
+/// A sweep takes about this many steps in a millisecond, if each waits for memory.
+const SWEPT_PER_MILLI: usize = 8192;
+
+/// The levels of live objects that `sweep_below` was set for.
+#[derive(Clone, Copy)]
+struct SweepLevels {
+    /// Below this, the objects freed pay for a sweep.
+    paid: usize,
+    /// Below this, the list is watched.
+    watched: usize,
+}
 
 impl RawFreeList {
     /// Sets the level for the next sweep, after a sweep that left `linked` objects on chains.
@@ -27,9 +53,20 @@ impl RawFreeList {
     /// live objects are freed.)
     pub(super) fn plan_sweep(&self, linked: usize) {
         let live = self.live();
+        let SweepLevels { paid, watched } = self.levels(live, linked);
+        self.paid_below.set(paid);
+        self.set_sweep_level(if self.has_two_chunks() { paid.max(watched) } else { 0 });
+    }
+
+    /// The levels for the next sweep, with `linked` objects on chains, below `live` live objects.
+    fn levels(&self, live: usize, linked: usize) -> SweepLevels {
+        let half = live / 2;
         let least = usize::from(live > 0);
-        let level = (live / 2).min(live.saturating_sub(linked)).max(least);
-        self.set_sweep_level(if self.has_two_chunks() { level } else { 0 });
+        let chunks = self.capacity.get() * self.sizes.stride / HUGE_PAGE;
+        SweepLevels {
+            paid: half.min(live.saturating_sub(linked)).max(least),
+            watched: (chunks / WATCH_DIVISOR).max(MIN_WATCHED).min(half),
+        }
     }
 
     /// Whether two or more chunks are in use. A sweep of one chunk releases nothing.
@@ -46,15 +83,42 @@ impl RawFreeList {
         let live = self.live();
         let linked = self.capacity.get() - live - self.fresh_objects();
         let after = live + objects;
-        let level = (after / 2).min(after.saturating_sub(linked)).max(1);
-        self.sweep_below.set(level.max(self.sweep_below.get()));
+        let SweepLevels { paid, watched } = self.levels(after, linked);
+        self.paid_below.set(paid.max(1).max(self.paid_below.get()));
+        self.sweep_below.set(paid.max(1).max(watched).max(self.sweep_below.get()));
+        self.watched_since.set(None);
         self.set_watermark(after);
     }
 
-    /// Sets the level: the list sweeps when fewer objects than this are live.
+    /// Sets the level: the list sweeps when fewer objects than this are live, or watches.
     pub(super) fn set_sweep_level(&self, level: usize) {
         self.sweep_below.set(level);
+        self.watched_since.set(None);
         self.set_watermark(self.live());
+    }
+
+    /// Whether a list with fewer live objects than its level waits before it sweeps.
+    pub(super) fn watches(&self) -> bool {
+        let live = self.live();
+        if live == 0 || live < self.paid_below.get() {
+            return false;
+        }
+        let now = os::coarse_millis();
+        let since = *self.watched_since.get().get_or_insert(now);
+        self.watched_since.set(Some(since));
+        let linked = self.capacity.get() - live - self.fresh_objects();
+        now <= since + (linked / SWEPT_PER_MILLI) as u64
+    }
+
+    /// Makes the next free take the slow path, too.
+    pub(super) fn watch(&self) {
+        self.watermark.set(self.live() + 1);
+        self.count.set(-1);
+    }
+
+    /// Whether the list is watched. The watch ends when the list has grown to twice the level.
+    pub(super) fn is_watched(&self) -> bool {
+        self.watched_since.get().is_some() && self.live() < 2 * self.sweep_below.get()
     }
 
     /// Sets the watermark to where the next chain begins. If the next sweep follows no chain, or no
