@@ -8,7 +8,7 @@ use core::mem::MaybeUninit;
 
 use allotment::slab::Lifetime;
 use allotment::source::SharedSource;
-use allotment::{Budget, ErrorKind, Malloc, Mmap, RawSlab, Slab};
+use allotment::{Budget, ErrorKind, Malloc, Mmap, RawSlab, Release, Slab};
 use support::kernel::page_size;
 use support::slab::{self, free_all, layout, stamped, words};
 use support::slab_program::assert_refusal;
@@ -52,11 +52,35 @@ fn more_slots_than_addresses_are_refused_at_once() {
         slab.try_reserve(0).unwrap();
         assert_eq!(recorder.calls(), 0);
     }
-    let budget = Budget::new(1 << 20);
-    let slab = words().budget(&budget).build();
-    assert_eq!(slab.try_reserve(1 << 20).unwrap_err().kind(), ErrorKind::BudgetExceeded);
-    slab::assert_exact(&slab, 0, Some(&budget));
-    slab::assert_empties(&slab);
+}
+
+#[test]
+fn more_slots_than_there_is_memory_are_refused_before_any_page_is_taken() {
+    for source in [Mmap::new().into(), SharedSource::from(Malloc)] {
+        let slab = words().source(source).build();
+        let before = slab.statistics();
+        for bits in [44, 48, 52] {
+            let error = slab.try_reserve(1 << bits).expect_err("no machine has as much");
+            if error.kind() != ErrorKind::SizeOverflow {
+                assert_refusal(error);
+            }
+        }
+        assert_eq!(slab.statistics(), before);
+    }
+}
+
+#[test]
+fn a_refused_reservation_gives_back_the_pages_that_it_took() {
+    for release in [Release::AtOnce, Release::Keep(usize::MAX), Release::Adaptive] {
+        let budget = Budget::new(1 << 20);
+        let slab = words().budget(&budget).release(release).build();
+        slab.reserve(1000);
+        let before = slab.statistics();
+        assert_eq!(slab.try_reserve(1 << 20).unwrap_err().kind(), ErrorKind::BudgetExceeded);
+        let after = slab::assert_exact(&slab, 0, Some(&budget));
+        assert_eq!((after.chunks, after.free_bytes), (before.chunks, before.free_bytes));
+        slab::assert_empties(&slab);
+    }
 }
 
 #[test]

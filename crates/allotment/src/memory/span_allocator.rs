@@ -89,6 +89,12 @@ impl SpanAllocator {
         self.source.as_source().paged().is_none()
     }
 
+    /// Returns an error if the source can't have this many bytes. Without an error it may still
+    /// refuse a part of them.
+    pub(crate) fn check_room(&self, bytes: usize) -> Result<(), AllocError> {
+        self.source.check_room(bytes)
+    }
+
     /// Whether a child made by fork also has the memory.
     pub(crate) fn is_inherited(&self) -> bool {
         self.source.as_source().is_inherited()

@@ -7,6 +7,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering;
 
 use super::geometry::DEFAULT_PAGE;
+use super::page::PageClaim;
 use super::page_group::PageLifetime;
 use super::page_steps::{PageBackend, PageSteps};
 use super::page_table::{SlabClaim, SlabPage};
@@ -103,24 +104,44 @@ impl SlabShared {
             .checked_mul(smallest / self.geometry.slots(smallest))
             .filter(|&bytes| bytes <= isize::MAX as usize)
             .ok_or(AllocError::new(ErrorKind::SizeOverflow, slots))?;
+        self.spans.check_room(bytes)?;
         self.empty_pages.reserve_kept(bytes);
         let kept = self.page_table.descriptors().filter(|page| page.is_kept_empty());
         let mut missing = slots.saturating_sub(kept.map(SlabPage::slots).sum());
+        let mut taken = None;
         while missing > 0 {
-            let claim = self.take_page(0, true)?;
-            let page = claim.page();
-            let bytes = page.info.bytes();
-            missing = missing.saturating_sub(page.slots());
+            let claim = match self.take_page(0, true) {
+                Ok(claim) => claim,
+                Err(error) => {
+                    self.each_of_chain(taken, |claim| self.release(claim));
+                    return Err(error);
+                }
+            };
+            missing = missing.saturating_sub(claim.page().slots());
             if claim.take_all() {
-                self.empty_pages.add_reserved(bytes);
-                self.list_empty(claim);
+                claim.page().info.set_link(taken);
+                taken = Some(claim.into_page().info.index());
             } else {
                 // A thread that would otherwise have waited took some slots.
                 self.put_back(claim);
             }
-            self.wake_waiters();
         }
+        self.each_of_chain(taken, |claim| {
+            self.empty_pages.add_reserved(claim.page().info.bytes());
+            self.list_empty(claim);
+        });
+        self.wake_waiters();
         Ok(())
+    }
+
+    /// Calls `pass_on` with the claim of each page of a chain: the pages that a call of `reserve`
+    /// has taken with all of their slots.
+    fn each_of_chain(&self, first: Option<u32>, pass_on: impl Fn(SlabClaim<'_>)) {
+        let mut next = first;
+        while let Some(page) = next.and_then(|index| self.page_table.page(index)) {
+            next = page.info.link();
+            pass_on(PageClaim::from_page(page));
+        }
     }
 
     /// Allocates a slot without a thread cache.

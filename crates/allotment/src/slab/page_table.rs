@@ -162,6 +162,11 @@ impl PageTable {
         page
     }
 
+    /// The descriptor of an index.
+    pub(super) fn page(&self, index: u32) -> Option<&SlabPage> {
+        self.pages.get(index)
+    }
+
     /// Returns a descriptor whose page is released or never existed.
     pub(super) fn return_vacant(&self, page: &SlabPage) {
         page.info.set_vacancy(VACANT);
@@ -291,6 +296,17 @@ impl PageInfo {
 
     pub(super) fn index(&self) -> u32 {
         self.index
+    }
+
+    /// Links the page to another one. The caller has the page's claim, and the link lasts as long
+    /// as the claim: descriptors without a page use it for their stack.
+    pub(super) fn set_link(&self, to: Option<u32>) {
+        self.next.store(to.unwrap_or(NIL), Ordering::Relaxed);
+    }
+
+    /// The index of the page that this one is linked to.
+    pub(super) fn link(&self) -> Option<u32> {
+        Some(self.next.load(Ordering::Relaxed)).filter(|index| *index != NIL)
     }
 
     /// The bytes of the page.

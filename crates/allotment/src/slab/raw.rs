@@ -254,7 +254,8 @@ impl RawSlab {
     ///
     /// # Errors
     /// If the budget or the source refuses a page, or the bytes of that many slots exceed the
-    /// address space. The slab keeps the pages that it took before the error.
+    /// address space, or what the system would grant at once. The pages that were taken before the
+    /// error go back.
     pub fn try_reserve(&self, slots: usize) -> Result<(), AllocError> {
         match &self.shared().checks {
             Some(checks) if checks.is_passthrough() => Ok(()),

@@ -13,10 +13,13 @@ use crate::error::{AllocError, ErrorKind};
 use crate::memory::chunk_cache::WarmChunk;
 use crate::memory::first_touch::SmallTouch;
 use crate::memory::index_stack::NIL;
-use crate::memory::layout::{CACHE_LINE, HUGE_PAGE, SEGMENT_GRANULE, class_of};
+use crate::memory::layout::{CACHE_LINE, HUGE_PAGE, SEGMENT_GRANULE, checked_align_up, class_of};
 use crate::memory::process_identity::ProcessIdentity;
 use crate::memory::small_chunks::MAX_SMALL;
 use crate::memory::{first_touch, os, process_cache, thread_chunks, tools};
+
+/// Fewer bytes than this are taken without asking the system before.
+const MIN_CHECKED_ROOM: usize = 64 << 20;
 
 /// Any source, shared and cheap to clone. Builders take this type. It is made `from` [`Malloc`],
 /// [`Mmap`], [`File`](crate::File) or an `Arc` of your own [`Source`].
@@ -136,6 +139,24 @@ impl SharedSource {
             return Err(AllocError::new(ErrorKind::ForkedChild, bytes));
         }
         ProcessIdentity::count_forks()
+    }
+
+    /// Returns an error if the system would refuse this many bytes at once, for a caller that takes
+    /// them in pieces. The system refuses no small piece: if each is touched at once, the process
+    /// ends when there is no memory left. A custom source refuses by itself.
+    pub(crate) fn check_room(&self, bytes: usize) -> Result<(), AllocError> {
+        match self.0 {
+            SourceVariant::Mmap(_) | SourceVariant::Malloc if bytes >= MIN_CHECKED_ROOM => {
+                let align = os::page_size();
+                let overflow = AllocError::new(ErrorKind::SizeOverflow, bytes);
+                let len = checked_align_up(bytes, align).ok_or(overflow)?;
+                let start = os::map(len, align)?;
+                // SAFETY: mapped above, and not used. If it stays, it takes addresses only.
+                let _ = unsafe { os::unmap(start, len) };
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether its chunks are this library's own anonymous mappings.
