@@ -20,8 +20,7 @@ impl RawSlab {
     #[doc(hidden)]
     #[inline(always)]
     pub fn alloc_cached(&self) -> Option<NonNull<u8>> {
-        // SAFETY: this thread's cache, used before the thread's table changes.
-        thread_table::lookup(self.number).and_then(|cache| unsafe { ThreadCache::pop(cache) })
+        self.alloc_fast()
     }
 
     /// Frees a slot of any slab by its address alone if this thread has a cache of that slab with

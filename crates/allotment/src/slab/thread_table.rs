@@ -1,6 +1,9 @@
 //! Each thread's table of its thread caches, by slab number. The odd number after a slab's number
 //! is for long-lived objects.
 //!
+//! The caches of the first [`DIRECT_CACHES`] slabs, for short-lived objects, are in a second table,
+//! too. It lies in thread-local storage, so that the fast paths find a cache by one load.
+//!
 //! # Invariants
 //!
 //! 1. `CACHES` is the address of an array of pointers. Each points to [`NO_CACHE`], or to a cache
@@ -9,7 +12,10 @@
 //!    thread without an array has the address behind [`EMPTY_ARRAY_LEN`].
 //! 2. A cache in the array holds a reference to its slab. So a number in the array stands for the
 //!    same slab as when the cache was taken.
-//! 3. The array has no destructor, so that it can be used until the thread's last instruction.
+//! 3. `DIRECT[n]`, with `n` above 0, is the entry of the slab number `2 n` in the array, or
+//!    [`NO_CACHE`] if the array is too short. `DIRECT[0]` is [`NO_CACHE`]: it stands for all slabs
+//!    without an entry of their own.
+//! 4. The array has no destructor, so that it can be used until the thread's last instruction.
 //!    `TABLE_GUARD` has a destructor, which empties the array for good.
 
 use core::cell::Cell;
@@ -41,7 +47,32 @@ const fn empty_array() -> *mut *const ThreadCache {
     (&raw const EMPTY_ARRAY_LEN).wrapping_add(1).cast::<*const ThreadCache>().cast_mut()
 }
 
+/// The number of entries in the direct table: 384 bytes for each thread.
+const DIRECT_CACHES: usize = 48;
+
+/// A place in the direct table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DirectIndex(u32);
+
+impl DirectIndex {
+    /// The place of all slabs that have none of their own.
+    pub(super) const NONE: Self = Self(0);
+
+    /// The place of a slab, by its number.
+    pub(super) const fn of(number: u32) -> Self {
+        let index = number / 2;
+        if (index as usize) < DIRECT_CACHES { Self(index) } else { Self::NONE }
+    }
+
+    #[inline(always)]
+    pub(super) fn is_none(self) -> bool {
+        self.0 == 0
+    }
+}
+
 thread_local! {
+    static DIRECT: [Cell<*const ThreadCache>; DIRECT_CACHES] =
+        const { [const { Cell::new(NO_CACHE) }; DIRECT_CACHES] };
     static CACHES: Cell<*mut *const ThreadCache> = const { Cell::new(empty_array()) };
     static TABLE_STATE: TableState =
         const { TableState { closed_seen: Cell::new(0), ended: Cell::new(false) } };
@@ -80,6 +111,24 @@ pub(super) fn cache(number: u32) -> *const ThreadCache {
     lookup(number).unwrap_or(NO_CACHE)
 }
 
+/// The calling thread's cache for a slab with a place of its own, or [`NO_CACHE`].
+#[inline(always)]
+pub(super) fn direct(index: DirectIndex) -> *const ThreadCache {
+    // SAFETY: below `DIRECT_CACHES` (`DirectIndex::of`).
+    DIRECT.with(|caches| unsafe { caches.get_unchecked(index.0 as usize) }.get())
+}
+
+/// Sets an entry of the array, which is long enough, and that of the direct table.
+fn set_cache(number: u32, cache: *const ThreadCache) {
+    debug_assert!(number < len());
+    // SAFETY: in the bounds of this thread's array.
+    unsafe { *CACHES.get().add(number as usize) = cache };
+    let index = DirectIndex::of(number);
+    if number % 2 == 0 && !index.is_none() {
+        DIRECT.with(|caches| caches[index.0 as usize].set(cache));
+    }
+}
+
 /// Same as [`cache`], but `None` if the array is too short, so that the fast paths need no further
 /// check.
 #[inline(always)]
@@ -111,8 +160,7 @@ pub(super) fn cache_or_new(shared: &SlabShared, lifetime: usize) -> Option<*cons
         return None;
     }
     let cache = ThreadCache::attach(shared, lifetime).ok()?.as_ptr().cast_const();
-    // SAFETY: `lengthen` has made the array long enough.
-    unsafe { *CACHES.get().add(number as usize) = cache };
+    set_cache(number, cache);
     Some(cache)
 }
 
@@ -195,8 +243,7 @@ fn detach_if(number: u32, wanted: impl FnOnce(&ThreadCache) -> bool) {
             return;
         }
     }
-    // SAFETY: a cache other than `NO_CACHE` came from the array, so the index is in its bounds.
-    unsafe { *CACHES.get().add(number as usize) = NO_CACHE };
+    set_cache(number, NO_CACHE);
     // SAFETY: this thread's, just taken out of the array; no reference to it is left here.
     unsafe { detach_removed(found) };
 }
@@ -259,6 +306,7 @@ impl Drop for TableGuard {
             // A cache with handles stays in use until the last handle ends.
             detach_if(number, |_| true);
         }
+        DIRECT.with(|caches| caches.iter().for_each(|cache| cache.set(NO_CACHE)));
         free_array(CACHES.replace(empty_array()));
     }
 }
