@@ -27,6 +27,7 @@
 //! The counters are relaxed: they are only numbers, and hand over no memory.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::time::Duration;
 
 use crate::memory::os;
 use crate::memory::release::Release;
@@ -60,6 +61,11 @@ pub(super) struct EmptyPages {
     ticked_at: AtomicU64,
     /// The time of the last release in milliseconds, plus one. 0 means never.
     released_at: AtomicU64,
+}
+
+/// Half of a time in milliseconds, at least one.
+fn half_millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis() / 2).unwrap_or(u64::MAX).max(1)
 }
 
 impl EmptyPages {
@@ -192,8 +198,7 @@ impl EmptyPages {
         match self.policy {
             Release::AtOnce | Release::Keep(_) => 0,
             Release::Decay(time) => {
-                let half = (time.as_millis() as u64 / 2).max(1);
-                if !self.tick(half) {
+                if !self.tick(half_millis(time)) {
                     return 0;
                 }
                 // The bytes that were also idle throughout the previous half of the time.
@@ -217,10 +222,29 @@ impl EmptyPages {
     fn tick(&self, interval: u64) -> bool {
         let now = os::coarse_millis();
         let last = self.ticked_at.load(Ordering::Relaxed);
-        now >= last + interval
+        now >= last.saturating_add(interval)
             && self
                 .ticked_at
                 .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_of_any_length_is_halved_and_nothing_is_cut_off() {
+        assert_eq!(half_millis(Duration::ZERO), 1);
+        assert_eq!(half_millis(Duration::from_micros(999)), 1);
+        assert_eq!(half_millis(Duration::from_millis(100)), 50);
+        // 2^64 milliseconds and two more.
+        let long = Duration::new(u64::MAX / 1000, 615_000_000) + Duration::from_millis(3);
+        assert_eq!(half_millis(long), 1 << 63 | 1);
+        assert_eq!(half_millis(Duration::MAX), u64::MAX);
+        let pages = EmptyPages::new(Release::Decay(Duration::MAX));
+        assert!(pages.try_keep(4096, false));
+        assert_eq!(pages.excess(4096, false), 0);
     }
 }
