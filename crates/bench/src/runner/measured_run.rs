@@ -126,6 +126,7 @@ pub struct ProcessObserver {
 /// What has been used when the measured part begins.
 #[derive(Debug, Default)]
 struct Start {
+    huge: Option<u64>,
     minor_faults: Option<u64>,
     user_time: Option<Duration>,
 }
@@ -177,6 +178,10 @@ impl Observer for ProcessObserver {
             figures.set(&BASE_RSS_BYTES, resident.map(whole));
             figures.set(&FREE_HUGE_PAGES, resources::free_huge_pages().map(whole));
         });
+        // The allocators that a build links in may have huge pages from the start of the process.
+        if let Ok(mut start) = self.start.lock() {
+            start.huge = resources::huge();
+        }
         resources::forget_peak();
     }
 
@@ -204,6 +209,8 @@ impl Observer for ProcessObserver {
         let Ok(start) = self.start.lock() else { return };
         let faults = faults.zip(start.minor_faults);
         let faults = faults.map(|(after, before)| whole(after.saturating_sub(before)));
+        let huge =
+            resources::huge().zip(start.huge).map(|(after, before)| after.saturating_sub(before));
         let user_time = user_time.zip(start.user_time);
         if let Ok(mut spent) = self.user_time.lock() {
             *spent = user_time.map(|(after, before)| after.saturating_sub(before));
@@ -212,7 +219,7 @@ impl Observer for ProcessObserver {
             figures.set(&MINOR_FAULTS, faults);
             figures.set(&PEAK_RSS_BYTES, resources::peak_resident().map(whole));
             figures.set(&END_RSS_BYTES, resources::resident().map(whole));
-            figures.set(&HUGE_BYTES, resources::huge().map(whole));
+            figures.set(&HUGE_BYTES, huge.map(whole));
         });
     }
 

@@ -165,7 +165,7 @@ metrics! {
          replacements, all objects freed, trimmed (each thread has asked the allocator to release what it \
          keeps). many-trees: trees built, pruned, rebuilt, freed. tree-copy: trees built, laid out, trimmed";
     HUGE_BYTES = median("huge_bytes", Bytes),
-        "resident memory in huge pages at the end of the measured part";
+        "resident memory in huge pages at the end of the measured part, less what there was before it";
     FREE_HUGE_PAGES = median("free_huge_pages", Count),
         "huge pages that the kernel could give before the run without compaction (/proc/buddyinfo)";
     MINOR_FAULTS = median("minor_faults", Count), "page faults of the measured part, over all threads";
