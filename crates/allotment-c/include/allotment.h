@@ -469,7 +469,7 @@ bool allot_slab_try_alloc_many(allot_slab *slab, void **slots, size_t count);
 void allot_slab_free_many(allot_slab *slab, void *const *slots, size_t count);
 
 /* Takes pages from the source until `slots` slots are free in empty pages, and faults these pages
- * in. The slab keeps the pages that it took before an error. */
+ * in. On an error it takes none: also if the system would refuse that many bytes at once. */
 void allot_slab_reserve(allot_slab *slab, size_t slots);
 bool allot_slab_try_reserve(allot_slab *slab, size_t slots);
 /* Flushes the calling thread's cache and releases all empty pages, including those that the option
