@@ -26,10 +26,10 @@
 // | `settings` | the options that a slab is made with |
 // | `shared` | what all threads share of a slab |
 // | `page_supply` | how pages are taken from the source |
-// | `page_backend` | what the steps of `page_steps` do with memory |
 // | `checked` | hardened mode, memory tools and pass-through mode |
 // | `thread_cache`, `cache_backend` | the thread cache: its fast paths; what `cache_steps` does with its slots, and slow frees |
 // | `thread_table` | each thread's table of its caches |
+// | `page_backend` | what the steps of `page_steps` do with memory and with the thread's caches |
 // | `slow_paths` | what an allocation and a free do when the fast path can't serve them |
 // | `boxed`, `raw`, `typed`, with `builder` beside them; `by_size` | the public interface |
 // | `c_interface` | what the C interface calls, and what its inline code reads |
