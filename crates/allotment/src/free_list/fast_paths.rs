@@ -155,8 +155,8 @@ impl RawFreeList {
     /// - When it falls below the level for the next sweep, the call sweeps for empty chunks. The
     ///   level is at most half of what was live when the level was set. It is low enough that a
     ///   sweep takes at most two steps for each object freed after the last sweep.
-    /// - When fewer objects are live than an eighth of the chunks, and for a while after that, each
-    ///   call reads the clock. If as few are live for as long as a sweep may take, the call sweeps.
+    /// - When fewer objects are live than one for each 16 MiB of the list, or than four, each call
+    ///   reads the clock for a while. If as few are live for as long as a sweep may take, the call sweeps.
     /// - When it has fallen by a sixteenth, the call starts another chain of free objects, for a
     ///   later sweep to follow.
     ///

@@ -10,8 +10,8 @@
 //! in random order has no empty chunk at half of its objects, and the next sweep of this kind would
 //! be due at none. So there is another one:
 //!
-//! - Fewer objects than an eighth of the chunks are live, and have been for as long as the sweep may
-//!   take ([`SWEPT_PER_MILLI`]).
+//! - Fewer objects are live than one for each 16 MiB of the list, or than four, and have been for as
+//!   long as the sweep may take ([`SWEPT_PER_MILLI`]).
 //!
 //! Until then the list is *watched*: each free takes the slow path. Most lists that fall so low are
 //! empty a moment later, which needs no sweep, or grow again.
@@ -25,15 +25,14 @@
 
 use super::chains::MAX_WAITING_CHAINS;
 use super::raw::RawFreeList;
-use crate::memory::layout::HUGE_PAGE;
 use crate::memory::os;
 
 /// A chain has at least this many objects when another one begins.
 pub(super) const MIN_CHAIN_LENGTH: usize = 256;
-/// A list is watched while fewer objects are live than its chunks, in units of 2 MiB, divided by
-/// this.
-const WATCH_DIVISOR: usize = 8;
-/// A list with fewer objects than this may be watched, however small it is.
+/// A list is watched while fewer objects are live than one for this many bytes: most of its chunks of
+/// 2 MiB are then empty, in whatever order objects were freed.
+const WATCHED_BYTES: usize = 16 << 20;
+/// A list with fewer live objects than this is watched, however small it is.
 const MIN_WATCHED: usize = 4;
 /// A sweep takes about this many steps in a millisecond, if each waits for memory.
 const SWEPT_PER_MILLI: usize = 8192;
@@ -62,10 +61,10 @@ impl RawFreeList {
     fn levels(&self, live: usize, linked: usize) -> SweepLevels {
         let half = live / 2;
         let least = usize::from(live > 0);
-        let chunks = self.capacity.get() * self.sizes.stride / HUGE_PAGE;
+        let bytes = self.capacity.get() * self.sizes.stride;
         SweepLevels {
             paid: half.min(live.saturating_sub(linked)).max(least),
-            watched: (chunks / WATCH_DIVISOR).max(MIN_WATCHED).min(half),
+            watched: (bytes / WATCHED_BYTES).max(MIN_WATCHED).min(half),
         }
     }
 

@@ -185,7 +185,7 @@ pub(crate) fn enter_page(
         let used = if granule == last { bytes % SEGMENT_GRANULE } else { 0 };
         let extent = (used / EXTENT_UNIT) as u8;
         // Relaxed: ordered by the Release store of the tag, which pairs with the Acquire in
-        // `holds_page`.
+        // `tag_of_page_at`.
         if leaf.extent[entry].load(Ordering::Relaxed) != extent {
             leaf.extent[entry].store(extent, Ordering::Relaxed);
         }
@@ -274,21 +274,21 @@ pub(crate) fn tag_of(address: usize) -> u32 {
     }
 }
 
-/// Whether a slab's page holds this address, and not only a part of its granule.
+/// The tag of the page that holds this address. It is 0 if there is none, also if the granule's page
+/// ends before the address.
 ///
-/// The answer is certain if the caller keeps the memory at the address alive, whoever it belongs
-/// to: a page that was entered meanwhile does not hold it, or its slot keeps the page. An extent
-/// that an earlier page left is read only if the granule has no page, and so no tag.
-pub(crate) fn holds_page(address: usize) -> bool {
+/// The answer is certain while the caller keeps the memory at the address alive, whoever it belongs
+/// to. If it is a slot, the slot keeps its page. If it is not, no page that shares the granule with
+/// it reaches so far.
+pub(crate) fn tag_of_page_at(address: usize) -> u32 {
     let granule = address >> GRANULE_BITS;
-    let Some(leaf) = leaf_of(granule) else { return false };
+    let Some(leaf) = leaf_of(granule) else { return 0 };
     let entry = granule & (LEAF_ENTRIES - 1);
-    // Acquire pairs with the Release in `enter_page`.
-    if leaf.tag[entry].load(Ordering::Acquire) == 0 {
-        return false;
-    }
+    // Acquire pairs with the Release in `enter_page`: the extent read below is that of this tag's
+    // page, or of a later one.
+    let tag = leaf.tag[entry].load(Ordering::Acquire);
     let extent = usize::from(leaf.extent[entry].load(Ordering::Relaxed)) * EXTENT_UNIT;
-    extent == 0 || address % SEGMENT_GRANULE < extent
+    if extent == 0 || address % SEGMENT_GRANULE < extent { tag } else { 0 }
 }
 
 /// The page of the granule of a slot, and the page's bits.

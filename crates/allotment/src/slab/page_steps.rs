@@ -369,8 +369,9 @@ pub trait PageSteps: PageBackend {
         if !mutant("enter page: not marked") {
             self.waiters().mark_new(&self.mark_of(page));
         }
-        // For threads that have searched for slots before.
-        self.wake_after_stores();
+        // For threads that have searched for slots before. `mark_new` has made the page visible before
+        // `attention` is read here.
+        self.wake_waiters();
         claim
     }
 

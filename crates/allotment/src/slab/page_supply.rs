@@ -104,10 +104,11 @@ impl SlabShared {
             .checked_mul(smallest / self.geometry.slots(smallest))
             .filter(|&bytes| bytes <= isize::MAX as usize)
             .ok_or(AllocError::new(ErrorKind::SizeOverflow, slots))?;
-        self.spans.check_room(bytes)?;
         self.empty_pages.reserve_kept(bytes);
         let kept = self.page_table.descriptors().filter(|page| page.is_kept_empty());
         let mut missing = slots.saturating_sub(kept.map(SlabPage::slots).sum());
+        // No more than `bytes` for all slots.
+        self.spans.check_room(missing * (smallest / self.geometry.slots(smallest)))?;
         let mut taken = None;
         while missing > 0 {
             let claim = match self.take_page(0, true) {

@@ -128,7 +128,7 @@ impl RawSlab {
     ///
     /// It takes nine instructions on x86-64 if the calling thread's cache holds a slot, and the slab
     /// has one of the process's first 47 numbers; those of slabs that are gone are used again. For
-    /// other slabs it takes about twenty more.
+    /// other slabs it looks the cache up in a longer table.
     ///
     /// # Panics
     /// Panics or ends the process if [`try_alloc`](Self::try_alloc) returns an error: see
@@ -288,7 +288,7 @@ impl RawSlab {
     ///
     /// It takes eighteen instructions on x86-64 if the calling thread's cache has room, and the slab
     /// has one of the process's first 47 numbers; those of slabs that are gone are used again. For
-    /// other slabs it takes a few more.
+    /// other slabs it looks the cache up in a longer table.
     ///
     /// Every mode detects two kinds of misuse, names them on standard error and aborts: a slot of
     /// another slab of this library, and a slot that is freed twice and returns to its page twice.
@@ -324,7 +324,11 @@ impl RawSlab {
         }
     }
 
-    /// Frees a slot of an unchecked slab.
+    /// Frees a slot of an unchecked slab: one with a place in the direct table, or one whose number
+    /// is in the thread's table.
+    ///
+    /// # Safety
+    /// As for [`free`](Self::free). `cache` is the calling thread's for this slab, or [`NO_CACHE`].
     #[inline(always)]
     unsafe fn free_to(&self, slot: NonNull<u8>, cache: *const ThreadCache) {
         // SAFETY: a slot of an unchecked slab keeps its granule registered (invariant 2).

@@ -86,9 +86,7 @@ pub(super) unsafe fn free_if_slot(slot: NonNull<u8>) -> bool {
     // reference to the slab. Freeing the slot may release the page, so if no thread cache holds a reference, one
     // is added before the free. The caller upholds the rest.
     unsafe {
-        let address = slot.addr().get();
-        let tag = if segment_map::holds_page(address) { segment_map::tag_of(address) } else { 0 };
-        let mut number = slab_number(tag & !TAG_MARK);
+        let mut number = slab_number(segment_map::tag_of_page_at(slot.addr().get()) & !TAG_MARK);
         if let Some(cache) = thread_table::lookup(number) {
             if ThreadCache::free_slowly(cache, slot) {
                 return true;

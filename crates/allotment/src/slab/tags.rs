@@ -33,10 +33,10 @@ pub(super) const fn slab_number(tag: u32) -> u32 {
     tag / TAG_STEP
 }
 
-/// The slab number in the tag of an address that may be nobody's slot. For a marked tag, and for
-/// that of a granule which may also hold other memory, the result is above any number in use.
+/// The number by which a free looks up its thread's cache, if the address may be any. If the tag is
+/// marked, or the page ends within its granule, the result is above any number in use.
 #[inline(always)]
 pub(super) const fn slab_number_if_whole(tag: u32) -> u32 {
-    // The low bits, of which `TAG_MIXED` is one, become the highest.
+    // `TAG_MIXED` becomes a high bit of the number.
     tag.rotate_right(TAG_STEP.ilog2())
 }

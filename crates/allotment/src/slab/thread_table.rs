@@ -120,8 +120,8 @@ pub(super) fn direct(index: DirectIndex) -> *const ThreadCache {
 
 /// Sets an entry of the array, which is long enough, and that of the direct table.
 fn set_cache(number: u32, cache: *const ThreadCache) {
-    debug_assert!(number < len());
-    // SAFETY: in the bounds of this thread's array.
+    assert!(number < len());
+    // SAFETY: in the bounds of this thread's array, as was just checked.
     unsafe { *CACHES.get().add(number as usize) = cache };
     let index = DirectIndex::of(number);
     if number % 2 == 0 && !index.is_none() {
@@ -168,8 +168,8 @@ fn has_ended() -> bool {
     TABLE_STATE.with(|state| state.ended.get())
 }
 
-/// Flushes what the calling thread caches of a slab for the other lifetime, before the thread is
-/// refused a slot for this one. Returns whether there was anything.
+/// Flushes what the calling thread caches of a slab for the other lifetime, before the thread waits
+/// for a slot for this one, or is refused one. Returns whether there was anything.
 #[cold]
 pub(super) fn flush_other(number: u32, lifetime: usize) -> bool {
     let other = cache(number + 1 - lifetime as u32);

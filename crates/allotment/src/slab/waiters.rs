@@ -223,7 +223,7 @@ impl Waiters {
             Err(now) if now & NONE_FOUND != 0 => return None,
             Err(now) => now,
         };
-        // Orders the bit before all loads of `find`, some of which are relaxed (invariant 3).
+        // The bit is stored before `find` loads anything, also where it loads relaxed (invariant 3).
         fence(Ordering::SeqCst);
         let found = find();
         if found.is_none() {
