@@ -139,7 +139,8 @@ fails! {
     a_generation_that_is_published_relaxed_is_read_before_it_is_made: one_leaves, "replace: relaxed", "Concurrent read and write";
     a_writer_that_fences_before_it_replaces_ends_what_is_read: one_reads, "replace: fence before the exchange", "Concurrent read and write";
     a_scan_that_is_not_counted_leaves_a_generation_behind: one_reads, "scan: not counted", "every replaced generation has ended";
-    a_scan_without_a_fence_leaves_a_generation_behind: one_reads, "scan: no fence", "every replaced generation has ended";
+    a_list_taken_without_release_leaves_a_generation_behind: one_reads, "take: no release", "every replaced generation has ended";
+    a_list_put_back_without_acquire_leaves_a_generation_behind: one_reads, "push: no acquire", "every replaced generation has ended";
     a_list_put_back_blindly_leaves_a_generation_behind: one_reads, "scan: no second scan", "every replaced generation has ended";
     a_count_that_begins_after_the_scan_leaves_a_generation_behind: one_reads, "scan: count read late", "every replaced generation has ended";
     a_list_that_no_scan_takes_ends_a_generation_twice: one_leaves, "scan: list not taken", "Concurrent write";

@@ -35,6 +35,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use crate::error::{AllocError, ErrorKind, OnRefusal};
 use crate::memory::budget::Budget;
 use crate::memory::chunk_source::ChunkSource;
+use crate::memory::first_touch::SmallTouch;
 use crate::memory::layout::{MAX_GROWTH, SEGMENT_GRANULE, align_up, chunk_bytes_for};
 use crate::memory::process_cache::unmap_or_discard;
 use crate::memory::source::SharedSource;
@@ -104,6 +105,7 @@ fn chunk_source(recycles: bool) -> ChunkSource<'static> {
         exact: true,
         segment_unit: SEGMENT_GRANULE,
         grows_huge: false,
+        small: SmallTouch::Faults,
     }
 }
 

@@ -41,7 +41,8 @@
 //! 4. No generation stays on the list because a scan is missing. A thread that clears a slot that
 //!    may have kept a replaced generation increments `scans`, and then takes the list. A thread
 //!    that puts generations back on the list reads `scans` after that, and scans again if it
-//!    changed since before the list was taken. At least one of the two sees the other's write.
+//!    changed since before the list was taken. Both change the list, so one of the two comes first:
+//!    the put is seen by the thread that takes, or the increment by the thread that puts.
 //! 5. A word in a slot is the generation's address combined with the publication's tag. So an
 //!    announcement that is about to be withdrawn does not keep another publication's generation
 //!    that was allocated at the same address in the meantime. The tag affects only how soon a
@@ -132,8 +133,11 @@ impl<T> Publication<T> {
             slot.store(FREE_SLOT, Ordering::Release);
             return None;
         }
+        // `current`, not `seen`: `seen` may point to an earlier generation that was reclaimed, whose
+        // address the current one reuses. Its provenance does not extend to the current one.
+        let announced = if mutant("announce: no second check") { seen } else { current };
         // SAFETY: there is a current generation at all times.
-        Some(unsafe { NonNull::new_unchecked(seen) })
+        Some(unsafe { NonNull::new_unchecked(announced) })
     }
 
     /// Clears the slot that announces a generation. Returns whether the generation was replaced; if
@@ -204,12 +208,6 @@ impl<T> Publication<T> {
         if !mutant("scan: not counted") {
             self.scans.fetch_add(1, Ordering::Release);
         }
-        // Pairs with the fence below. This thread increments `scans` and then takes the list;
-        // another thread puts generations on the list and then reads `scans`. At least one of
-        // them sees the other's write.
-        if !mutant("scan: no fence") {
-            fence(Ordering::SeqCst);
-        }
         let mut unread = ptr::null_mut();
         loop {
             let mut scans = self.scans.load(Ordering::Acquire);
@@ -217,6 +215,9 @@ impl<T> Publication<T> {
             if next.is_null() {
                 return unread;
             }
+            // Follows the writer's heavy fence, which is before its `push`. C++20 lets that fence
+            // order this thread's reads of the slots too, but C++11, which Miri follows, does not.
+            fence(Ordering::SeqCst);
             let (mut kept, mut last) = (ptr::null_mut::<Generation<T>>(), ptr::null_mut());
             while !next.is_null() {
                 let generation = next;
@@ -242,8 +243,9 @@ impl<T> Publication<T> {
                 // SAFETY: they belong to this call, and are linked from `kept` to `last`.
                 unsafe { push(&self.retired, kept, last) };
             }
-            // Pairs with the fence above.
-            fence(Ordering::SeqCst);
+            // Another thread increments `scans`, and then takes the list. Either it takes what this
+            // thread just put there, or `push` acquires what that thread's `take` released, and
+            // this load sees the increment.
             if self.scans.load(Ordering::Relaxed) == scans || mutant("scan: no second scan") {
                 return unread;
             }
@@ -283,12 +285,13 @@ pub unsafe fn unlink<T>(first: &mut *mut Generation<T>) -> Option<NonNull<Genera
 }
 
 /// Takes a whole list. Acquire pairs with the Release in `push`: this thread sees the links, and
-/// everything that was done with the generations before.
+/// everything that was done with the generations before. Release pairs with the Acquire in `push`.
 fn take<T>(list: &AtomicPtr<Generation<T>>) -> *mut Generation<T> {
     if mutant("scan: list not taken") {
         return list.load(Ordering::Acquire);
     }
-    list.swap(ptr::null_mut(), Ordering::Acquire)
+    let taken = if mutant("take: no release") { Ordering::Acquire } else { Ordering::AcqRel };
+    list.swap(ptr::null_mut(), taken)
 }
 
 /// # Safety
@@ -317,7 +320,11 @@ unsafe fn push<T>(
     loop {
         // SAFETY: guaranteed by the caller.
         unsafe { (*last).next.set(head) };
-        match list.compare_exchange_weak(head, first, Ordering::Release, Ordering::Relaxed) {
+        // Release pairs with the Acquire in `take`, and Acquire with its Release: what a thread did
+        // before it took the list, this thread sees. Only these two functions write the list, so
+        // every write continues the release sequences of the ones before.
+        let pushed = if mutant("push: no acquire") { Ordering::Release } else { Ordering::AcqRel };
+        match list.compare_exchange_weak(head, first, pushed, Ordering::Relaxed) {
             Ok(_) => return,
             Err(now) => head = now,
         }
