@@ -8,7 +8,7 @@ use std::ffi::CString;
 use allotment::recycler::FreshMemory;
 use allotment::{Arena, LocalPool, Mmap, RawFreeList, RawSlab, Release, recycler};
 use support::child::{self, Child, Directory};
-use support::kernel::{is_resident, mapping_flags};
+use support::kernel::{is_resident, mapping_flags, page_size};
 use support::list::{passed_through, under_a_tool};
 use support::slab::layout;
 
@@ -160,7 +160,7 @@ fn huge_pages_are_measured_against_small_ones() {
     fill(&Arena::builder().release(Release::AtOnce).build());
     let memory = recycler().fresh_memory();
     if memory.huge_bytes + memory.refused_bytes > 0 {
-        assert!(memory.small_pages_nanos > 0, "{memory:?}");
+        assert!(memory.populated_pages_nanos > 0, "{memory:?}");
     }
     assert_eq!(memory.huge_page_nanos > 0, memory.huge_bytes > 0, "{memory:?}");
 }
@@ -173,6 +173,43 @@ fn a_large_hint_takes_memory_for_its_first_huge_page_at_most() {
     let arena = Arena::with_hint(64 << 20);
     let first = core::ptr::from_ref(arena.alloc(1u8)).addr();
     assert_ne!(is_resident(first + (4 << 20)), Some(true));
+}
+
+/// The number of pages with memory among the first `bytes` bytes from an address on.
+fn resident_pages(address: usize, bytes: usize) -> usize {
+    let pages = (0..bytes).step_by(page_size());
+    pages.filter(|page| is_resident(address + page) == Some(true)).count()
+}
+
+#[test]
+fn an_arena_faults_in_64_kib_at_a_time_and_no_more() {
+    if !alone("an_arena_faults_in_64_kib_at_a_time_and_no_more") {
+        return;
+    }
+    let step = 64 << 10;
+    let mut arena = Arena::builder().source(Mmap::small_pages()).hint(1 << 20).build();
+    let first = core::ptr::from_ref(arena.alloc(1u8)).addr();
+    let pages = |bytes| resident_pages(first, 1 << 20) * page_size() <= bytes;
+    assert!(pages(step + page_size()), "{} pages", resident_pages(first, 1 << 20));
+    if resident_pages(first, step) == 1 {
+        return println!("skipped: the system faults in single pages only");
+    }
+    for filled in 1..=160 {
+        let _ = arena.alloc_layout(layout(1 << 10, 8));
+        let needed = (filled << 10) / page_size();
+        assert!(resident_pages(first, 1 << 20) >= needed, "after {filled} KiB");
+        assert!(pages((filled << 10) + step + 2 * page_size()), "after {filled} KiB");
+    }
+    // A window that a scope opens, and one that a rewind restores, end where these pages end.
+    for _ in 0..3 {
+        arena.scope(|scope| _ = scope.alloc_slice_copy(&[1u8; 40 << 10]));
+        assert!(pages((200 << 10) + step + 2 * page_size()));
+    }
+    arena.reset();
+    assert!(pages((200 << 10) + step + 2 * page_size()));
+    // Untouched by the allocation itself: a large object's pages get memory when they are written.
+    let large = arena.alloc_layout(layout(600 << 10, 8));
+    assert!(resident_pages(large.addr().get() + (300 << 10), 200 << 10) == 0);
 }
 
 #[test]

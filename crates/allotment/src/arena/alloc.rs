@@ -6,6 +6,7 @@ use core::alloc::Layout;
 use core::ptr::{self, NonNull};
 
 use super::chunk_header::{end_of, first_of};
+use super::chunks::TakenChunk;
 use super::raw::{MAX_MIN_ALIGN, RawArena};
 use crate::error::{AllocError, ErrorKind, OnFailure, unlikely};
 use crate::memory::layout::{MAX_GROWTH, align_up};
@@ -118,7 +119,8 @@ impl RawArena {
         }
         let overflow = AllocError::new(ErrorKind::SizeOverflow, size);
         let padded = size.checked_next_multiple_of(MAX_MIN_ALIGN).ok_or(overflow)?;
-        let (chunk, zeroed) = self.take_chunk_for(padded, align, roomy)?;
+        let taken = self.take_chunk_for(padded, align, roomy)?;
+        let TakenChunk { chunk, zeroed, .. } = taken;
         let first = first_of(chunk);
         let start = align_up(first.addr().get(), align.max(MAX_MIN_ALIGN));
         // SAFETY: the chunk was taken with room for the header, the alignment and the padded size.
@@ -128,6 +130,7 @@ impl RawArena {
         if left_here >= left_there {
             // Continue in the chunk that has more room left.
             self.record().wasted_bytes.add(left_there as u64);
+            self.enter_chunk(taken);
             self.place_before_window(chunk, start, size);
         } else {
             self.record().wasted_bytes.add(left_here as u64);

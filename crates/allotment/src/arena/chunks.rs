@@ -5,13 +5,24 @@
 use core::ptr::{self, NonNull};
 
 use super::chunk_header::{ArenaChunkHeader, HEADER, first_of};
-use super::raw::{ArenaChecks, MAX_MIN_ALIGN, RawArena};
+use super::raw::{ArenaChecks, MAX_MIN_ALIGN, MIN_POPULATED_CHUNK, RawArena};
 use super::retain::Retain;
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::chunk_cache::WarmChunk;
 use crate::memory::chunk_source::ChunkSource;
+use crate::memory::first_touch::SmallTouch;
 use crate::memory::layout::{HUGE_PAGE, MAX_GROWTH, MIN_CHUNK, chunk_bytes_for, next_chunk};
 use crate::memory::source::AcquiredChunk;
+
+/// A chunk that was just taken and holds no object.
+#[derive(Clone, Copy)]
+pub(super) struct TakenChunk {
+    pub chunk: NonNull<ArenaChunkHeader>,
+    /// Whether its bytes are known to be zero.
+    pub zeroed: bool,
+    /// Whether its pages are small and were not touched yet.
+    pub untouched: bool,
+}
 
 impl RawArena {
     /// Takes the chunk that the hint asks for, and opens a window in it.
@@ -21,8 +32,9 @@ impl RawArena {
         }
         let need = hinted_chunk_bytes(self.hint)
             .ok_or(AllocError::new(ErrorKind::SizeOverflow, self.hint))?;
-        let (chunk, _) = self.take_chunk(need, false)?;
-        self.open_window(chunk, first_of(chunk).addr().get());
+        let taken = self.take_chunk(need, false)?;
+        self.enter_chunk(taken);
+        self.open_window(taken.chunk, first_of(taken.chunk).addr().get());
         Ok(())
     }
 
@@ -33,17 +45,27 @@ impl RawArena {
         padded: usize,
         align: usize,
         roomy: bool,
-    ) -> Result<(NonNull<ArenaChunkHeader>, bool), AllocError> {
+    ) -> Result<TakenChunk, AllocError> {
         let align = align.max(MAX_MIN_ALIGN);
         let need = chunk_bytes_for(HEADER, padded, align, self.source().chunk_align())
             .ok_or(AllocError::new(ErrorKind::SizeOverflow, padded))?;
         self.take_chunk(need, roomy)
     }
 
+    /// Makes a chunk that was just taken the current one. The caller must open a window in it.
+    pub(super) fn enter_chunk(&self, taken: TakenChunk) {
+        let TakenChunk { chunk, untouched, .. } = taken;
+        // SAFETY: a chunk of this arena (invariant 1).
+        let is_populated = untouched && unsafe { chunk.as_ref() }.size >= MIN_POPULATED_CHUNK;
+        self.current.set(chunk.as_ptr());
+        let untouched_from = if is_populated { chunk.addr().get() } else { usize::MAX };
+        self.untouched_from.set(untouched_from);
+    }
+
     /// For checked arenas: takes a chunk with at least `bytes` after its header, and continues
     /// there.
     pub(super) fn grow_by_chunk(&self, bytes: usize) -> Result<(), AllocError> {
-        let (chunk, _) = self.take_chunk_for(bytes, MAX_MIN_ALIGN, false)?;
+        let TakenChunk { chunk, .. } = self.take_chunk_for(bytes, MAX_MIN_ALIGN, false)?;
         self.record().wasted_bytes.add(self.left_in_current() as u64);
         self.fold();
         self.open_window(chunk, first_of(chunk).addr().get());
@@ -51,27 +73,23 @@ impl RawArena {
     }
 
     /// Puts a chunk of at least `need` bytes at the head of the `newest` list: a spare one, or one
-    /// from the source. Returns the chunk and whether its bytes are zero. On an error nothing has
-    /// changed.
-    fn take_chunk(
-        &self,
-        need: usize,
-        roomy: bool,
-    ) -> Result<(NonNull<ArenaChunkHeader>, bool), AllocError> {
+    /// from the source. On an error nothing has changed.
+    fn take_chunk(&self, need: usize, roomy: bool) -> Result<TakenChunk, AllocError> {
         if let Some(chunk) = self.take_spare_chunk(need) {
             // SAFETY: a chunk of this arena (invariant 1).
             let size = unsafe { chunk.as_ref() }.size;
             if size <= MAX_GROWTH {
                 self.growth_size.set(size.max(self.growth_size.get()));
             }
-            return Ok((chunk, false));
+            return Ok(TakenChunk { chunk, zeroed: false, untouched: false });
         }
         let chunk_source = self.chunk_source();
         // A checked arena's chunk may be registered, and that may fail.
         if self.checks().is_none() {
             let own = chunk_source.take_thread_chunk(need, self.growth_size.get());
             if let Some((WarmChunk { start, mapping }, size, align)) = own {
-                return Ok((self.hold_chunk(start, size, align, mapping, true), false));
+                let chunk = self.hold_chunk(start, size, align, mapping, true);
+                return Ok(TakenChunk { chunk, zeroed: false, untouched: false });
             }
         }
         let warm = if roomy { chunk_source.take_roomy(need) } else { None };
@@ -79,7 +97,7 @@ impl RawArena {
             Some(taken) => taken,
             None => chunk_source.take(need, self.growth_size.get())?,
         };
-        let AcquiredChunk { start, size, align, mapping, recycled, zeroed } = taken;
+        let AcquiredChunk { start, size, align, mapping, recycled, zeroed, untouched } = taken;
         if let Some(checks) = self.checks() {
             let registered = self.segment_unit() > 1;
             if let Err(error) = checks.chunk_taken(self.record(), start, size, registered) {
@@ -87,7 +105,8 @@ impl RawArena {
                 return Err(error);
             }
         }
-        Ok((self.hold_chunk(start, size, align, mapping, recycled), zeroed))
+        let chunk = self.hold_chunk(start, size, align, mapping, recycled);
+        Ok(TakenChunk { chunk, zeroed, untouched })
     }
 
     /// Puts a chunk that was taken at the head of the `newest` list.
@@ -123,6 +142,7 @@ impl RawArena {
             exact: settings.budget.is_some(),
             segment_unit: self.segment_unit(),
             grows_huge: self.checks().is_none(),
+            small: SmallTouch::Populate,
         }
     }
 

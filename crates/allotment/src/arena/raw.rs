@@ -59,12 +59,20 @@ use super::position::OpenScope;
 use super::settings::ArenaSettings;
 use crate::error::AllocError;
 use crate::memory::layout::align_up;
+use crate::memory::os;
 use crate::memory::position_word::{self, WINDOW};
 use crate::memory::source::SharedSource;
 use crate::statistics::Record;
 
 /// The largest minimum alignment. Every window's base and every chunk's end have this alignment.
 pub(crate) const MAX_MIN_ALIGN: usize = 16;
+
+/// The bytes of untouched pages that are faulted in at once, and so the most that an arena touches
+/// beyond its last object. One system call for 16 pages of 4 KiB takes about a fifth less time than
+/// 16 page faults.
+const POPULATED_AT_ONCE: usize = 64 << 10;
+/// In a shorter chunk, pages are faulted in one by one.
+pub(super) const MIN_POPULATED_CHUNK: usize = 2 * POPULATED_AT_ONCE;
 
 /// The base while there is no chunk. The window is empty then, so this address is never accessed.
 pub(super) const DANGLING: *mut u8 = ptr::without_provenance_mut(MAX_MIN_ALIGN);
@@ -88,6 +96,9 @@ pub(crate) struct RawArena {
     /// The size of the last chunk taken for growth; the next chunk has twice that size. 0 before
     /// the first chunk.
     pub(super) growth_size: Cell<usize>,
+    /// The first address in the current chunk from which on no page was touched, or `usize::MAX`.
+    /// See [`open_window`](Self::open_window).
+    pub(super) untouched_from: Cell<usize>,
     pub(super) scope: Cell<OpenScope>,
     /// The requested size of the first chunk, in bytes.
     pub(super) hint: usize,
@@ -176,6 +187,7 @@ impl RawArena {
             newest: Cell::new(ptr::null_mut()),
             spare_chunks: Cell::new(ptr::null_mut()),
             growth_size: Cell::new(0),
+            untouched_from: Cell::new(usize::MAX),
             scope: Cell::new(OpenScope::NONE),
             hint,
             checks,
@@ -244,11 +256,20 @@ impl RawArena {
     }
 
     /// Opens a window in this chunk at the address `from`, rounded up to 16. The word must be 0.
+    ///
+    /// In a chunk whose pages were not touched, the window ends where the touched pages end. When it
+    /// begins there, it faults the next pages in, [`POPULATED_AT_ONCE`] bytes with one system call.
     pub(super) fn open_window(&self, chunk: NonNull<ArenaChunkHeader>, from: usize) {
-        let end = end_of(chunk).addr().get();
+        let mut end = end_of(chunk).addr().get();
         let base = align_up(from, MAX_MIN_ALIGN);
         debug_assert!(base <= end && self.record.position_word.get() == 0);
-        self.current.set(chunk.as_ptr());
+        if self.current.replace(chunk.as_ptr()) != chunk.as_ptr() {
+            self.untouched_from.set(usize::MAX);
+        }
+        if base >= self.untouched_from.get() {
+            self.populate(chunk, base, end);
+        }
+        end = end.min(self.untouched_from.get());
         self.before_window.set(ptr::null_mut());
         // Use the chunk's provenance. That of a caller's pointer may reach only one object.
         self.base.set(chunk.as_ptr().cast::<u8>().with_addr(base));
@@ -256,10 +277,23 @@ impl RawArena {
         self.limit.set(if self.checks.is_some() { 0 } else { position_word::limit(window) });
     }
 
+    /// Faults in the pages of the current chunk from `base` on.
+    #[cold]
+    fn populate(&self, chunk: NonNull<ArenaChunkHeader>, base: usize, end: usize) {
+        let start = base / os::page_size() * os::page_size();
+        let until = (start + POPULATED_AT_ONCE).min(end);
+        if let Some(pages) = NonNull::new(chunk.as_ptr().cast::<u8>().with_addr(start)) {
+            // If the system refuses, each page is faulted in by its first access.
+            let _ = os::populate(pages, until - start);
+        }
+        self.untouched_from.set(if until < end { until } else { usize::MAX });
+    }
+
     /// Closes the window: no chunk is current.
     pub(super) fn close_window(&self) {
         self.record.position_word.set(0);
         self.current.set(ptr::null_mut());
+        self.untouched_from.set(usize::MAX);
         self.before_window.set(ptr::null_mut());
         self.base.set(DANGLING);
         self.limit.set(0);

@@ -15,6 +15,7 @@ use super::chunk_header::{HEADER, ListChunk, ListChunkHeader};
 use super::raw::{ListChecks, RawFreeList};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::chunk_source::ChunkSource;
+use crate::memory::first_touch::SmallTouch;
 use crate::memory::layout::{CACHE_LINE, MAX_GROWTH, MIN_CHUNK, chunk_bytes_for};
 use crate::memory::release::Release;
 
@@ -217,6 +218,7 @@ impl RawFreeList {
             exact: settings.budget.is_some() || self.settings.objects_per_chunk.is_some(),
             segment_unit: self.segment_unit(),
             grows_huge: self.checks.is_none(),
+            small: SmallTouch::Faults,
         }
     }
 

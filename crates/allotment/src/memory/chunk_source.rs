@@ -2,6 +2,7 @@
 
 use super::budget::Budget;
 use super::chunk_cache::WarmChunk;
+use super::first_touch::SmallTouch;
 use super::layout::{HUGE_PAGE, MAX_GROWTH, next_chunk};
 use super::source::{AcquiredChunk, SharedSource};
 use crate::error::{AllocError, ErrorKind};
@@ -19,6 +20,8 @@ pub(crate) struct ChunkSource<'s> {
     pub segment_unit: usize,
     /// Whether chunks are huge pages from [`MAX_GROWTH`] on, if the source has huge pages.
     pub grows_huge: bool,
+    /// How small pages are touched.
+    pub small: SmallTouch,
 }
 
 impl ChunkSource<'_> {
@@ -94,7 +97,9 @@ impl ChunkSource<'_> {
         if let Some(budget) = self.budget {
             budget.charge(size)?;
         }
-        self.source.take(size, align, self.recycles, self.exact).inspect_err(|_| self.credit(size))
+        self.source
+            .take(size, align, self.recycles, self.exact, self.small)
+            .inspect_err(|_| self.credit(size))
     }
 
     fn credit(&self, bytes: usize) {

@@ -91,8 +91,8 @@ pub struct FreshMemory {
     /// The average processor time of the first touch of 2 MiB of small pages, one page fault each,
     /// in nanoseconds. 0 if none was measured.
     pub small_pages_nanos: u64,
-    /// The same for small pages that are faulted in together, as those of a slab that one thread
-    /// uses.
+    /// The same for small pages that are faulted in together: those of arenas, and of slabs that one
+    /// thread uses.
     pub populated_pages_nanos: u64,
 }
 

@@ -95,8 +95,8 @@ pub(crate) fn contains(address: usize) -> bool {
     may_hold(address) && !owner_of(address).is_null()
 }
 
-/// Takes `granules` contiguous granules and enters `new_owner` as their owner. Granules that were
-/// never handed out before are zeroed; the caller can't tell which are.
+/// Takes `granules` contiguous granules and enters `new_owner` as their owner. They read zeros if
+/// [`is_zeroed`] says so.
 pub(crate) fn take(granules: usize, new_owner: NonNull<()>) -> Result<NonNull<u8>, AllocError> {
     let full = AllocError::new(ErrorKind::LimitReached, granules.saturating_mul(GRANULE));
     let len = reserve()?;
@@ -110,15 +110,57 @@ pub(crate) fn take(granules: usize, new_owner: NonNull<()>) -> Result<NonNull<u8
     let base = NonNull::new(ptr::with_exposed_provenance_mut(REGION.base.load(Ordering::Relaxed)));
     // SAFETY: within the range.
     let start = unsafe { base.expect("reserved").add(first * GRANULE) };
-    let usable = make_accessible(first, granules).and_then(|()| lock(start, granules * GRANULE));
-    if let Err(error) = usable {
-        release_bits(first, granules);
-        return Err(error);
-    }
-    set_owner(first, granules, new_owner.as_ptr());
-    first_touch::count_small(granules * GRANULE);
+    set_up(start, first, granules, new_owner)?;
     Ok(start)
 }
+
+/// Makes claimed granules usable, and enters their owner. On an error they are free again.
+fn set_up(
+    start: NonNull<u8>,
+    first: usize,
+    granules: usize,
+    new_owner: NonNull<()>,
+) -> Result<(), AllocError> {
+    let usable = make_accessible(first, granules).and_then(|()| lock(start, granules * GRANULE));
+    if usable.is_ok() {
+        set_owner(first, granules, new_owner.as_ptr());
+        first_touch::count_small(granules * GRANULE);
+    } else {
+        release_bits(first, granules);
+    }
+    usable
+}
+
+/// Takes the `more` granules right behind granules that the caller has, if they are free. Returns
+/// whether it did.
+///
+/// # Safety
+/// The caller has `granules` contiguous granules from `start` on.
+pub(crate) unsafe fn extend(
+    start: NonNull<u8>,
+    granules: usize,
+    more: usize,
+    owner: NonNull<()>,
+) -> bool {
+    let first = (start.addr().get() - REGION.base.load(Ordering::Relaxed)) / GRANULE + granules;
+    let behind = (REGION.len.load(Ordering::Relaxed) / GRANULE).saturating_sub(first);
+    if more > behind || !claim_at(first, more) {
+        return false;
+    }
+    // SAFETY: within the range.
+    let start = unsafe { start.add(granules * GRANULE) };
+    set_up(start, first, more, owner).is_ok()
+}
+
+/// Whether granules read zeros when they are taken. A thread that has taken some gets the answer
+/// for them.
+pub(crate) fn is_zeroed() -> bool {
+    // Relaxed: what `release` stored is visible after the claim, which acquires its release.
+    !KEEPS_BYTES.load(Ordering::Relaxed)
+}
+
+/// The system did not take the memory of released granules, so their bytes may still be there.
+static KEEPS_BYTES: AtomicBool = AtomicBool::new(false);
 
 /// Locks memory that is handed out, where new mappings are locked.
 fn lock(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
@@ -139,14 +181,16 @@ fn lock(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
 /// Releases granules, and gives their memory to the system.
 ///
 /// # Safety
-/// They were taken together, have not been released, and nothing refers to their bytes.
+/// The caller has these granules, and nothing refers to their bytes.
 pub(crate) unsafe fn release(start: NonNull<u8>, granules: usize) {
     let first = (start.addr().get() - REGION.base.load(Ordering::Relaxed)) / GRANULE;
     if REGION.locks.load(Ordering::Relaxed) {
         os::unlock(start, granules * GRANULE);
     }
     // SAFETY: whole pages of the range; the rest is guaranteed by the caller.
-    let _ = unsafe { os::discard(start, granules * GRANULE) };
+    if unsafe { os::discard(start, granules * GRANULE) }.is_err() {
+        KEEPS_BYTES.store(true, Ordering::Relaxed);
+    }
     set_owner(first, granules, ptr::null_mut());
     release_bits(first, granules);
 }
@@ -225,6 +269,23 @@ fn claim_words(words: usize, granules: usize) -> Option<usize> {
         first += claimed + 1;
     }
     None
+}
+
+/// Claims these granules, or none of them if one is taken.
+fn claim_at(first: usize, granules: usize) -> bool {
+    let (mut at, end) = (first, first + granules);
+    while at < end {
+        let in_word = (64 - at % 64).min(end - at);
+        let mask = low_bits(in_word) << (at % 64);
+        let claim = |taken: u64| (taken & mask == 0).then_some(taken | mask);
+        // Acquire: as in `claim_in_word`.
+        if word(at / 64).fetch_update(Ordering::Acquire, Ordering::Relaxed, claim).is_err() {
+            release_bits(first, at - first);
+            return false;
+        }
+        at += in_word;
+    }
+    true
 }
 
 fn release_bits(first: usize, granules: usize) {

@@ -95,12 +95,15 @@ pub(crate) struct AcquiredChunk {
     pub recycled: bool,
     /// Whether its bytes are known to be zero.
     pub zeroed: bool,
+    /// Whether it is a separate mapping with small pages, and only its first few pages were touched.
+    pub untouched: bool,
 }
 
 impl AcquiredChunk {
     #[inline]
     fn warm(start: NonNull<u8>, size: usize, align: usize, mapping: u32) -> Self {
-        Self { start, size, align, mapping, recycled: true, zeroed: false }
+        let [recycled, zeroed, untouched] = [true, false, false];
+        Self { start, size, align, mapping, recycled, zeroed, untouched }
     }
 }
 
@@ -202,7 +205,8 @@ impl SharedSource {
 
     /// Takes a chunk of `size` bytes, a multiple of [`chunk_unit`](Self::chunk_unit), aligned to
     /// `align`, at least [`chunk_align`](Self::chunk_align). If `recycle` is true, the chunk may be
-    /// warm. Unless `exact` is true, it may then also be larger.
+    /// warm. Unless `exact` is true, it may then also be larger. `small` is how the caller touches
+    /// small pages.
     #[inline]
     pub(crate) fn take(
         &self,
@@ -210,6 +214,7 @@ impl SharedSource {
         align: usize,
         recycle: bool,
         exact: bool,
+        small: SmallTouch,
     ) -> Result<AcquiredChunk, AllocError> {
         if recycle {
             let own = self.take_thread_chunk(size, align, exact);
@@ -217,7 +222,7 @@ impl SharedSource {
                 return Ok(AcquiredChunk::warm(start, size, align, mapping));
             }
         }
-        self.take_shared(size, align, recycle)
+        self.take_shared(size, align, recycle, small)
     }
 
     /// Takes a thread chunk of this shape, with its size; unless `exact` is true, it may be larger.
@@ -244,6 +249,7 @@ impl SharedSource {
         size: usize,
         align: usize,
         recycle: bool,
+        small: SmallTouch,
     ) -> Result<AcquiredChunk, AllocError> {
         let mmap = match &self.0 {
             SourceVariant::Mmap(mmap) => *mmap,
@@ -265,9 +271,10 @@ impl SharedSource {
         if let Some(chunk) = take_small(size, align) {
             return Ok(chunk);
         }
-        let start = mmap.map(size, align)?;
+        let (start, is_huge) = mmap.map_fresh(size, align, small)?;
         let mapping = if recycle { process_cache::cache().add_mapping(start, size) } else { NIL };
-        Ok(AcquiredChunk { start, size, align, mapping, recycled: false, zeroed: true })
+        let [recycled, zeroed, untouched] = [false, true, !is_huge];
+        Ok(AcquiredChunk { start, size, align, mapping, recycled, zeroed, untouched })
     }
 
     /// A chunk of the recycler with this size and alignment, if it has one.
@@ -292,7 +299,8 @@ fn take_small(size: usize, align: usize) -> Option<AcquiredChunk> {
     let WarmChunk { start, mapping } = chunk;
     first_touch::count_small(size);
     tools::allow_defined(start, size);
-    Some(AcquiredChunk { start, size, align, mapping, recycled: false, zeroed: true })
+    let [recycled, zeroed, untouched] = [false, true, false];
+    Some(AcquiredChunk { start, size, align, mapping, recycled, zeroed, untouched })
 }
 
 fn from_source(
@@ -303,6 +311,6 @@ fn from_source(
     let layout = Layout::from_size_align(size, align)
         .map_err(|_| AllocError::new(ErrorKind::SizeOverflow, size))?;
     let start = source.acquire(layout)?;
-    let zeroed = source.zeroed();
-    Ok(AcquiredChunk { start, size, align, mapping: NIL, recycled: false, zeroed })
+    let [recycled, zeroed, untouched] = [false, source.zeroed(), false];
+    Ok(AcquiredChunk { start, size, align, mapping: NIL, recycled, zeroed, untouched })
 }
