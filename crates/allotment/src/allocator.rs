@@ -194,7 +194,7 @@ mod blocks {
         returned: E,
     ) -> E {
         let can_go_on = !error.is_out_of_memory();
-        if may_panic && can_go_on && source.on_refusal() == OnRefusal::Panic {
+        if may_panic && can_go_on && source.on_refusal() != OnRefusal::ReturnError {
             fail(error)
         }
         returned

@@ -220,6 +220,13 @@ pub enum OnRefusal {
     /// Return the error. `try_reserve` of the collection returns it. Its calls that can't return it
     /// end the process.
     ReturnError,
+    /// In a pool: allocate from the program's global heap instead, as
+    /// [`PoolGlobalAlloc`](crate::PoolGlobalAlloc) does in any case. It concerns references to the
+    /// pool, and so [`PoolBox`](crate::PoolBox), [`PoolVec`](crate::PoolVec) and
+    /// [`PoolString`](crate::PoolString) too. [`refused_bytes`](crate::LocalPool::refused_bytes)
+    /// says how much. Blocks that belong to one allocator only (those of an arena, a reap, or
+    /// [`LocalPool`](crate::LocalPool)'s own calls) are refused as with [`Panic`](Self::Panic).
+    UseGlobalHeap,
 }
 
 /// What a call does with an error. One generic body serves a call and its `try_` twin.

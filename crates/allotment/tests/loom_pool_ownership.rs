@@ -74,12 +74,14 @@ impl Pool {
     fn free(&self, block: usize) {
         let block = core::ptr::with_exposed_provenance_mut::<Block>(self.blocks[block]);
         // SAFETY: a block of this pool, which is freed and pushed once.
-        let parked = unsafe {
+        unsafe {
             (*block).freed.with_mut(|freed| *freed = true);
-            self.ownership.push(block.cast(), block.cast())
-        };
-        if parked {
-            self.ownership.reclaim_parked(|list| self.reclaim(list));
+            let (first, last) = (block.cast(), block.cast());
+            if !self.ownership.reclaim_if_parked(first, last, |list| self.reclaim(list))
+                && self.ownership.push(first, last)
+            {
+                self.ownership.reclaim_parked(|list| self.reclaim(list));
+            }
         }
     }
 
@@ -146,6 +148,24 @@ fn a_block_that_is_pushed_relaxed_is_reclaimed_while_it_is_written() {
 }
 
 #[test]
+fn two_threads_that_free_blocks_of_a_parked_pool_release_its_memory_once() {
+    explore(3, || {
+        let pool = Pool::new(3);
+        pool.end();
+        let other = {
+            let pool = pool.clone();
+            thread::spawn(move || {
+                pool.free(0);
+                pool.free(1);
+            })
+        };
+        pool.free(2);
+        other.join().unwrap();
+        assert_eq!(pool.releases.load(Ordering::Relaxed), 1, "released once");
+    });
+}
+
+#[test]
 fn a_parked_pool_is_adopted_or_reclaimed_but_never_both_at_a_time() {
     explore(3, || {
         let pool = Pool::new(2);
@@ -154,7 +174,7 @@ fn a_parked_pool_is_adopted_or_reclaimed_but_never_both_at_a_time() {
             let pool = pool.clone();
             thread::spawn(move || pool.free(0))
         };
-        if pool.ownership.adopt_parked() || pool.ownership.adopt_empty() {
+        if pool.ownership.adopt(true) == Some(true) || pool.ownership.adopt_empty() {
             // The adopting thread frees a block of its own, and ends the pool.
             pool.reclaim(pool.ownership.take());
             // SAFETY: this thread adopted the pool.

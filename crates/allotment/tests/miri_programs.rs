@@ -12,7 +12,8 @@ use allotment::sealed::PublishedGuard;
 use allotment::slab::{Lifetime, SlabSlot};
 use allotment::{
     Arena, ArenaBox, ArenaString, ArenaVec, Budget, FreeList, ListBox, LocalPool, Malloc, PoolBox,
-    PoolString, PoolVec, Published, RawSlab, Reap, Sealed, Slab, format_in, recycler, unsize_box,
+    PoolString, PoolVec, Published, RawSlab, Reap, Sealed, Slab, format_in, pool, recycler,
+    unsize_box,
 };
 use std::alloc::Layout;
 
@@ -198,6 +199,67 @@ fn what_escapes_a_pool_stays_valid() {
 }
 
 /// Every call that moves values inside a vector or string, in one kind of memory.
+#[test]
+fn pools_with_and_without_a_budget_take_over_what_ended_ones_left() {
+    let budget = Budget::new(1 << 20);
+    let mut kept = Vec::new();
+    for round in 0..6 {
+        let pool = match round % 3 {
+            0 => LocalPool::new(),
+            1 => LocalPool::builder().budget(&budget).build(),
+            _ => LocalPool::builder().maximum(1 << 20).build(),
+        };
+        let numbers: Vec<_> = pool.enter(|| (0..40).map(|n| PoolBox::new([n; 5])).collect());
+        let mut text = PoolString::new_in(pool.reference());
+        (0..20).for_each(|_| text.push_str("a text that grows "));
+        if round == 4 {
+            pool.trim();
+        }
+        drop(pool);
+        // Some blocks are freed after the end, by another thread too.
+        let mut numbers = numbers;
+        numbers.truncate(35);
+        std::thread::spawn(move || drop(text)).join().unwrap();
+        kept.extend(numbers);
+    }
+    assert_eq!(kept.iter().map(|numbers| numbers[4]).sum::<usize>(), 6 * 35 * 34 / 2);
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn a_large_block_of_a_pool_grows_and_shrinks_in_place_and_another_thread_frees_it() {
+    let pool = LocalPool::new();
+    let layout = |bytes| Layout::from_size_align(bytes, 8).unwrap();
+    let block = pool.alloc_layout(layout(100_000));
+    // SAFETY: the block is resized and freed as it was allocated, and its bytes are in it.
+    unsafe {
+        block.write_bytes(7, 100_000);
+        let longer = pool.resize(block, layout(100_000), layout(900_000));
+        let shorter = pool.resize(longer, layout(900_000), layout(50_000));
+        assert!((0..50_000).step_by(997).all(|at| shorter.add(at).read() == 7));
+        pool.free_layout(shorter, layout(50_000));
+    }
+    let mut reply = VecIn::with_capacity_in(5 << 20, pool.reference());
+    reply.push(7u8);
+    std::thread::spawn(move || drop(reply)).join().unwrap();
+    assert_eq!(pool.statistics().live_objects, 0);
+}
+
+#[test]
+fn pools_are_left_in_any_order() {
+    let (first, second) = (LocalPool::new(), LocalPool::new());
+    // SAFETY: each pool is left below, before it ends.
+    unsafe {
+        let before_first = first.enter_unguarded();
+        let before_second = second.enter_unguarded();
+        first.leave_to(before_first);
+        drop(first);
+        second.leave_to(before_second);
+    }
+    assert_eq!(*PoolBox::new(7), 7);
+    second.enter(|| pool::outside(|| assert_eq!(*PoolBox::new(8), 8)));
+}
+
 fn collections_in<S: BlockSource>(source: S) {
     let count = 15;
     let text = |number: u32| number.to_string();

@@ -10,12 +10,12 @@ use std::thread;
 
 use allotment::{LocalPool, OnRefusal, PoolRef, PoolString};
 
-/// Two pools with budgets. Such a pool takes over no memory of an ended pool that still has live
-/// blocks, so its statistics count its own blocks only. A size that overflows is the trait's error;
+/// Two pools that report their live blocks at their end. Such a pool takes over no live block of an
+/// ended pool, so its statistics are exact. A size that overflows is the trait's error;
 /// `allocator_api2.rs` has the panics.
 fn pools() -> [LocalPool; 2] {
     [false, true].map(|hardened| {
-        let builder = LocalPool::builder().maximum(1 << 30).hardened(hardened);
+        let builder = LocalPool::builder().report_live(true).hardened(hardened);
         builder.on_refusal(OnRefusal::ReturnError).build()
     })
 }

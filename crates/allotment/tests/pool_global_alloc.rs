@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use allotment::pool::current;
-use allotment::{Budget, LocalPool, PoolGlobalAlloc, PoolRef};
+use allotment::{Budget, LocalPool, OnRefusal, PoolGlobalAlloc, PoolRef, PoolVec, pool};
 use support::child::{self, Child};
 use support::list::passed_through;
 
@@ -31,10 +31,10 @@ fn in_global<T: ?Sized>(value: &T) -> bool {
     !LocalPool::any_holds(core::ptr::from_ref(value).cast::<u8>())
 }
 
-/// A pool with a budget and a hardened one with a budget. They take over no live blocks of ended
-/// pools, so their statistics count their own blocks only.
+/// Two pools that report their live blocks at their end; one is hardened. Such a pool takes over no
+/// live block of an ended pool, so its statistics are exact.
 fn pools() -> [LocalPool; 2] {
-    [false, true].map(|hardened| LocalPool::builder().maximum(1 << 30).hardened(hardened).build())
+    [false, true].map(|hardened| LocalPool::builder().report_live(true).hardened(hardened).build())
 }
 
 #[test]
@@ -174,7 +174,8 @@ fn what_a_budget_refuses_comes_from_the_global_heap() {
             vec.truncate(10);
             vec.shrink_to_fit();
             assert!(in_global(&vec[0]), "a block stays with its owner");
-            let mut boxes: Vec<_> = (0..10_000).map(|n| Box::new([n; 4])).collect();
+            let mut boxes = pool::outside(|| Vec::with_capacity(10_000));
+            boxes.extend((0..10_000).map(|n| Box::new([n; 4])));
             assert!(boxes.iter().any(|boxed| in_pool(&**boxed)));
             assert!(boxes.iter().any(|boxed| in_global(&**boxed)));
             assert!(boxes.iter().zip(0..).all(|(boxed, n)| **boxed == [n; 4]));
@@ -372,4 +373,92 @@ fn the_claims_hold_in_pass_through_mode() {
         return;
     }
     Child::new(test, test).env("ALLOTMENT_PASSTHROUGH", "1").succeeds();
+}
+
+#[test]
+fn what_a_limit_refuses_is_counted_and_comes_from_the_global_heap_where_the_builder_says_so() {
+    let build = |on_refusal| LocalPool::builder().maximum(128 << 10).on_refusal(on_refusal).build();
+    for on_refusal in [OnRefusal::Panic, OnRefusal::ReturnError, OnRefusal::UseGlobalHeap] {
+        let pool = build(on_refusal);
+        assert_eq!(pool.refused_bytes(), 0);
+        let uses_global_heap = on_refusal == OnRefusal::UseGlobalHeap;
+        // The library's collections.
+        let long = PoolVec::<u8>::try_with_capacity_in(1 << 20, pool.reference());
+        assert_eq!(long.is_ok(), uses_global_heap);
+        let mut counted = if uses_global_heap { 1 << 20 } else { 0 };
+        assert!(long.is_err() || passed_through() || pool.refused_bytes() == counted);
+        let mut grows = PoolVec::new_in(pool.reference());
+        while grows.try_reserve(grows.capacity() + 1).is_ok() {
+            let length = grows.capacity();
+            grows.resize(length, 7u8);
+            if in_global(&*grows) {
+                break;
+            }
+        }
+        assert_eq!(in_global(&*grows), uses_global_heap || passed_through());
+        assert!(grows.iter().all(|byte| *byte == 7));
+        drop((long, grows));
+        // Everybody's.
+        counted = pool.refused_bytes();
+        let (long, zeroed) = pool.enter(|| (vec![1u8; 1 << 20], vec![0u8; 1 << 20]));
+        assert!(in_global(&*long) && in_global(&*zeroed));
+        assert!(passed_through() || pool.refused_bytes() == counted + (2 << 20));
+        drop(pool);
+        assert_eq!(build(on_refusal).refused_bytes(), 0, "the next one has a count of its own");
+    }
+}
+
+#[test]
+fn each_thread_has_a_pool_of_its_own_for_what_it_polls_and_runs() {
+    if passed_through() {
+        return;
+    }
+    let reference = || pool::enter_thread_pool(current);
+    let mine = reference();
+    assert_ne!(mine, PoolRef::GLOBAL);
+    assert_eq!(reference(), mine, "it is made once");
+    assert_eq!(current(), PoolRef::GLOBAL);
+    // A task whose polls are on two threads.
+    let mut polls = 0;
+    let mut places = Vec::new();
+    let mut task = Box::pin(pool::poll_in_thread_pools(std::future::poll_fn(move |_| {
+        polls += 1;
+        places.push((current(), Box::new(polls)));
+        if polls == 2 { Poll::Ready(std::mem::take(&mut places)) } else { Poll::Pending }
+    })));
+    assert!(task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let there = thread::spawn(move || {
+        let polled = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(places) = polled else { panic!("the second poll") };
+        (places, reference())
+    });
+    let (places, others) = there.join().unwrap();
+    assert_eq!((places[0].0, places[1].0), (mine, others));
+    assert_ne!(mine, others);
+    assert_eq!((*places[0].1, *places[1].1), (1, 2), "the other thread has ended");
+    assert!(places.iter().all(|(_, boxed)| in_pool(&**boxed)));
+}
+
+thread_local! {
+    /// Made before the thread's pool, and so dropped after it.
+    static LATE: RefCell<Option<Late>> = const { RefCell::new(None) };
+}
+
+struct Late(mpsc::Sender<(PoolRef, bool)>);
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        let _ = self.0.send(pool::enter_thread_pool(|| (current(), in_global(&*Box::new(7)))));
+    }
+}
+
+#[test]
+fn a_thread_whose_own_pool_has_ended_runs_in_no_pool() {
+    let (send, receive) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        LATE.with(|late| *late.borrow_mut() = Some(Late(send)));
+        pool::enter_thread_pool(|| drop(Box::new(7)));
+    });
+    assert_eq!(receive.recv().unwrap(), (PoolRef::GLOBAL, true));
+    thread.join().unwrap();
 }

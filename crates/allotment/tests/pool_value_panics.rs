@@ -9,10 +9,10 @@ use std::cell::Cell;
 use allotment::{LocalPool, PoolBox, PoolVec};
 use support::program::{caught, throw};
 
-/// A pool with a budget. It takes over no memory of an ended pool that still has live blocks, so
-/// its statistics count its own blocks only.
+/// A pool that reports its live blocks at its end. It takes over no live block of an ended pool, so
+/// its statistics are exact.
 fn counted(hardened: bool) -> LocalPool {
-    LocalPool::builder().maximum(1 << 30).hardened(hardened).build()
+    LocalPool::builder().report_live(true).hardened(hardened).build()
 }
 
 /// A pool with default options, and a hardened one.

@@ -14,8 +14,9 @@
 //! 2. A chunk on `large` has one live block, right behind its header. Its `prev` and `next` are
 //!    exact.
 //! 3. `held` is the sum of the sizes of all chunks, and `chunk_count` their number. The record
-//!    holds the same numbers. (In pass-through mode the record's held bytes are those of malloc's
-//!    blocks.)
+//!    holds the same numbers; in a pool with a budget, those of the chunks that are charged, and
+//!    the `piece_bytes` of other chunks. (In pass-through mode the record's held bytes are those of
+//!    malloc's blocks.)
 //! 4. One thread at a time has access.
 
 use core::alloc::Layout;
@@ -30,6 +31,14 @@ use crate::error::{AllocError, ErrorKind, OnFailure, ReturnError};
 use crate::memory::layout::MAX_GROWTH;
 use crate::statistics::Record;
 
+/// The bytes of the free blocks of an ended pool that a pool with a budget takes at a time, at first.
+/// Taking them reads each one: more than are needed would be cache misses for nothing.
+const ASIDE_BYTES: usize = 1 << 10;
+/// The most bytes that it takes at once when it begins.
+const MAX_TAKEN_AT_ONCE: usize = 128 << 10;
+/// The bytes that it takes at a time of memory that is not carved yet.
+const CARVED_BYTES: usize = 4 << 10;
+
 /// Blocks of any layout, freed one by one or all at once. The lists come first, at offset zero.
 #[derive(Debug)]
 #[repr(C)]
@@ -40,9 +49,21 @@ pub(super) struct BlockAllocator<S> {
     pub large: Cell<*mut PoolChunkHeader>,
     pub large_blocks: Cell<usize>,
     pub large_bytes: Cell<usize>,
+    /// Maximum bytes of freed large blocks kept now.
+    pub spare_limit: Cell<usize>,
+    /// The size of the chunk of the large block that was released last, or 0.
+    pub last_large_released: Cell<usize>,
     /// The size of the chunk taken last, at most 1 MiB; 0 if none is held.
     pub last_size: Cell<usize>,
     pub held: Cell<usize>,
+    /// The live blocks that an ended pool left and that the record does not count, and their bytes.
+    pub inherited: Cell<(usize, usize)>,
+    /// The bytes charged to the budget piece by piece, of chunks that an ended pool left.
+    pub piece_bytes: Cell<usize>,
+    /// The bytes behind the headers of the chunks on `chunks`.
+    pub opened_bytes: Cell<usize>,
+    /// Whether a chunk is reserved.
+    pub has_reserved: Cell<bool>,
     pub chunk_count: Cell<usize>,
     pub growth: ChunkGrowth,
     pub record: &'static Record,
@@ -64,8 +85,14 @@ impl<S: ChunkSupply> BlockAllocator<S> {
             large: Cell::new(ptr::null_mut()),
             large_blocks: Cell::new(0),
             large_bytes: Cell::new(0),
+            spare_limit: Cell::new(growth.spare_large_bytes),
+            last_large_released: Cell::new(0),
             last_size: Cell::new(0),
             held: Cell::new(0),
+            inherited: Cell::new((0, 0)),
+            piece_bytes: Cell::new(0),
+            opened_bytes: Cell::new(0),
+            has_reserved: Cell::new(false),
             chunk_count: Cell::new(0),
             growth,
             record,
@@ -120,7 +147,15 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         }
         match SizeClass::of(layout) {
             Some(class) => {
-                if let Some(block) = self.lists.alloc(class).or_else(|| self.lists.carve(class)) {
+                if let Some(block) = self.lists.alloc(class) {
+                    return Ok(block);
+                }
+                if self.lists.has_aside(class) && self.take_aside(class) {
+                    return Ok(self.lists.alloc(class).expect("at least one was taken"));
+                }
+                let piece = CARVED_BYTES;
+                self.lists.extend_range(class, piece, |bytes| self.charge_piece(bytes));
+                if let Some(block) = self.lists.carve(class) {
                     return Ok(block);
                 }
                 self.grow(class)?;
@@ -248,19 +283,8 @@ impl<S: ChunkSupply> BlockAllocator<S> {
             (Some(from), Some(to)) if align <= STEP => unsafe {
                 self.lists.resize_last(block, from, to)
             },
-            (None, None) => {
-                // SAFETY: a large block has its header right before it (invariant 2).
-                let header = unsafe { block.cast::<PoolChunkHeader>().sub(1).as_ref() };
-                let capacity = header.start.addr().get() + header.size - block.addr().get();
-                // A block that shrinks below a quarter of its capacity moves to a chunk of its
-                // size.
-                let fits = new_size <= capacity && capacity / 4 <= new_size;
-                if fits {
-                    let bytes = self.large_bytes.get() - header.requested.replace(new_size);
-                    self.large_bytes.set(bytes + new_size);
-                }
-                fits
-            }
+            // SAFETY: passed on to the caller.
+            (None, None) => unsafe { self.resize_large_in_place(block, new_size) },
             _ => false,
         }
     }
@@ -274,8 +298,62 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         if let Some(checked) = self.checked.as_deref() {
             return checked.ledger.live();
         }
-        let (blocks, bytes) = self.lists.live();
+        self.with_large(self.lists.live())
+    }
+
+    /// Adds the large blocks to the number of small ones and their bytes.
+    pub(super) fn with_large(&self, (blocks, bytes): (usize, usize)) -> (usize, usize) {
         (blocks + self.large_blocks.get(), bytes + self.large_bytes.get())
+    }
+
+    /// Returns the live blocks and their bytes without those that an ended pool left to a pool with
+    /// a budget.
+    pub(super) fn own_live(&self) -> (usize, usize) {
+        let ((blocks, bytes), (before, bytes_before)) = (self.live(), self.inherited.get());
+        (blocks.saturating_sub(before), bytes.saturating_sub(bytes_before))
+    }
+
+    /// Makes this what a pool with a budget begins with, after an ended pool. If that one had a
+    /// budget too, what it has used and freed is taken at once, if it is little: it is likely to be
+    /// what this pool needs, and in the caches. The rest is set aside. `live_bytes` is as for
+    /// [`free_bytes`](Self::free_bytes).
+    pub(super) fn take_over_with_budget(&self, limit: usize, live_bytes: usize) {
+        let free = self.free_bytes(live_bytes);
+        if let Some(aside) = self.lists.aside_bytes() {
+            let used = free.saturating_sub(aside);
+            if used <= MAX_TAKEN_AT_ONCE.min(limit / 4) && self.charge_piece(used) {
+                return;
+            }
+        }
+        self.lists.set_aside(free);
+    }
+
+    /// Takes free blocks of an ended pool: the more, the more is charged already. Returns whether
+    /// the budget allowed it.
+    fn take_aside(&self, class: SizeClass) -> bool {
+        let piece = ASIDE_BYTES.max(self.supply.charged() / 8);
+        let take = |bytes| self.lists.take_aside(class, bytes, |bytes| self.charge_piece(bytes));
+        take(piece) || take(class.size())
+    }
+
+    /// Charges bytes that an ended pool left to the budget. Returns whether it allowed them.
+    fn charge_piece(&self, bytes: usize) -> bool {
+        let is_charged = self.supply.charge(bytes).is_ok();
+        if is_charged {
+            self.piece_bytes.set(self.piece_bytes.get() + bytes);
+            self.record.add_held_bytes(bytes);
+        }
+        is_charged
+    }
+
+    /// Takes the charge for pieces back, at most for `bytes` bytes: they are free, and their chunks
+    /// are about to be released. Some of the bytes may never have been charged, because a block
+    /// that was live when the pool took it over was freed there.
+    pub(super) fn credit_pieces(&self, bytes: usize) {
+        let charged = bytes.min(self.piece_bytes.get());
+        self.piece_bytes.set(self.piece_bytes.get() - charged);
+        self.supply.credit(charged);
+        self.record.held_bytes.sub(charged as u64);
     }
 
     /// Publishes the live blocks if the allocator is named: a report shows only those.
@@ -287,7 +365,7 @@ impl<S: ChunkSupply> BlockAllocator<S> {
 
     /// Publishes the live blocks in the record, for threads that ask for a report.
     pub(super) fn publish_live(&self) {
-        let (blocks, bytes) = self.live();
+        let (blocks, bytes) = self.own_live();
         self.record.live_objects.set(blocks as u64);
         self.record.live_bytes.set(bytes as u64);
     }
@@ -297,13 +375,21 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         self.held.get()
     }
 
-    /// Switches to another record, as if nothing had been held before.
-    pub(super) fn switch_record(&mut self, record: &'static Record) {
+    /// Switches to another record, as if nothing had been held before. With `inherited`, which are
+    /// the live blocks and their bytes, what is held now counts as nothing.
+    pub(super) fn switch_record(
+        &mut self,
+        record: &'static Record,
+        inherited: Option<(usize, usize)>,
+    ) {
+        let counts = inherited.is_none();
         record.held_bytes.set(0);
         record.peak_held_bytes.set(0);
         record.source_calls.set(0);
-        record.add_held_bytes(self.held.get());
-        record.chunks.set(self.chunk_count.get() as u64);
+        record.add_held_bytes(if counts { self.held.get() } else { 0 });
+        record.chunks.set(if counts { self.chunk_count.get() as u64 } else { 0 });
+        self.inherited.set(inherited.unwrap_or_default());
+        self.piece_bytes.set(0);
         self.record = record;
     }
 }

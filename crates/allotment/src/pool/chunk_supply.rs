@@ -17,6 +17,8 @@ pub(super) struct ChunkMemory {
     pub mapping: u32,
     /// The memory came from the recycler, so its pages may be warm.
     pub recycled: bool,
+    /// The memory is charged to the supply's budget.
+    pub charged: bool,
 }
 
 /// A supply of memory for chunks.
@@ -35,6 +37,26 @@ pub(super) trait ChunkSupply {
     /// more. `total` is the sum of the sizes.
     unsafe fn release(&self, chunks: &mut dyn Iterator<Item = ChunkMemory>, total: usize) -> usize;
 
+    /// Takes the `more` bytes right behind a chunk, so that the chunk is longer, if they are free.
+    /// Returns whether it did.
+    fn extend(&self, _chunk: &PoolChunkHeader, _more: usize) -> bool {
+        false
+    }
+
+    /// Releases bytes at the end of a chunk that nothing uses: `most`, or a little less. Returns
+    /// how many.
+    ///
+    /// # Safety
+    /// Nothing refers to the last `most` bytes of the chunk.
+    unsafe fn shorten(&self, _chunk: &PoolChunkHeader, _most: usize) -> usize {
+        0
+    }
+
+    /// Whether memory that was just taken reads zeros.
+    fn is_zeroed(&self) -> bool {
+        false
+    }
+
     /// Whether this is a child made by fork that does not have the memory.
     fn is_orphaned(&self) -> bool;
 
@@ -43,6 +65,17 @@ pub(super) trait ChunkSupply {
 
     /// Charges bytes that come from elsewhere.
     fn charge(&self, bytes: usize) -> Result<(), AllocError>;
+
+    /// Identifies the allocator that takes from this supply now, among those that did before. Never
+    /// 0.
+    fn user(&self) -> u64 {
+        1
+    }
+
+    /// Returns the bytes that this supply has charged to the budget of a pool.
+    fn charged(&self) -> usize {
+        0
+    }
 
     /// Undoes [`charge`](Self::charge).
     fn credit(&self, bytes: usize);
@@ -55,11 +88,14 @@ pub(super) struct PoolChunkHeader {
     pub next: Cell<*mut PoolChunkHeader>,
     pub prev: Cell<*mut PoolChunkHeader>,
     pub start: NonNull<u8>,
-    pub size: usize,
+    pub size: Cell<usize>,
     pub align: usize,
     pub mapping: u32,
     /// The chunk is reserved: it is not released before the allocator ends.
     pub reserved: Cell<bool>,
+    /// The [user](ChunkSupply::user) of the supply to whose budget the chunk is charged, or 0. If
+    /// it is an earlier user, which an ended pool was, the chunk is charged to no budget.
+    pub charged_to: Cell<u64>,
     /// The requested size of the large block in bytes.
     pub requested: Cell<usize>,
 }
@@ -68,9 +104,15 @@ pub(super) const HEADER_BYTES: usize = size_of::<PoolChunkHeader>();
 const _: () = assert!(HEADER_BYTES == CACHE_LINE);
 
 impl PoolChunkHeader {
-    pub(super) fn memory(&self) -> ChunkMemory {
-        let Self { start, size, align, mapping, .. } = *self;
-        ChunkMemory { start, size, align, mapping, recycled: false }
+    /// Whether the chunk is charged to the budget of the supply's user.
+    pub(super) fn is_charged(&self, supply: &impl ChunkSupply) -> bool {
+        self.charged_to.get() == supply.user()
+    }
+
+    pub(super) fn memory(&self, supply: &impl ChunkSupply) -> ChunkMemory {
+        let Self { start, align, mapping, .. } = *self;
+        let (size, charged) = (self.size.get(), self.is_charged(supply));
+        ChunkMemory { start, size, align, mapping, recycled: false, charged }
     }
 }
 
@@ -82,6 +124,8 @@ pub(super) struct ChunkGrowth {
     /// Minimum size of each further chunk in bytes; with `None`, each is twice the previous one, up
     /// to 1 MiB.
     pub increment: Option<usize>,
-    /// Maximum bytes of freed large blocks kept for later ones.
+    /// Maximum bytes of freed large blocks kept for later ones, at first.
     pub spare_large_bytes: usize,
+    /// The maximum after it has adapted to the sizes that are freed and allocated again.
+    pub most_spare_bytes: usize,
 }

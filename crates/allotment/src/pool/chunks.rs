@@ -46,8 +46,10 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         // SAFETY: the chunk is held, nothing uses its blocks, and its size is a multiple of a step.
         unsafe {
             chunk.as_ref().next.set(self.chunks.replace(chunk.as_ptr()));
+            self.opened_bytes
+                .set(self.opened_bytes.get() + chunk.as_ref().size.get() - HEADER_BYTES);
             let start = chunk.as_ptr().cast::<u8>();
-            let (first, end) = (start.add(HEADER_BYTES), start.add(chunk.as_ref().size));
+            let (first, end) = (start.add(HEADER_BYTES), start.add(chunk.as_ref().size.get()));
             match self.checked.as_deref() {
                 Some(checked) => checked.open(first, end),
                 None => self.lists.open(first, end),
@@ -69,6 +71,7 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         }
         self.large_blocks.set(0);
         self.large_bytes.set(0);
+        self.opened_bytes.set(0);
         self.last_size.set(0);
         self.supply.credit(self.held.replace(0));
         self.chunk_count.set(0);
@@ -108,30 +111,53 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         memory: ChunkMemory,
         address: NonNull<u8>,
     ) -> NonNull<PoolChunkHeader> {
-        let ChunkMemory { start, size, align, mapping, .. } = memory;
+        let ChunkMemory { start, size, align, mapping, charged, .. } = memory;
         let (next, prev) = (Cell::new(ptr::null_mut()), Cell::new(ptr::null_mut()));
-        let (reserved, requested) = (Cell::new(false), Cell::new(0));
-        let header =
-            PoolChunkHeader { next, prev, start, size, align, mapping, reserved, requested };
+        let header = PoolChunkHeader {
+            next,
+            prev,
+            start,
+            size: Cell::new(size),
+            align,
+            mapping,
+            reserved: Cell::new(false),
+            charged_to: Cell::new(if charged { self.supply.user() } else { 0 }),
+            requested: Cell::new(0),
+        };
         // SAFETY: the memory is held and has a header's bytes from `address` on, which is a
         // multiple of a cache line.
         unsafe { address.cast::<PoolChunkHeader>().write(header) };
         address.cast()
     }
 
-    /// Takes a spare chunk whose size is in `least..=most`.
+    /// Takes a spare chunk whose size is in `least..=most`, and charges it to the budget if an
+    /// ended pool left it.
     pub(super) fn take_spare(&self, least: usize, most: usize) -> Option<NonNull<PoolChunkHeader>> {
         let mut previous = &self.spare;
         while let Some(chunk) = NonNull::new(previous.get()) {
             // SAFETY: a chunk of our list (invariant 1), which stays there during the search.
             let header = unsafe { &*chunk.as_ptr() };
-            if (least..=most).contains(&header.size) {
+            if (least..=most).contains(&header.size.get()) && self.charge_chunk(header) {
                 previous.set(header.next.get());
                 return Some(chunk);
             }
             previous = &header.next;
         }
         None
+    }
+
+    /// Charges a chunk to the budget, if there is one and the chunk is not charged yet. Returns
+    /// whether the budget allowed it.
+    fn charge_chunk(&self, chunk: &PoolChunkHeader) -> bool {
+        if !self.supply.is_limited() || chunk.is_charged(&self.supply) {
+            return true;
+        }
+        let is_charged = self.supply.charge(chunk.size.get()).is_ok();
+        if is_charged {
+            chunk.charged_to.set(self.supply.user());
+            self.record.hold_chunk(chunk.size.get(), true);
+        }
+        is_charged
     }
 
     /// Takes a chunk with at least `bytes` bytes for blocks, and faults its pages in.
@@ -153,6 +179,7 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         let chunk = self.add_chunk(memory, memory.start);
         // SAFETY: the header was just written.
         unsafe { chunk.as_ref() }.reserved.set(true);
+        self.has_reserved.set(true);
         self.open(chunk);
         Ok(())
     }
@@ -170,6 +197,7 @@ impl<S: ChunkSupply> BlockAllocator<S> {
             checked.clear(self);
         }
         self.lists.clear();
+        self.credit_pieces(usize::MAX);
         let mut kept: *mut PoolChunkHeader = ptr::null_mut();
         let mut keep_bytes = keep.unwrap_or(0);
         let mut released: *mut PoolChunkHeader = ptr::null_mut();
@@ -182,22 +210,23 @@ impl<S: ChunkSupply> BlockAllocator<S> {
                 next = header.next.get();
                 let is_large = ptr::eq(list, &self.large);
                 let reserved = header.reserved.get() && keep.is_some();
-                if reserved || header.size <= keep_bytes && !is_large {
-                    keep_bytes -= if reserved { 0 } else { header.size };
+                if reserved || header.size.get() <= keep_bytes && !is_large {
+                    keep_bytes -= if reserved { 0 } else { header.size.get() };
                     if self.checked.is_some() {
-                        tools::forbid(header.start, header.size);
+                        tools::forbid(header.start, header.size.get());
                         tools::allow_defined(chunk.cast(), HEADER_BYTES);
                     }
                     header.next.set(kept);
                     kept = chunk.as_ptr();
                 } else {
-                    total += header.size;
+                    total += header.size.get();
                     header.next.set(released);
                     released = chunk.as_ptr();
                 }
             }
         }
         self.spare.set(kept);
+        self.opened_bytes.set(0);
         self.large_blocks.set(0);
         self.large_bytes.set(0);
         // SAFETY: the chunks are on no list any more, and nothing uses their blocks.
@@ -208,20 +237,29 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         self.publish_live_if_named();
     }
 
-    /// Returns the start of each opened chunk, its bytes for blocks, and whether it is reserved.
-    pub(super) fn each_chunk(&self) -> impl Iterator<Item = (usize, usize, bool)> + use<'_, S> {
+    /// Returns each opened chunk.
+    pub(super) fn each_chunk(&self) -> impl Iterator<Item = &PoolChunkHeader> + use<'_, S> {
         let mut next = self.chunks.get();
         core::iter::from_fn(move || {
             let chunk = NonNull::new(next)?;
             // SAFETY: a chunk of our list (invariant 1).
             let header = unsafe { chunk.as_ref() };
             next = header.next.get();
-            Some((chunk.addr().get(), header.size - HEADER_BYTES, header.reserved.get()))
+            Some(header)
         })
+    }
+
+    /// Returns the free bytes of the chunks that blocks are carved from: those of the free blocks
+    /// and of the range. `live_bytes` are those of the live blocks of the classes.
+    pub(super) fn free_bytes(&self, live_bytes: usize) -> usize {
+        self.opened_bytes.get() - live_bytes
     }
 
     /// Makes reserved chunks ordinary ones.
     pub(super) fn unreserve(&self) {
+        if !self.has_reserved.replace(false) {
+            return;
+        }
         for list in [&self.chunks, &self.spare] {
             let mut next = list.get();
             while let Some(chunk) = NonNull::new(next) {
@@ -239,13 +277,36 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         unsafe { self.release_from(&self.spare, |_| true) };
     }
 
+    /// Releases spare chunks that are not reserved, but keeps the newest of them, up to `keep`
+    /// bytes.
+    pub(super) fn release_spare_beyond(&self, keep: usize) {
+        let mut left = keep;
+        // SAFETY: nothing in a spare chunk is live or on a list.
+        unsafe {
+            self.release_from(&self.spare, |chunk| match left.checked_sub(chunk.size.get()) {
+                Some(less) => {
+                    left = less;
+                    false
+                }
+                None => true,
+            });
+        }
+    }
+
     /// Releases the chunks for whose start address `is_empty` returns `true`, except reserved ones.
     ///
     /// # Safety
     /// Nothing in these chunks is live, on a free list or in the range.
     pub(super) unsafe fn release_chunks(&self, is_empty: impl Fn(usize) -> bool) {
         // SAFETY: passed on to the caller.
-        unsafe { self.release_from(&self.chunks, is_empty) };
+        unsafe {
+            self.release_from(&self.chunks, |chunk| {
+                let releases = is_empty(ptr::from_ref(chunk).addr());
+                let bytes = if releases { chunk.size.get() - HEADER_BYTES } else { 0 };
+                self.opened_bytes.set(self.opened_bytes.get() - bytes);
+                releases
+            });
+        }
     }
 
     /// # Safety
@@ -253,7 +314,7 @@ impl<S: ChunkSupply> BlockAllocator<S> {
     unsafe fn release_from(
         &self,
         list: &Cell<*mut PoolChunkHeader>,
-        is_empty: impl Fn(usize) -> bool,
+        mut is_released: impl FnMut(&PoolChunkHeader) -> bool,
     ) {
         let mut released: *mut PoolChunkHeader = ptr::null_mut();
         let mut total = 0;
@@ -261,10 +322,10 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         while let Some(chunk) = NonNull::new(previous.get()) {
             // SAFETY: a chunk of our list (invariant 1), held until `release_list` below.
             let header = unsafe { &*chunk.as_ptr() };
-            if !header.reserved.get() && is_empty(chunk.addr().get()) {
+            if !header.reserved.get() && is_released(header) {
                 previous.set(header.next.replace(released));
                 released = chunk.as_ptr();
-                total += header.size;
+                total += header.size.get();
             } else {
                 previous = &header.next;
             }
@@ -288,7 +349,7 @@ impl<S: ChunkSupply> BlockAllocator<S> {
             // SAFETY: the chunk is held until it is released, and its header is read before that.
             let header = unsafe { chunk.as_ref() };
             first = header.next.get();
-            Some(header.memory())
+            Some(header.memory(&self.supply))
         });
         // SAFETY: passed on to the caller.
         unsafe { self.release(chunks, total) };
@@ -299,9 +360,13 @@ impl<S: ChunkSupply> BlockAllocator<S> {
     /// # Safety
     /// As for [`ChunkSupply::release`]. The chunks are held, and `total` is the sum of their sizes.
     pub(super) unsafe fn release(&self, chunks: impl Iterator<Item = ChunkMemory>, total: usize) {
-        let mut count = 0;
+        let (mut count, mut counted, mut counted_bytes) = (0, 0, 0);
         let mut chunks = chunks.inspect(|chunk| {
             count += 1;
+            if chunk.charged || !self.supply.is_limited() {
+                counted += 1;
+                counted_bytes += chunk.size as u64;
+            }
             if self.checked.is_some() {
                 tools::allow_defined(chunk.start, chunk.size);
             }
@@ -311,7 +376,7 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         self.record.source_calls.add(calls as u64);
         self.chunk_count.set(self.chunk_count.get() - count);
         self.held.set(self.held.get() - total);
-        self.record.chunks.sub(count as u64);
-        self.record.held_bytes.sub(total as u64);
+        self.record.chunks.sub(counted);
+        self.record.held_bytes.sub(counted_bytes);
     }
 }

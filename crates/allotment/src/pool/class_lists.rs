@@ -5,15 +5,21 @@
 //! lists[class].head ──▶ block ──▶ block ──▶ null    free blocks; each holds the next one's address
 //!
 //! │ carved: live or on a list │ pos … never handed out … end │
+//!
+//! aside[class] ──▶ block ──▶ block ──▶ null         free blocks that an ended pool left
 //! ```
+//!
+//! A pool with a budget does not take what an ended pool left for nothing: the free blocks and the
+//! range are set aside, and come back in small pieces, each charged to the budget.
 //!
 //! # Invariants
 //!
-//! 1. A block on the list of a class has [`size`](super::size_classes::SizeClass::size) bytes at
+//! 1. A block on a list of a class, `aside` too, has [`size`](super::size_classes::SizeClass::size) bytes at
 //!    [`align`](super::size_classes::SizeClass::align). It lies in memory that the lists' owner
 //!    holds, nothing else uses it, and it is on the list once.
 //! 2. The owner holds the memory `[pos, end)`, and no byte of it belongs to a block. `pos` and
-//!    `end` are multiples of [`STEP`], or both null.
+//!    `end` are multiples of [`STEP`], or both null. If `aside_end` is not null, the same holds for
+//!    `[end, aside_end)`.
 //! 3. `live >= 0` for each class: the number of blocks handed out. In checked mode it is 0 and the
 //!    lists are empty, so that each call takes the slow path: a free that would make it negative is
 //!    refused.
@@ -23,7 +29,7 @@ use core::alloc::Layout;
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
-use super::size_classes::{CLASSES, STEP, SizeClass};
+use super::size_classes::{CLASSES, SIZES, STEP, SizeClass};
 use crate::memory::layout::align_up;
 
 /// The contents of a free block: the address of the next one.
@@ -59,6 +65,13 @@ impl core::fmt::Debug for FreeBlock {
 pub(super) struct ClassLists {
     lists: [ClassList; CLASSES],
     range: CarveRange,
+    aside: [Cell<*mut FreeBlock>; CLASSES],
+    /// The end of what was set aside of the range, or null.
+    aside_end: Cell<*mut u8>,
+    /// The bytes that were set aside and have not come back.
+    aside_bytes: Cell<usize>,
+    /// Whether blocks and the range were set aside. They may all be back.
+    has_aside: Cell<bool>,
 }
 
 /// The range `[pos, end)` that new blocks are carved from.
@@ -104,7 +117,14 @@ impl CarveRange {
 
 impl ClassLists {
     pub(super) const fn new() -> Self {
-        Self { lists: [const { ClassList::empty() }; CLASSES], range: CarveRange::empty() }
+        Self {
+            lists: [const { ClassList::empty() }; CLASSES],
+            range: CarveRange::empty(),
+            aside: [const { Cell::new(ptr::null_mut()) }; CLASSES],
+            aside_end: Cell::new(ptr::null_mut()),
+            aside_bytes: Cell::new(0),
+            has_aside: Cell::new(false),
+        }
     }
 
     #[inline(always)]
@@ -139,7 +159,7 @@ impl ClassLists {
             return false;
         }
         // SAFETY: passed on to the caller.
-        unsafe { self.push(class, block) };
+        unsafe { push(&list.head, block) };
         true
     }
 
@@ -149,17 +169,6 @@ impl ClassLists {
         if let Some(class) = SizeClass::of_common(layout) {
             self.list(class).live.set(0);
         }
-    }
-
-    /// # Safety
-    /// The block is of this class, lies in the owner's memory, is not in use, and is on no list.
-    #[inline(always)]
-    unsafe fn push(&self, class: SizeClass, block: NonNull<u8>) {
-        let list = self.list(class);
-        let free_block = block.cast::<FreeBlock>();
-        // SAFETY: a block is at least a step long and aligned to a step, and nothing else uses it.
-        unsafe { free_block.write(FreeBlock { next: Cell::new(list.head.get()) }) };
-        list.head.set(free_block.as_ptr());
     }
 
     /// Carves a new block of a class whose alignment is a step, if the range has that many bytes.
@@ -180,21 +189,27 @@ impl ClassLists {
         if gap > 0 {
             let before = self.range.advance(gap)?;
             // SAFETY: the gap was part of the range, and of no block.
-            unsafe { self.push_leftover(before.as_ptr(), gap) };
+            unsafe { self.push_leftover(before.as_ptr(), gap, |class| &self.list(class).head) };
         }
         self.carve_common(class)
     }
 
-    /// Puts leftover bytes on the lists, as blocks of the largest classes that fit.
+    /// Puts leftover bytes on the lists with these heads, as blocks of the largest classes that
+    /// fit.
     ///
     /// # Safety
     /// The owner holds the bytes, nothing uses them, and their start and number are multiples of a
     /// step.
-    unsafe fn push_leftover(&self, start: *mut u8, bytes: usize) {
+    unsafe fn push_leftover<'l>(
+        &self,
+        start: *mut u8,
+        bytes: usize,
+        head: impl Fn(SizeClass) -> &'l Cell<*mut FreeBlock>,
+    ) {
         let mut offset = 0;
         while let Some(class) = SizeClass::largest_within(bytes - offset) {
             // SAFETY: at least `class.size()` bytes are left from there on.
-            unsafe { self.push(class, NonNull::new_unchecked(start.add(offset))) };
+            unsafe { push(head(class), NonNull::new_unchecked(start.add(offset))) };
             offset += class.size();
         }
     }
@@ -206,10 +221,14 @@ impl ClassLists {
     /// The owner holds the range, nothing uses it, and its ends are multiples of a step.
     pub(super) unsafe fn open(&self, start: *mut u8, end: *mut u8) {
         let (pos, remaining) = (self.range.pos.get(), self.range.remaining());
+        let aside = (self.range.end.get(), self.full_end());
+        self.aside_end.set(ptr::null_mut());
         self.range.open(start, end);
-        if remaining > 0 {
-            // SAFETY: these bytes belonged to no block (invariant 2).
-            unsafe { self.push_leftover(pos, remaining) };
+        // SAFETY: these bytes belonged to no block (invariant 2).
+        unsafe {
+            self.push_leftover(pos, remaining, |class| &self.list(class).head);
+            let (start, end) = aside;
+            self.push_leftover(start, end.addr() - start.addr(), |class| self.aside_head(class));
         }
     }
 
@@ -230,7 +249,7 @@ impl ClassLists {
         if start + from.size() != pos.addr()
             || self.range.end.get().addr() - start < to.size()
             || self.list(from).live.get() == 0
-            || (to > from && !self.list(to).head.get().is_null())
+            || (to > from && (!self.list(to).head.get().is_null() || self.has_aside(to)))
         {
             return false;
         }
@@ -241,41 +260,178 @@ impl ClassLists {
         true
     }
 
+    /// Sets all free blocks and the range aside: `bytes` bytes.
+    pub(super) fn set_aside(&self, bytes: usize) {
+        self.merge_aside();
+        self.aside_bytes.set(bytes);
+        for (list, aside) in self.lists.iter().zip(&self.aside) {
+            aside.set(list.head.replace(ptr::null_mut()));
+        }
+        let CarveRange { pos, end } = &self.range;
+        self.aside_end.set(end.replace(pos.get()));
+        self.has_aside.set(true);
+    }
+
+    /// Whether free blocks of a class are aside.
+    #[inline(always)]
+    pub(super) fn has_aside(&self, class: SizeClass) -> bool {
+        // SAFETY: a class's index is less than `CLASSES`, the number of lists.
+        !unsafe { self.aside.get_unchecked(class.index()) }.get().is_null()
+    }
+
+    /// Adds bytes that were set aside to the range, if it is too short for a block of this class
+    /// and `charge` allows the bytes: `bytes` of them, or as many as the block needs or are left.
+    pub(super) fn extend_range(
+        &self,
+        class: SizeClass,
+        bytes: usize,
+        charge: impl FnOnce(usize) -> bool,
+    ) {
+        let CarveRange { pos, end } = &self.range;
+        let need = self.range.gap(class.align()) + class.size();
+        let (have, full) = (self.range.remaining(), self.full_end().addr() - pos.get().addr());
+        if have < need && need <= full {
+            let more = (need - have).max(bytes).min(full - have);
+            if charge(more) {
+                end.set(end.get().wrapping_add(more));
+                self.less_aside(more);
+            }
+        }
+    }
+
+    /// Returns the bytes that were set aside and have not come back, unless all of them have.
+    pub(super) fn aside_bytes(&self) -> Option<usize> {
+        self.has_aside.get().then(|| self.aside_bytes.get())
+    }
+
+    /// The end of the range, with what is aside of it.
+    fn full_end(&self) -> *mut u8 {
+        let aside = self.aside_end.get();
+        if aside.is_null() { self.range.end.get() } else { aside }
+    }
+
+    /// Moves blocks that were set aside to their list, which is empty: as many as have `bytes`
+    /// bytes, at least one, if `charge` allows their bytes. Returns whether it did.
+    pub(super) fn take_aside(
+        &self,
+        class: SizeClass,
+        bytes: usize,
+        charge: impl FnOnce(usize) -> bool,
+    ) -> bool {
+        let (list, aside) = (self.list(class), self.aside_head(class));
+        debug_assert!(list.head.get().is_null());
+        let Some(first) = NonNull::new(aside.get()) else { return false };
+        let (mut last, mut count) = (first, 1);
+        while (count + 1) * class.size() <= bytes {
+            // SAFETY: a free block, which holds the next one's address (invariant 1).
+            let Some(next) = NonNull::new(unsafe { last.as_ref() }.next.get()) else { break };
+            last = next;
+            count += 1;
+        }
+        if !charge(count * class.size()) {
+            return false;
+        }
+        self.less_aside(count * class.size());
+        // SAFETY: as above.
+        aside.set(unsafe { last.as_ref() }.next.replace(ptr::null_mut()));
+        list.head.set(first.as_ptr());
+        true
+    }
+
+    /// Puts the blocks that are still aside behind the others, and the rest of the range back. The
+    /// cost grows with the number of the others.
+    pub(super) fn merge_aside(&self) {
+        if !self.has_aside.replace(false) {
+            return;
+        }
+        for (list, aside) in self.lists.iter().zip(&self.aside) {
+            let rest = aside.replace(ptr::null_mut());
+            if rest.is_null() {
+                continue;
+            }
+            let mut last = &list.head;
+            while let Some(block) = NonNull::new(last.get()) {
+                // SAFETY: a free block, which holds the next one's address (invariant 1).
+                last = unsafe { &(*block.as_ptr()).next };
+            }
+            last.set(rest);
+        }
+        self.range.end.set(self.full_end());
+        self.aside_end.set(ptr::null_mut());
+    }
+
     /// Forgets every block and the range. The owner may reuse all of that memory.
     pub(super) fn clear(&self) {
+        for aside in &self.aside {
+            aside.set(ptr::null_mut());
+        }
+        self.has_aside.set(false);
         for list in &self.lists {
             list.head.set(ptr::null_mut());
             list.live.set(0);
         }
         self.close();
+        self.aside_bytes.set(0);
+    }
+
+    /// Returns the number of blocks handed out.
+    pub(super) fn live_blocks(&self) -> usize {
+        self.lists.iter().map(|list| list.live.get() as usize).sum()
     }
 
     /// Returns the number of blocks handed out and their bytes.
     pub(super) fn live(&self) -> (usize, usize) {
-        SizeClass::all().fold((0, 0), |(blocks, bytes), class| {
-            let live = self.list(class).live.get() as usize;
-            (blocks + live, bytes + live * class.size())
+        self.lists.iter().zip(&SIZES).fold((0, 0), |(blocks, bytes), (list, size)| {
+            let live = list.live.get() as usize;
+            (blocks + live, bytes + live * *size as usize)
         })
     }
 
-    /// Returns the start of the range and its number of bytes.
-    pub(super) fn range(&self) -> (usize, usize) {
-        (self.range.pos.get().addr(), self.range.remaining())
+    /// Returns the size of each class with blocks that are handed out, and their number.
+    pub(super) fn live_by_size(&self) -> impl Iterator<Item = (usize, usize)> {
+        let each =
+            SizeClass::all().map(|class| (class.size(), self.list(class).live.get() as usize));
+        each.filter(|(_, live)| *live > 0)
+    }
+
+    /// Returns the start of the range, its number of bytes with what is aside of it, and the number
+    /// of those that are aside.
+    pub(super) fn range(&self) -> (usize, usize, usize) {
+        let (pos, end) = (self.range.pos.get().addr(), self.full_end().addr());
+        (pos, end - pos, end - self.range.end.get().addr())
     }
 
     /// Stops carving until the next range is opened.
     pub(super) fn close(&self) {
+        self.less_aside(self.full_end().addr() - self.range.end.get().addr());
         self.range.open(ptr::null_mut(), ptr::null_mut());
+        self.aside_end.set(ptr::null_mut());
     }
 
-    /// Returns the free blocks of a class.
-    pub(super) fn free_blocks(&self, class: SizeClass) -> impl Iterator<Item = NonNull<u8>> {
-        let mut next = self.list(class).head.get();
-        core::iter::from_fn(move || {
-            let block = NonNull::new(next)?;
-            // SAFETY: a free block, which holds the next one's address (invariant 1).
-            next = unsafe { block.as_ref() }.next.get();
-            Some(block.cast())
+    /// Counts bytes that are not aside any more.
+    fn less_aside(&self, bytes: usize) {
+        debug_assert!(bytes <= self.aside_bytes.get());
+        self.aside_bytes.set(self.aside_bytes.get().saturating_sub(bytes));
+    }
+
+    fn aside_head(&self, class: SizeClass) -> &Cell<*mut FreeBlock> {
+        &self.aside[class.index()]
+    }
+
+    /// Returns the free blocks of a class, and whether each is aside.
+    pub(super) fn free_blocks(
+        &self,
+        class: SizeClass,
+    ) -> impl Iterator<Item = (NonNull<u8>, bool)> {
+        let lists = [(&self.list(class).head, false), (self.aside_head(class), true)];
+        lists.into_iter().flat_map(|(head, is_aside)| {
+            let mut next = head.get();
+            core::iter::from_fn(move || {
+                let block = NonNull::new(next)?;
+                // SAFETY: a free block, which holds the next one's address (invariant 1).
+                next = unsafe { block.as_ref() }.next.get();
+                Some((block.cast(), is_aside))
+            })
         })
     }
 
@@ -285,18 +441,33 @@ impl ClassLists {
     /// # Safety
     /// The removed blocks are not handed out again.
     pub(super) unsafe fn retain(&self, class: SizeClass, keep: impl Fn(NonNull<u8>) -> bool) {
-        let mut previous = &self.list(class).head;
-        while let Some(block) = NonNull::new(previous.get()) {
-            // SAFETY: a free block, which holds the next one's address (invariant 1); only this
-            // thread writes it.
-            let next = unsafe { &(*block.as_ptr()).next };
-            if keep(block.cast()) {
-                previous = next;
-            } else {
-                previous.set(next.get());
+        let lists = [(&self.list(class).head, false), (self.aside_head(class), true)];
+        for (mut previous, is_aside) in lists {
+            while let Some(block) = NonNull::new(previous.get()) {
+                // SAFETY: a free block, which holds the next one's address (invariant 1); only this
+                // thread writes it.
+                let next = unsafe { &(*block.as_ptr()).next };
+                if keep(block.cast()) {
+                    previous = next;
+                } else {
+                    previous.set(next.get());
+                    if is_aside {
+                        self.less_aside(class.size());
+                    }
+                }
             }
         }
     }
+}
+
+/// # Safety
+/// The block is of the list's class, lies in the owner's memory, is not in use, and is on no list.
+#[inline(always)]
+unsafe fn push(head: &Cell<*mut FreeBlock>, block: NonNull<u8>) {
+    let free_block = block.cast::<FreeBlock>();
+    // SAFETY: a block is at least a step long and aligned to a step, and nothing else uses it.
+    unsafe { free_block.write(FreeBlock { next: Cell::new(head.get()) }) };
+    head.set(free_block.as_ptr());
 }
 
 const _: () = assert!(size_of::<FreeBlock>() <= STEP);

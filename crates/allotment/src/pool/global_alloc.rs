@@ -29,8 +29,10 @@ use super::shared::PoolShared;
 /// stays with its owner if that is `G` or a pool of the calling thread. If the pool refuses an
 /// allocation, for example because its budget is used up, `G` serves it: a global allocator must
 /// not unwind, and its callers end the process if it returns null. So the budget limits the pool,
-/// but not what the task allocates. [`PoolVec`](crate::PoolVec) and the other collections of this
-/// library panic instead.
+/// but not what the task allocates; [`LocalPool::refused_bytes`](crate::LocalPool::refused_bytes)
+/// says by how much it was exceeded. [`PoolVec`](crate::PoolVec) and the other collections of this
+/// library panic instead, unless the builder's `on_refusal` says
+/// [`UseGlobalHeap`](crate::OnRefusal::UseGlobalHeap).
 ///
 /// Outside every pool an allocation costs one read of a thread-local more than `G`'s, and a free
 /// one range check more. The library itself never allocates from the current pool through this
@@ -69,14 +71,12 @@ unsafe impl<G: GlobalAlloc> GlobalAlloc for PoolGlobalAlloc<G> {
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if let Some(current) = PoolShared::current() {
-            // SAFETY: as in `alloc`; the block has at least `layout.size()` bytes.
+            // SAFETY: as in `alloc`.
             unsafe {
-                let block =
-                    current.alloc_from_list(layout).or_else(|| current.alloc_or_none(layout));
-                if let Some(block) = block {
-                    block.write_bytes(0, layout.size());
+                if let Some(block) = current.alloc_zeroed_or_none(layout) {
                     return block.as_ptr();
                 }
+                current.count_refused(layout.size());
             }
         }
         // SAFETY: passed on to the caller.
@@ -121,7 +121,10 @@ impl<G: GlobalAlloc> PoolGlobalAlloc<G> {
             let layout = Layout::from_size_align_unchecked(size, align);
             match current.alloc_or_none(layout) {
                 Some(block) => block.as_ptr(),
-                None => fallback.alloc(layout),
+                None => {
+                    current.count_refused(size);
+                    fallback.alloc(layout)
+                }
             }
         }
     }

@@ -18,6 +18,15 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         layout: Layout,
         capacity: usize,
     ) -> Result<NonNull<u8>, AllocError> {
+        self.alloc_large_and_tell(layout, capacity).map(|(block, _)| block)
+    }
+
+    /// As [`alloc_large`](Self::alloc_large). Returns whether the block reads zeros too.
+    pub(super) fn alloc_large_and_tell(
+        &self,
+        layout: Layout,
+        capacity: usize,
+    ) -> Result<(NonNull<u8>, bool), AllocError> {
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
         let align = layout.align().max(CACHE_LINE);
         let size = layout.size().max(1);
@@ -25,6 +34,9 @@ impl<S: ChunkSupply> BlockAllocator<S> {
             chunk_bytes_for(HEADER_BYTES, size, align, self.supply.align()).ok_or(overflow)?;
         let wanted = need.saturating_add(capacity - layout.size());
         let spare = self.take_spare_for_large(need, wanted);
+        if spare.is_none() {
+            self.adapt_spare_limit(need);
+        }
         let memory = match spare {
             Some(memory) => memory,
             None if wanted > need => {
@@ -54,7 +66,7 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         self.large_blocks.set(self.large_blocks.get() + 1);
         self.large_bytes.set(self.large_bytes.get() + layout.size());
         self.publish_live_if_named();
-        Ok(block)
+        Ok((block, spare.is_none() && self.supply.is_zeroed()))
     }
 
     /// Takes a spare chunk that is at most twice as large as wanted, and not reserved.
@@ -69,7 +81,7 @@ impl<S: ChunkSupply> BlockAllocator<S> {
             header.next.set(self.spare.replace(chunk.as_ptr()));
             return None;
         }
-        Some(header.memory())
+        Some(header.memory(&self.supply))
     }
 
     /// Frees a large block.
@@ -92,12 +104,81 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         }
         self.large_blocks.set(self.large_blocks.get() - 1);
         self.large_bytes.set(self.large_bytes.get() - header.requested.get());
-        let memory = header.memory();
+        let memory = header.memory(&self.supply);
         if !self.keep_spare(memory) {
+            self.last_large_released.set(memory.size);
             // SAFETY: the chunk is off the list, and its one block is free.
             unsafe { self.release([memory].into_iter(), memory.size) };
         }
         self.publish_live_if_named();
+    }
+
+    /// Raises the limit on spare bytes if the memory of a large block that was just released would
+    /// have served a block of `need` bytes now.
+    fn adapt_spare_limit(&self, need: usize) {
+        let released = self.last_large_released.replace(0);
+        if (need..=need.saturating_mul(2)).contains(&released) {
+            let limit = released.saturating_mul(2).min(self.growth.most_spare_bytes);
+            self.spare_limit.set(limit.max(self.spare_limit.get()));
+        }
+    }
+
+    /// Resizes a large block in place, if its chunk has the capacity, or can be made longer. Gives
+    /// back what a shorter block does not need. Returns whether it did.
+    ///
+    /// # Safety
+    /// The block is a live large block of this value.
+    pub(super) unsafe fn resize_large_in_place(&self, block: NonNull<u8>, new_size: usize) -> bool {
+        // SAFETY: a large block has its header right before it (invariant 2).
+        let header = unsafe { block.cast::<PoolChunkHeader>().sub(1).as_ref() };
+        let offset = block.addr().get() - header.start.addr().get();
+        let old_size = header.requested.get();
+        let capacity = header.size.get() - offset;
+        if new_size > capacity {
+            let more = (new_size - capacity).checked_next_multiple_of(self.supply.align());
+            if !more.is_some_and(|more| self.supply.extend(header, more)) {
+                return false;
+            }
+        } else if new_size < old_size && capacity - new_size > new_size / 8 {
+            // A block of no bytes keeps one: its own address must stay the pool's.
+            let less = capacity - new_size.max(1);
+            // SAFETY: only the block uses the chunk, and it gives these bytes up.
+            let shorter = unsafe { self.supply.shorten(header, less) } > 0;
+            // Otherwise a block that shrinks below a quarter of its capacity moves to a chunk of
+            // its size.
+            if !shorter && capacity / 4 > new_size {
+                return false;
+            }
+        }
+        self.note_chunk_size(header, offset + capacity);
+        header.requested.set(new_size);
+        self.large_bytes.set(self.large_bytes.get() - old_size + new_size);
+        self.publish_live_if_named();
+        true
+    }
+
+    /// Counts what [`resize_large_in_place`](Self::resize_large_in_place) has taken or released.
+    fn note_chunk_size(&self, chunk: &PoolChunkHeader, before: usize) {
+        let size = chunk.size.get();
+        self.held.set(self.held.get() - before + size);
+        if chunk.is_charged(&self.supply) || !self.supply.is_limited() {
+            if size > before {
+                self.record.add_held_bytes(size - before);
+            } else {
+                self.record.held_bytes.sub((before - size) as u64);
+            }
+        }
+    }
+
+    /// Returns the sizes of the live large blocks.
+    pub(super) fn live_large_sizes(&self) -> impl Iterator<Item = usize> {
+        let mut next = self.large.get();
+        core::iter::from_fn(move || {
+            // SAFETY: a chunk of our list (invariant 1).
+            let header = unsafe { NonNull::new(next)?.as_ref() };
+            next = header.next.get();
+            Some(header.requested.get())
+        })
     }
 
     /// Keeps the memory of a freed large block as a spare chunk, if the spare bytes stay within the
@@ -111,10 +192,10 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         while let Some(chunk) = NonNull::new(next) {
             // SAFETY: a chunk of our list (invariant 1).
             let header = unsafe { chunk.as_ref() };
-            spare_bytes += header.size;
+            spare_bytes += header.size.get();
             next = header.next.get();
         }
-        if spare_bytes > self.growth.spare_large_bytes {
+        if spare_bytes > self.spare_limit.get() {
             return false;
         }
         let chunk = self.write_header(memory, memory.start);

@@ -4,6 +4,7 @@ use core::alloc::Layout;
 use core::fmt;
 use core::future::Future;
 use core::marker::PhantomData;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 use core::task::{Context, Poll};
@@ -15,7 +16,7 @@ use super::pool_ref::PoolRef;
 use super::settings::BlockSettings;
 use super::shared::PoolShared;
 use crate::collections::layout_calls;
-use crate::error::{AllocError, OnFailure, OnRefusal};
+use crate::error::{AllocError, ErrorKind, OnFailure, OnRefusal};
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
 use crate::memory::{region, tools};
@@ -25,7 +26,11 @@ use crate::statistics::{AllocatorKind, Record, Statistics};
 /// Default limit on the bytes of empty chunks that an ended pool leaves to the next pool.
 const MAX_LEFT_BYTES: usize = 256 << 10;
 /// Default limit on the bytes of freed large blocks that a pool keeps for later ones.
-const MAX_SPARE_LARGE_BYTES: usize = 4 << 20;
+const SPARE_LARGE_BYTES: usize = 4 << 20;
+/// That limit after it has adapted to blocks that are allocated and freed again and again.
+const MOST_SPARE_BYTES: usize = 64 << 20;
+/// A report of live objects names at most this number of sizes: those with the most bytes.
+const MAX_REPORTED_SIZES: usize = 8;
 /// How long a pool may hold more than it keeps by default, in milliseconds. A pool that fills and
 /// empties repeatedly pays for the page faults of released memory at most once in this time.
 const RELEASE_DELAY_MS: u64 = 1000;
@@ -78,8 +83,13 @@ const RELEASE_DELAY_MS: u64 = 1000;
 pub struct LocalPool {
     shared: &'static PoolShared,
     record: &'static Record,
-    settings: BlockSettings,
-    /// In pass-through mode every allocation goes to malloc, for debugging. The pool holds nothing.
+    name: Option<Box<str>>,
+    /// The bytes of empty chunks that the pool leaves to the next one when it ends.
+    left_bytes: usize,
+    /// Whether the end reports live objects.
+    reports_live: bool,
+    /// Every allocation goes to the global heap, and the pool holds nothing: for debugging, or
+    /// because there are as many pools as there may be.
     passthrough: bool,
     thread_bound: PhantomData<*const ()>,
 }
@@ -89,7 +99,9 @@ impl LocalPool {
     new_calls! {
         "pool";
         /// If a statistics record or a pool structure is not available. There are at most 65,536
-        /// pools at a time.
+        /// pools at a time, ended ones with live blocks included; beyond that, a pool without
+        /// options uses the global heap (its [`reference`](Self::reference) is
+        /// [`PoolRef::GLOBAL`]), and the others are refused.
     }
 
     /// Creates a pool with a chunk for `bytes` bytes of blocks, whose pages are already faulted in.
@@ -113,39 +125,71 @@ impl LocalPool {
     }
 }
 
+/// Whether a pool is to have a property that the global heap does not have.
+fn checked_or_limited(options: &AcquireOptions) -> bool {
+    options.budget.is_some() || options.checked.is_some() || options.reports_live
+}
+
 impl LocalPool {
     pub(super) fn on_refusal(&self) -> OnRefusal {
         self.shared.on_refusal.get()
     }
 
-    pub(super) fn make(settings: BlockSettings) -> Result<Self, AllocError> {
+    /// Makes a pool. It takes what it needs out of the settings, which are long.
+    pub(super) fn make(settings: &mut BlockSettings) -> Result<Self, AllocError> {
         // What follows must not allocate from the current pool, which may end before the new pool.
         let _outside = CurrentPoolGuard::outside();
         let passthrough = tools::passthrough();
+        let (name, budget) = (settings.common.name.take(), settings.common.budget.take());
         let common = &settings.common;
+        let reports_live = common.reports_live();
         let checked = if passthrough {
             None
         } else {
-            BlockLedger::new_if_checked(common.hardened, AllocatorKind::Pool, common.name())
+            BlockLedger::new_if_checked(common.hardened, AllocatorKind::Pool, name.as_deref())
         };
-        let record = Record::acquire(AllocatorKind::Pool, common.name())?;
-        let spare_large_bytes = match common.release {
-            Release::AtOnce => 0,
-            Release::Keep(bytes) => bytes,
-            Release::Decay(_) | Release::Adaptive => MAX_SPARE_LARGE_BYTES,
+        let record = Record::acquire(AllocatorKind::Pool, name.as_deref())?;
+        let (spare, most_spare) = match common.release {
+            Release::AtOnce => (0, 0),
+            Release::Keep(bytes) => (bytes, bytes),
+            Release::Decay(_) | Release::Adaptive => (SPARE_LARGE_BYTES, MOST_SPARE_BYTES),
         };
         let options = AcquireOptions {
             on_refusal: common.on_refusal,
-            budget: common.budget.clone(),
-            growth: settings.growth(spare_large_bytes),
+            budget,
+            growth: settings.growth(spare, most_spare),
             record,
             checked,
             passthrough,
-            reports_live: common.reports_live(),
+            reports_live,
         };
-        let shared = PoolShared::acquire(options).inspect_err(|_| record.release())?;
+        let asks_for_more = checked_or_limited(&options);
+        let (shared, passthrough) = match PoolShared::acquire(options) {
+            Ok(shared) => (shared, passthrough),
+            Err(error) if error.kind() == ErrorKind::LimitReached && !asks_for_more => {
+                let shared = PoolShared::create_passthrough(record);
+                (shared.inspect_err(|_| record.release())?, true)
+            }
+            Err(error) => {
+                record.release();
+                return Err(error);
+            }
+        };
+        let (keep, delay_ms, left_bytes) = match common.release {
+            Release::AtOnce => (0, 0, 0),
+            Release::Keep(bytes) => (bytes, 0, bytes.min(MAX_LEFT_BYTES)),
+            Release::Decay(time) => {
+                let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+                (MAX_GROWTH, millis, MAX_LEFT_BYTES)
+            }
+            Release::Adaptive => (MAX_GROWTH, RELEASE_DELAY_MS, MAX_LEFT_BYTES),
+        };
+        shared.keep.set(keep);
+        shared.delay_ms.set(delay_ms);
         let reserved = settings.reserved;
-        let pool = Self { shared, record, settings, passthrough, thread_bound: PhantomData };
+        let thread_bound = PhantomData;
+        let pool =
+            Self { shared, record, name, left_bytes, reports_live, passthrough, thread_bound };
         if reserved > 0 && !passthrough {
             // SAFETY: the pool is new, and only this thread has it.
             unsafe { shared.blocks() }.reserve(reserved)?;
@@ -182,20 +226,6 @@ impl LocalPool {
     ) -> Result<NonNull<u8>, AllocError> {
         // SAFETY: as in `alloc_or`; passed on to the caller.
         unsafe { self.shared.resize(block, old, new_size) }
-    }
-
-    /// Runs when the thread has left its outermost pool, this one.
-    fn apply_release_policy(&self) {
-        let (keep, delay_ms) = match self.settings.common.release {
-            Release::AtOnce => (0, 0),
-            Release::Keep(bytes) => (bytes, 0),
-            Release::Decay(time) => {
-                (MAX_GROWTH, u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
-            }
-            Release::Adaptive => (MAX_GROWTH, RELEASE_DELAY_MS),
-        };
-        // SAFETY: as in `alloc_or`.
-        unsafe { self.shared.apply_release_policy(keep, delay_ms) };
     }
 }
 
@@ -241,12 +271,13 @@ impl LocalPool {
         }
         impl Drop for LeaveGuard<'_> {
             fn drop(&mut self) {
-                // SAFETY: entered below, and every pool entered after that has been left.
+                // SAFETY: entered below.
                 unsafe { self.pool.leave_to(self.previous) };
             }
         }
         // SAFETY: the guard calls `leave_to` when `run` returns or unwinds. Until then this call
-        // borrows this pool, and the call that entered the previous pool borrows that one.
+        // borrows this pool. (If `run` does neither, because it is in a coroutine that is forgotten,
+        // the pool stops being the current one when it ends.)
         let _guard = LeaveGuard { pool: self, previous: unsafe { self.enter_unguarded() } };
         run()
     }
@@ -255,8 +286,7 @@ impl LocalPool {
     /// before.
     ///
     /// # Safety
-    /// Before this pool ends, and before the pool that was current before ends, the thread calls
-    /// [`leave_to`](Self::leave_to) with the returned value.
+    /// Before this pool ends, the thread calls [`leave_to`](Self::leave_to) with the returned value.
     #[doc(hidden)]
     #[must_use]
     pub unsafe fn enter_unguarded(&self) -> *const () {
@@ -272,8 +302,7 @@ impl LocalPool {
     ///
     /// # Safety
     /// `previous` is the value that [`enter_unguarded`](Self::enter_unguarded) returned for this
-    /// pool on this thread, every pool that the thread entered after that has been left, and the
-    /// pool that was current before has not ended.
+    /// pool on this thread.
     #[doc(hidden)]
     pub unsafe fn leave_to(&self, previous: *const ()) {
         if self.passthrough {
@@ -283,10 +312,11 @@ impl LocalPool {
             self.shared.flush_outgoing();
         }
         if previous.is_null() {
-            self.apply_release_policy();
+            // SAFETY: as in `alloc_or`.
+            unsafe { self.shared.apply_release_policy() };
         }
         // SAFETY: passed on to the caller.
-        unsafe { replace_current(previous) };
+        unsafe { PoolShared::return_to(previous) };
     }
 
     /// Wraps a future so that each poll runs inside this pool. The future stays on the pool's
@@ -324,7 +354,7 @@ impl LocalPool {
     /// Returns the pool's name, if it has one.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.settings.common.name()
+        self.name.as_deref()
     }
 
     /// Returns what the pool holds.
@@ -335,10 +365,12 @@ impl LocalPool {
     /// released memory, or the last call of this function. A live block counts with the bytes of
     /// its size class, a larger one with its own size.
     ///
-    /// A new pool may take over an ended pool's live blocks and empty chunks; both count here. A
-    /// pool with a budget, and one whose blocks are checked (in hardened mode, or under
-    /// AddressSanitizer or Valgrind), takes over neither. In pass-through mode every number is
-    /// zero.
+    /// A new pool may take over an ended pool's live blocks and empty chunks; both count here. In a
+    /// pool with a budget they do not count: its numbers are what it allocated, and what it holds
+    /// for that. (If another thread frees one of the live blocks that such a pool took over, the
+    /// numbers of live blocks and bytes may be too low by it.) A pool whose blocks are checked (in
+    /// hardened mode, or under AddressSanitizer or Valgrind) takes over neither. In pass-through
+    /// mode every number is zero.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         // SAFETY: as in `alloc_or`.
@@ -346,6 +378,51 @@ impl LocalPool {
         self.record.live_objects.set(blocks as u64);
         self.record.live_bytes.set(bytes as u64);
         self.record.statistics()
+    }
+
+    /// Returns each size of live objects in bytes and their number, the smallest size first: at the
+    /// end of a request, what escapes it. A small object counts with the size of its class.
+    /// Allocates the vector on the global heap.
+    ///
+    /// Live objects that the pool took over from ended pools are among them; a pool with
+    /// `report_live(true)` takes over none, and prints this list when it ends. The list is empty in
+    /// hardened mode, under memory tools and in pass-through mode.
+    ///
+    /// ```
+    /// let pool = allotment::LocalPool::builder().report_live(true).build();
+    /// let escapes = pool.enter(|| (allotment::PoolBox::new([7u8; 40]), allotment::PoolBox::new(7)));
+    /// assert_eq!(pool.live_by_size(), [(16, 1), (48, 1)]);
+    /// # drop((escapes, pool));
+    /// ```
+    #[must_use]
+    pub fn live_by_size(&self) -> Vec<(usize, usize)> {
+        if self.passthrough || self.shared.is_checked() {
+            return Vec::new();
+        }
+        // SAFETY: as in `alloc_or`; the pool is not checked.
+        unsafe { self.shared.live_by_size() }
+    }
+
+    /// Returns the bytes that the global heap has served because the pool refused them: through
+    /// [`PoolGlobalAlloc`](crate::PoolGlobalAlloc), or with
+    /// [`OnRefusal::UseGlobalHeap`](crate::OnRefusal::UseGlobalHeap). A request whose pool has a
+    /// limit is over the limit if this is not 0. A block counts when it moves to the global heap,
+    /// and not again when it grows there.
+    ///
+    /// ```
+    /// use allotment::{LocalPool, OnRefusal, PoolVec};
+    ///
+    /// let builder = LocalPool::builder().maximum(1 << 20);
+    /// let pool = builder.on_refusal(OnRefusal::UseGlobalHeap).build();
+    /// let sum = |numbers: u64| PoolVec::from_iter_in(0..numbers, pool.reference()).iter().sum();
+    /// let _small: u64 = sum(1000);
+    /// assert_eq!(pool.refused_bytes(), 0);
+    /// let _large: u64 = sum(1_000_000);
+    /// assert!(pool.refused_bytes() > 0, "the server refuses this request");
+    /// ```
+    #[must_use]
+    pub fn refused_bytes(&self) -> usize {
+        if self.passthrough { 0 } else { self.shared.refused_bytes.get() }
     }
 
     /// Whether an address lies in the memory of any pool. Costs a range check; inside the range,
@@ -371,32 +448,49 @@ impl fmt::Debug for LocalPool {
     }
 }
 
+// A panic inside the pool leaves the pool as a return does, and no call of the pool runs the user's
+// code while it changes anything.
+impl UnwindSafe for LocalPool {}
+impl RefUnwindSafe for LocalPool {}
+
 impl Drop for LocalPool {
     /// Ends the pool. The memory of its live blocks stays until the last of them is freed.
     fn drop(&mut self) {
         self.report_live();
-        let keep = match self.settings.common.release {
-            Release::AtOnce => 0,
-            Release::Keep(bytes) => bytes.min(MAX_LEFT_BYTES),
-            Release::Decay(_) | Release::Adaptive => MAX_LEFT_BYTES,
-        };
+        if self.passthrough {
+            self.record.release();
+            // SAFETY: it came from `create_passthrough`, and only this pool has it.
+            return unsafe { PoolShared::unmap_passthrough(NonNull::from(self.shared)) };
+        }
         // SAFETY: as in `alloc_or`; the pool is not used after this.
-        unsafe { self.shared.end(keep) };
+        unsafe { self.shared.end(self.left_bytes) };
     }
 }
 
 impl LocalPool {
     fn report_live(&self) {
         use std::io::Write;
-        if !self.settings.common.reports_live() || self.passthrough {
+        if !self.reports_live || self.passthrough {
             return;
         }
         let live = self.statistics().live_objects;
         if live > 0 {
+            let _outside = CurrentPoolGuard::outside();
             let name = crate::statistics::printable(self.name().unwrap_or("(no name)"));
+            let mut sizes = self.live_by_size();
+            sizes.sort_by_key(|(size, count)| core::cmp::Reverse(size.saturating_mul(*count)));
+            let more = if sizes.len() > MAX_REPORTED_SIZES { " and other sizes" } else { "" };
+            sizes.truncate(MAX_REPORTED_SIZES);
+            let sizes: Vec<_> =
+                sizes.iter().map(|(size, count)| format!("{count} of {size} bytes")).collect();
+            let sizes = if sizes.is_empty() {
+                String::new()
+            } else {
+                format!(" ({}{more})", sizes.join(", "))
+            };
             let _ = writeln!(
                 std::io::stderr(),
-                "allotment: pool '{name}' ended with {live} objects in use; their memory stays until they are freed"
+                "allotment: pool '{name}' ended with {live} objects in use{sizes}; their memory stays until they are freed"
             );
         }
     }

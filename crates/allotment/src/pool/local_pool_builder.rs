@@ -37,7 +37,9 @@ impl LocalPoolBuilder {
     common_options! {
         name,
         ///
-        /// The pool applies this when the thread leaves its outermost pool:
+        /// The pool applies this when the thread leaves its outermost pool; with `Decay` and
+        /// `Adaptive` also inside it, at every 32nd allocation that finds neither a free block nor
+        /// space in the newest chunk:
         ///
         /// | policy | empty memory kept |
         /// |---|---|
@@ -47,11 +49,16 @@ impl LocalPoolBuilder {
         /// | [`Release::Adaptive`](crate::Release::Adaptive) | up to 1 MiB; more only for a second |
         ///
         /// Until then, freed large blocks wait for later ones: up to 4 MiB, with `Keep` up to its
-        /// number of bytes, with `AtOnce` none. While blocks are live, the pool looks for empty
-        /// chunks only if it holds more than four times the bytes of the live blocks, and more than
-        /// twice what the last search left. An ended pool leaves at most 256 KiB of empty memory to
-        /// the next pool.
+        /// number of bytes, with `AtOnce` none. By default a pool learns to keep up to 64 MiB if
+        /// blocks of up to 32 MiB are freed and allocated again and again. While blocks are live,
+        /// the pool looks for empty chunks only if it holds more than four times the bytes of the
+        /// live blocks, and either more than twice what the last search left, or long enough after
+        /// that search. An ended pool leaves at most 256 KiB of empty memory to the next pool.
         release,
+        ///
+        /// A pool's budget counts what the pool takes, while it exists. Memory that an ended pool
+        /// left is counted in pieces, as the pool uses it. Blocks that outlive the pool count
+        /// towards no budget.
         budget,
         maximum,
         on_refusal,
@@ -79,7 +86,7 @@ impl LocalPoolBuilder {
     /// # Errors
     /// When the name is too long, or a statistics record, a pool structure or the reserved memory
     /// is not available.
-    pub fn try_build(self) -> Result<LocalPool, AllocError> {
-        LocalPool::make(self.settings)
+    pub fn try_build(mut self) -> Result<LocalPool, AllocError> {
+        LocalPool::make(&mut self.settings)
     }
 }

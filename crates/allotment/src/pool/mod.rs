@@ -1,7 +1,8 @@
 //! Memory of any size for one thread: [`Reap`], whose blocks are freed one by one or all at once,
 //! and [`LocalPool`], which a thread enters.
 //!
-//! [`current`] returns the pool that the thread has entered. This module also has the types that
+//! [`current`] returns the pool that the thread has entered, and [`outside`] runs a closure in none.
+//! [`enter_thread_pool`] and [`poll_in_thread_pools`] use a pool that each thread has by itself. This module also has the types that
 //! the calls of [`Reap`] and [`LocalPool`] return; the types that most programs name are at the
 //! root of the crate.
 
@@ -25,11 +26,13 @@
 // | `global_heap` | the program's global allocator, called outside every pool |
 // | `region_supply` | a pool's chunk supply |
 // | `shared` | `PoolShared`, the part of a pool that outlives it |
+// | `release` | `shared` continued: when empty memory goes back |
 // | `remote` | `shared` continued: blocks that are freed outside their pool |
 // | `parked` | `shared` continued: reuse of what ended pools leave |
 // | `pool_ref` | references to a pool |
 // | `global_alloc` | `PoolGlobalAlloc`, a global allocator that prefers the current pool |
 // | `local_pool`, `local_pool_builder` | `LocalPool` and its options |
+// | `thread_pool` | a pool for each thread, without a name |
 // | `block_source` | reaps, pools and references to pools as sources of blocks |
 // | `collections` | `PoolBox`, `PoolVec`, `PoolString` |
 
@@ -75,6 +78,8 @@ mod reap_builder;
 #[cfg(not(loom))]
 mod region_supply;
 #[cfg(not(loom))]
+mod release;
+#[cfg(not(loom))]
 mod remote;
 #[cfg(not(loom))]
 mod settings;
@@ -84,6 +89,8 @@ mod shared;
 mod size_classes;
 #[cfg(not(loom))]
 mod sweep;
+#[cfg(not(loom))]
+mod thread_pool;
 
 #[cfg(not(loom))]
 pub use collections::{PoolBox, PoolString, PoolVec};
@@ -94,8 +101,10 @@ pub use local_pool::{InPool, LocalPool};
 #[cfg(not(loom))]
 pub use local_pool_builder::LocalPoolBuilder;
 #[cfg(not(loom))]
-pub use pool_ref::{PoolRef, current};
+pub use pool_ref::{PoolRef, current, outside, run_panic_hook_outside};
 #[cfg(not(loom))]
 pub use reap::{Reap, ReapBox};
 #[cfg(not(loom))]
 pub use reap_builder::ReapBuilder;
+#[cfg(not(loom))]
+pub use thread_pool::{InThreadPools, enter_thread_pool, poll_in_thread_pools};

@@ -11,9 +11,10 @@
 //!
 //! A thread that frees another thread's block pushes it on the remote list. The owner takes the
 //! whole list when an allocation takes the slow path, when the thread leaves its outermost pool,
-//! and for `trim` and `statistics`. A parked pool has no owner to do that. So a thread that pushes
-//! on a parked pool's list claims the pool, puts the listed blocks on the pool's free lists, and
-//! releases the memory with the last live block.
+//! and for `trim` and `statistics`. A parked pool has no owner to do that. So a thread that frees
+//! a block of a parked pool claims the pool, puts the block on the pool's free lists, and releases
+//! the memory with the last live block. If the pool is parked only after the block was pushed, or
+//! another thread has claimed it, the block goes by the list.
 //!
 //! # Invariants
 //!
@@ -73,8 +74,16 @@ impl Ownership {
     }
 
     /// Makes the caller the owner if the pool is parked. Returns whether it was.
-    pub fn adopt_parked(&self) -> bool {
+    fn adopt_parked(&self) -> bool {
         self.transition(PARKED, OWNED)
+    }
+
+    /// Makes the caller the owner if the pool is empty, or parked and `parked` is true. Returns
+    /// whether it was parked, if the caller is the owner.
+    pub fn adopt(&self, parked: bool) -> Option<bool> {
+        let was_parked = parked && self.is_parked();
+        let adopted = if was_parked { self.adopt_parked() } else { self.adopt_empty() };
+        adopted.then_some(was_parked)
     }
 
     /// Gives up the ownership of a pool that was adopted empty and still is.
@@ -128,12 +137,41 @@ impl Ownership {
         self.is_parked()
     }
 
+    /// Reclaims blocks that the caller freed, linked from `first` to `last`, and those on the list,
+    /// if the pool is parked and no other thread reclaims. Returns whether it did; if not, the
+    /// blocks are still the caller's. `reclaim` is as for [`end`](Self::end).
+    ///
+    /// # Safety
+    /// As for [`push`](Self::push).
+    pub unsafe fn reclaim_if_parked(
+        &self,
+        first: *mut RemoteBlock,
+        last: *mut RemoteBlock,
+        mut reclaim: impl FnMut(*mut RemoteBlock) -> bool,
+    ) -> bool {
+        if !self.is_parked() || !self.transition(PARKED, RECLAIMING) {
+            return false;
+        }
+        // SAFETY: passed on to the caller.
+        unsafe { (*last).next = self.take() };
+        if reclaim(first) {
+            // Release pairs with the Acquire in `transition`.
+            self.state.store(EMPTY, Ordering::Release);
+        } else if self.park() {
+            self.reclaim_parked(reclaim);
+        }
+        true
+    }
+
     fn is_parked(&self) -> bool {
         self.state.load(Ordering::Relaxed) == PARKED
     }
 
     /// Takes the whole list.
     pub fn take(&self) -> *mut RemoteBlock {
+        if !self.has_remote() {
+            return core::ptr::null_mut();
+        }
         self.remote.swap(core::ptr::null_mut(), Ordering::Acquire)
     }
 

@@ -3,19 +3,22 @@
 //!
 //! The invariants are those of shared.rs, and this one:
 //!
-//! 1. If the index of a `PoolShared` is on a stack, it is there once, on one of the two, and
-//!    `on_stack` is true until a pool adopts the value. A parked value with a budget is on no stack
-//!    until it is empty, because its chunks are charged to the budget.
+//! 1. If the index of a `PoolShared` is on a stack, it is there once, on one of them all, and
+//!    `on_stack` is true until a pool adopts the value. A parked value of a checked pool is on no
+//!    stack until it is empty, because its blocks are in the ledger.
 
+use core::cell::Cell;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use super::checked::BlockLedger;
-use super::chunk_supply::ChunkGrowth;
+use super::chunk_supply::{ChunkGrowth, ChunkSupply};
 use super::current::{replace_current, thread_token};
-use super::shared::{PoolMode, PoolShared};
+use super::settings::BlockSettings;
+use super::shared::{NO_INDEX, PoolMode, PoolShared};
 use crate::error::{AllocError, ErrorKind, OnRefusal};
 use crate::memory::budget::Budget;
+use crate::memory::cache_padded::CachePadded;
 use crate::memory::index_stack::{IndexStack, Links};
 use crate::memory::{os, tools};
 use crate::statistics::Record;
@@ -63,41 +66,60 @@ impl PoolShared {
         } = options;
         static REGISTERED: AtomicBool = AtomicBool::new(false);
         os::on_fork(disown_in_child, &REGISTERED)?;
-        // The chunks of a parked pool are charged to no budget, and no ledger has its blocks.
-        let plain = budget.is_none() && checked.is_none() && !passthrough;
-        let shared = match Self::pop(plain && !reports_live) {
+        if passthrough {
+            return Self::create_passthrough(record);
+        }
+        // No ledger has the blocks of a parked pool.
+        let shared = match Self::pop(checked.is_none() && !reports_live) {
             Some((shared, was_parked)) => {
                 // SAFETY: `pop` made this thread the owner, so no other thread accesses the blocks
                 // (invariant 2 of shared.rs).
                 let blocks = unsafe { &mut *shared.blocks.get() };
                 if was_parked {
                     blocks.record.release();
+                } else {
+                    shared.held_after_sweep.set(0);
+                    shared.next_sweep.set(0);
                 }
-                blocks.switch_record(record);
-                if !plain {
-                    // The chunks that the ended pool left are charged to no budget.
+                blocks.switch_record(record, None);
+                if checked.is_some() {
                     blocks.release_spare();
-                    blocks.switch_record(record);
+                    blocks.supply.set_budget(budget);
+                    blocks.switch_record(record, None);
+                } else if let Some(budget) = budget {
+                    let limit = budget.limit();
+                    blocks.supply.set_budget(Some(budget));
+                    let small = if was_parked { blocks.lists.live() } else { (0, 0) };
+                    blocks.switch_record(record, Some(blocks.with_large(small)));
+                    blocks.take_over_with_budget(limit, small.1);
+                } else {
+                    blocks.supply.set_budget(None);
+                    blocks.lists.merge_aside();
                 }
                 shared
             }
-            None => Self::create(growth, record)?,
+            None => {
+                let shared = Self::create(growth, record)?;
+                // SAFETY: this thread owns the value, which is new.
+                unsafe { &mut *shared.blocks.get() }.supply.set_budget(budget);
+                shared
+            }
         };
         // SAFETY: this thread owns the value, as above or because it is new.
         let blocks = unsafe { &mut *shared.blocks.get() };
-        shared.set_mode(match (&checked, passthrough) {
-            (_, true) => PoolMode::Passthrough,
-            (Some(_), _) => PoolMode::Checked,
-            _ => PoolMode::Normal,
-        });
-        blocks.supply.budget = budget;
+        // In normal mode the lock is not used.
+        if checked.is_some() {
+            *shared.lock_checked() = false;
+        }
+        shared.set_mode(if checked.is_some() { PoolMode::Checked } else { PoolMode::Normal });
         blocks.growth = growth;
+        blocks.spare_limit.set(growth.spare_large_bytes);
         blocks.checked = checked;
         shared.on_refusal.set(on_refusal);
+        shared.refused_bytes.set(0);
+        shared.unsearched_refusals.set(0);
         shared.on_stack.set(false);
-        shared.held_after_sweep.set(0);
         shared.over_limit_since.set(0);
-        *shared.lock_checked() = false;
         shared.reference.store(shared.next_reference(), Ordering::Relaxed);
         shared.owner_token.store(thread_token(), Ordering::Relaxed);
         Ok(shared)
@@ -123,6 +145,7 @@ impl PoolShared {
                 let checked = blocks.checked.as_deref().expect("checked mode");
                 checked.ledger.empty_quarantine(blocks);
                 *ended = true;
+                blocks.supply.settle();
                 Self::end_checked(blocks)
             });
             if empty {
@@ -131,38 +154,42 @@ impl PoolShared {
             }
             return;
         }
-        // SAFETY: passed on to the caller.
-        let blocks = unsafe { self.blocks() };
-        let has_budget = blocks.supply.budget.is_some();
+        // SAFETY: passed on to the caller; there is no other reference to the blocks.
+        let blocks = unsafe { &mut *self.blocks.get() };
         blocks.unreserve();
-        // Without a budget, this call pushes the index on a stack below, so a thread that frees the
-        // last block before that must not. With a budget no pool may adopt this value before it is
-        // empty, so it stays off the stacks until then.
-        self.on_stack.set(!has_budget);
-        let (mut first, mut empty) = (true, false);
+        if blocks.supply.is_limited() {
+            // What outlives the pool is the program's.
+            blocks.supply.settle();
+            blocks.switch_record(blocks.record, None);
+        }
+        // Freed large blocks wait for nobody from now on.
+        blocks.growth.spare_large_bytes = 0;
+        // This call pushes the index on a stack below, so a thread that frees the last block before
+        // that must not.
+        self.on_stack.set(true);
+        let mut empty = false;
         self.ownership.end(|list| {
             // SAFETY: passed on to the caller; in later calls the state of `ownership` gives this
             // thread exclusive access.
             unsafe {
                 self.reclaim(list);
                 let blocks = self.blocks();
-                empty = blocks.live().0 == 0;
+                let live = blocks.lists.live_blocks() + blocks.large_blocks.get();
+                self.parked_blocks.set(live);
+                empty = live == 0;
                 if empty {
-                    blocks.clear((!has_budget).then_some(keep));
+                    blocks.clear(Some(keep));
                     blocks.record.release();
-                } else if first {
-                    blocks.sweep();
+                } else {
+                    blocks.release_spare_beyond(keep);
+                    self.sweep_if_due();
                 }
-                first = false;
                 empty
             }
         });
-        if has_budget {
-            self.stack_if_empty();
-        } else {
-            let stack = if empty { &EMPTY_POOLS } else { &PARKED_POOLS };
-            stack.push(&PoolTable, self.index);
-        }
+        let EndedPools { parked, empty: without_live } = &*ENDED_POOLS[stack_number()];
+        let stack = if empty { without_live } else { parked };
+        stack.push(&PoolTable, self.index);
     }
 
     /// Whether a number other than 0 could be a reference to a pool that exists or existed.
@@ -181,18 +208,23 @@ impl PoolShared {
             let was_on_stack = self.on_stack.replace(true);
             self.ownership.release_empty();
             if !was_on_stack {
-                EMPTY_POOLS.push(&PoolTable, self.index);
+                ENDED_POOLS[stack_number()].empty.push(&PoolTable, self.index);
             }
         }
     }
 
     /// Adopts what an ended pool left on the stacks. Returns it, and whether it was parked. Without
-    /// `parked`, adopts only an empty one. With `parked`, those with live blocks come first, so
-    /// that their partly used chunks are filled.
+    /// `parked`, adopts only an empty one. What this thread left comes first: its memory is in this
+    /// core's caches. With `parked`, those with live blocks come before the empty ones, so that
+    /// their partly used chunks are filled.
     fn pop(parked: bool) -> Option<(&'static Self, bool)> {
-        let stacks =
-            if parked { [&PARKED_POOLS, &EMPTY_POOLS] } else { [&EMPTY_POOLS, &PARKED_POOLS] };
-        stacks.into_iter().find_map(|stack| Self::pop_from(stack, parked))
+        let own = stack_number();
+        (own..STACKS).chain(0..own).find_map(|number| {
+            let ended = &ENDED_POOLS[number];
+            let first = if parked { &ended.parked } else { &ended.empty };
+            let second = if parked { &ended.empty } else { &ended.parked };
+            Self::pop_from(first, parked).or_else(|| Self::pop_from(second, parked))
+        })
     }
 
     /// Adopts from one stack, as [`pop`](Self::pop) says. Looks at most at two values.
@@ -202,11 +234,8 @@ impl PoolShared {
         let found = loop {
             let Some(index) = stack.pop(&PoolTable) else { break None };
             let shared = PoolTable::get(index);
-            if shared.ownership.adopt_empty() {
-                break Some((shared, false));
-            }
-            if parked && shared.ownership.adopt_parked() {
-                break Some((shared, true));
+            if let Some(was_parked) = shared.ownership.adopt(parked) {
+                break Some((shared, was_parked));
             }
             if let Some(other) = refused.replace(shared) {
                 stack.push(&PoolTable, other.index);
@@ -219,8 +248,34 @@ impl PoolShared {
         found
     }
 
+    /// Makes the value of a pool whose blocks are the global heap's. It is in no table.
+    pub(super) fn create_passthrough(record: &'static Record) -> Result<&'static Self, AllocError> {
+        let memory = os::map(Self::mapped_bytes(), align_of::<Self>())?.cast::<Self>();
+        let growth = BlockSettings::DEFAULT.growth(0, 0);
+        // SAFETY: just mapped, large enough and aligned; it is unmapped when its pool ends.
+        let shared = unsafe {
+            memory.write(Self::new(memory, NO_INDEX, growth, record));
+            memory.as_ref()
+        };
+        shared.set_mode(PoolMode::Passthrough);
+        Ok(shared)
+    }
+
+    /// Unmaps what [`create_passthrough`](Self::create_passthrough) made.
+    ///
+    /// # Safety
+    /// `shared` came from that call, and is not used again.
+    pub(super) unsafe fn unmap_passthrough(shared: NonNull<Self>) {
+        // SAFETY: passed on to the caller: mapped with this size.
+        let _ = unsafe { os::unmap(shared.cast(), Self::mapped_bytes()) };
+    }
+
+    fn mapped_bytes() -> usize {
+        size_of::<Self>().next_multiple_of(os::page_size())
+    }
+
     fn create(growth: ChunkGrowth, record: &'static Record) -> Result<&'static Self, AllocError> {
-        let size = size_of::<Self>().next_multiple_of(os::page_size());
+        let size = Self::mapped_bytes();
         let memory = os::map(size, align_of::<Self>())?;
         // After the memory: an index is not given back.
         let next = |count: u32| (count < MAX_POOLS as u32).then_some(count + 1);
@@ -253,10 +308,35 @@ static POOLS: [AtomicPtr<PoolShared>; MAX_POOLS] =
     [const { AtomicPtr::new(ptr::null_mut()) }; MAX_POOLS];
 /// The number of indexes given out.
 static POOL_COUNT: AtomicU32 = AtomicU32::new(0);
-/// Those that ended pools left without live blocks.
-static EMPTY_POOLS: IndexStack = IndexStack::new();
-/// Those that ended pools left with live blocks. Some may have become empty.
-static PARKED_POOLS: IndexStack = IndexStack::new();
+/// The values that pools of some of the threads have left.
+struct EndedPools {
+    /// Those with live blocks. Some may have become empty.
+    parked: IndexStack,
+    /// Those without live blocks.
+    empty: IndexStack,
+}
+
+const STACKS: usize = 16;
+/// What ended pools left, by the number of the thread that ended them.
+static ENDED_POOLS: [CachePadded<EndedPools>; STACKS] =
+    [const { CachePadded(EndedPools { parked: IndexStack::new(), empty: IndexStack::new() }) };
+        STACKS];
+
+/// Returns the index of the calling thread's stacks. Threads share them only if there have been
+/// more than [`STACKS`] of them.
+fn stack_number() -> usize {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    thread_local! {
+        /// 0, or 1 plus the index.
+        static NUMBER: Cell<u32> = const { Cell::new(0) };
+    }
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(LAST.fetch_add(1, Ordering::Relaxed) % STACKS as u32 + 1);
+        }
+        number.get() as usize - 1
+    })
+}
 
 /// [`POOLS`], as the table that the stacks link.
 struct PoolTable;

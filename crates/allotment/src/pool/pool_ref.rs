@@ -2,8 +2,10 @@
 
 use core::alloc::Layout;
 use core::fmt;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicBool, Ordering};
 
+use super::current::replace_current;
 use super::global_heap::{global_alloc, global_free, global_resize};
 use super::shared::PoolShared;
 use crate::collections::layout_calls;
@@ -35,6 +37,57 @@ pub fn current() -> PoolRef {
     // SAFETY: a thread owns its current pool.
     PoolShared::current()
         .map_or(PoolRef::GLOBAL, |shared| PoolRef(unsafe { shared.own_reference() }))
+}
+
+/// Runs a closure outside every pool: what it allocates comes from the global heap.
+///
+/// With [`PoolGlobalAlloc`](crate::PoolGlobalAlloc) it is for values that stay after the work of
+/// the pool: what a `OnceLock`, a `LazyLock`, a thread-local or a cache is filled with. Without it
+/// they lie in the pool that is current at their first use, count as live objects of that pool, and
+/// keep chunks of it after its end.
+///
+/// A panic enters the pool again as a return does. Costs a few nanoseconds.
+///
+/// ```
+/// use allotment::{LocalPool, PoolRef, pool};
+///
+/// let requests = LocalPool::new();
+/// requests.enter(|| {
+///     pool::outside(|| assert_eq!(pool::current(), PoolRef::GLOBAL));
+///     assert_eq!(pool::current(), requests.reference());
+/// });
+/// ```
+pub fn outside<R>(run: impl FnOnce() -> R) -> R {
+    struct ReturnGuard {
+        previous: *const (),
+    }
+    impl Drop for ReturnGuard {
+        fn drop(&mut self) {
+            // SAFETY: `replace_current` returned it, on this thread.
+            unsafe { PoolShared::return_to(self.previous) };
+        }
+    }
+    // SAFETY: null.
+    let _guard = ReturnGuard { previous: unsafe { replace_current(ptr::null()) } };
+    run()
+}
+
+/// Makes the program's panic hook run [`outside`] every pool, from now on. A second call does
+/// nothing, nor does one from a thread that is panicking.
+///
+/// The standard library's hook loads the program's symbols when it first prints a backtrace, and
+/// keeps them: tens of megabytes, which would lie in the pool that the panicking thread is in. Call
+/// this at the start of the program, after the program's own call of
+/// [`set_hook`](std::panic::set_hook).
+pub fn run_panic_hook_outside() {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if std::thread::panicking() || DONE.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    outside(|| {
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| outside(|| hook(panic))));
+    });
 }
 
 impl PoolRef {
@@ -133,7 +186,11 @@ impl PoolRef {
         match self.usable_pool() {
             // SAFETY: `usable_pool` returns a pool only to the thread that owns it.
             Some(shared) => match unsafe { shared.alloc::<ReturnError>(layout) } {
-                Err(error) if is_out_of_pool_memory(error) => global_alloc(layout),
+                Err(error) if is_for_global_heap(shared, error) => {
+                    // SAFETY: as above.
+                    unsafe { shared.count_refused(layout.size()) };
+                    global_alloc(layout)
+                }
                 result => result,
             },
             None => global_alloc(layout),
@@ -180,7 +237,7 @@ impl PoolRef {
             };
             if owner.is_owned_by_this_thread() {
                 match owner.resize(block, old, new_size) {
-                    Err(error) if is_out_of_pool_memory(error) => {}
+                    Err(error) if is_for_global_heap(owner, error) => {}
                     result => return result,
                 }
             }
@@ -225,13 +282,14 @@ layout_calls! {
     resize;
 }
 
-/// Whether the pools have no memory while the global heap may have some: the address range of all
-/// pools is used up, or the process cannot reserve or map memory for it.
-fn is_out_of_pool_memory(error: AllocError) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::LimitReached | ErrorKind::SourceRefused | ErrorKind::System(_)
-    )
+/// Whether the global heap serves what a pool has refused: the address range of all pools is used
+/// up, or the process cannot reserve or map memory for it, or the pool's builder said so.
+fn is_for_global_heap(shared: &PoolShared, error: AllocError) -> bool {
+    match error.kind() {
+        ErrorKind::LimitReached | ErrorKind::SourceRefused | ErrorKind::System(_) => true,
+        ErrorKind::BudgetExceeded => shared.on_refusal.get() == OnRefusal::UseGlobalHeap,
+        _ => false,
+    }
 }
 
 /// Frees a block of a pool.

@@ -21,6 +21,7 @@ use super::settings::BlockSettings;
 use crate::collections::{BoxIn, LendingSource, NoDrop, layout_calls, typed_calls};
 use crate::error::{AllocError, OnFailure, OnRefusal, PanicOrAbort, ReturnError, always};
 use crate::memory::chunk_source::ChunkSource;
+use crate::memory::first_touch::SmallTouch;
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
 use crate::memory::source::AcquiredChunk;
@@ -167,7 +168,7 @@ impl Reap {
         let checked = BlockLedger::new_if_checked(hardened, AllocatorKind::Reap, name);
         let record = Record::acquire(AllocatorKind::Reap, name)?;
         // Freed large blocks go to the recycler, which keeps them warm.
-        let growth = settings.growth(0);
+        let growth = settings.growth(0, 0);
         let reserved = settings.reserved;
         let supply = SourceSupply { settings, checked: checked.is_some() };
         let reap = Self { blocks: BlockAllocator::new(supply, growth, record, checked) };
@@ -289,7 +290,7 @@ impl Reap {
     /// Releases chunks that hold no live block, even while other chunks do. A reserved chunk stays.
     /// Returns the number of bytes released. The cost grows with the number of free blocks.
     pub fn trim(&self) -> usize {
-        self.blocks.sweep()
+        self.blocks.sweep().released
     }
 }
 
@@ -354,6 +355,7 @@ impl SourceSupply {
             exact: settings.budget.is_some(),
             segment_unit: 1,
             grows_huge: !self.checked,
+            small: SmallTouch::Faults,
         }
     }
 }
@@ -366,7 +368,7 @@ impl ChunkSupply for SourceSupply {
     fn take(&self, need: usize, last: usize) -> Result<ChunkMemory, AllocError> {
         let AcquiredChunk { start, size, align, mapping, recycled, .. } =
             self.chunks().take(need, last)?;
-        Ok(ChunkMemory { start, size, align, mapping, recycled })
+        Ok(ChunkMemory { start, size, align, mapping, recycled, charged: true })
     }
 
     unsafe fn release(&self, chunks: &mut dyn Iterator<Item = ChunkMemory>, total: usize) -> usize {

@@ -1,8 +1,9 @@
 //! A pool's chunk supply: granules of the address range that all pools share.
 
+use core::cell::Cell;
 use core::ptr::NonNull;
 
-use super::chunk_supply::{ChunkMemory, ChunkSupply};
+use super::chunk_supply::{ChunkMemory, ChunkSupply, PoolChunkHeader};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::budget::Budget;
 use crate::memory::layout::MAX_GROWTH;
@@ -11,9 +12,42 @@ use crate::memory::region;
 /// Supplies a pool with granules of the region, charged to a budget.
 #[derive(Debug)]
 pub(super) struct RegionSupply {
-    pub budget: Option<Budget>,
+    budget: Option<Budget>,
+    /// The bytes charged to the budget.
+    charged: Cell<usize>,
+    /// The pool has ended: the budget counts nothing any more.
+    settled: Cell<bool>,
+    /// Identifies the pool that takes from this supply. Rises when a pool begins and when it ends.
+    user: Cell<u64>,
     /// What the region notes as the owner of the granules: the address of the pool's shared part.
-    pub owner: NonNull<()>,
+    owner: NonNull<()>,
+}
+
+impl RegionSupply {
+    /// Granules for this owner, without a budget.
+    pub fn new(owner: NonNull<()>) -> Self {
+        let (charged, settled, user) = (Cell::new(0), Cell::new(false), Cell::new(1));
+        Self { budget: None, charged, settled, user, owner }
+    }
+
+    /// Begins to count for a pool.
+    pub fn set_budget(&mut self, budget: Option<Budget>) {
+        self.budget = budget;
+        self.charged.set(0);
+        self.settled.set(false);
+        self.user.set(self.user.get() + 1);
+    }
+
+    /// Takes back all charges. From now on nothing is charged, and no chunk is.
+    pub fn settle(&self) {
+        self.credit(self.charged.get());
+        self.settled.set(true);
+        self.user.set(self.user.get() + 1);
+    }
+
+    fn counting_budget(&self) -> Option<&Budget> {
+        self.budget.as_ref().filter(|_| !self.settled.get())
+    }
 }
 
 impl ChunkSupply for RegionSupply {
@@ -29,20 +63,58 @@ impl ChunkSupply for RegionSupply {
             self.charge(size)?;
             let start = region::take(size / region::GRANULE, self.owner)
                 .inspect_err(|_| self.credit(size))?;
-            Ok(ChunkMemory { start, size, align: region::GRANULE, mapping: 0, recycled: false })
+            let (align, charged) = (region::GRANULE, self.is_limited());
+            Ok(ChunkMemory { start, size, align, mapping: 0, recycled: false, charged })
         };
         take(wanted).or_else(|error| if least < wanted { take(least) } else { Err(error) })
     }
 
-    unsafe fn release(&self, chunks: &mut dyn Iterator<Item = ChunkMemory>, total: usize) -> usize {
-        let mut calls = 0;
+    unsafe fn release(&self, chunks: &mut dyn Iterator<Item = ChunkMemory>, _: usize) -> usize {
+        let (mut calls, mut charged) = (0, 0);
         for chunk in chunks {
             // SAFETY: passed on to the caller.
             unsafe { region::release(chunk.start, chunk.size / region::GRANULE) };
             calls += 1;
+            charged += if chunk.charged { chunk.size } else { 0 };
         }
-        self.credit(total);
+        self.credit(charged);
         calls
+    }
+
+    fn extend(&self, chunk: &PoolChunkHeader, more: usize) -> bool {
+        let size = chunk.size.get();
+        // A chunk that an ended pool left is charged to no budget, and not as a whole.
+        if self.is_limited() && !chunk.is_charged(self) || self.charge(more).is_err() {
+            return false;
+        }
+        let (granules, more_granules) = (size / region::GRANULE, more / region::GRANULE);
+        // SAFETY: the chunk's granules are this pool's.
+        let extended = unsafe { region::extend(chunk.start, granules, more_granules, self.owner) };
+        if extended {
+            chunk.size.set(size + more);
+        } else {
+            self.credit(more);
+        }
+        extended
+    }
+
+    unsafe fn shorten(&self, chunk: &PoolChunkHeader, most: usize) -> usize {
+        let less = most / region::GRANULE * region::GRANULE;
+        if less > 0 {
+            let size = chunk.size.get() - less;
+            chunk.size.set(size);
+            // SAFETY: whole granules at the end of the chunk; the caller guarantees that nothing
+            // refers to them.
+            unsafe { region::release(chunk.start.add(size), less / region::GRANULE) };
+            if chunk.is_charged(self) {
+                self.credit(less);
+            }
+        }
+        less
+    }
+
+    fn is_zeroed(&self) -> bool {
+        region::is_zeroed()
     }
 
     /// The region is private memory.
@@ -51,16 +123,28 @@ impl ChunkSupply for RegionSupply {
     }
 
     fn is_limited(&self) -> bool {
-        self.budget.is_some()
+        self.counting_budget().is_some()
     }
 
     fn charge(&self, bytes: usize) -> Result<(), AllocError> {
-        self.budget.as_ref().map_or(Ok(()), |budget| budget.charge(bytes))
+        let Some(budget) = self.counting_budget() else { return Ok(()) };
+        budget.charge(bytes)?;
+        self.charged.set(self.charged.get() + bytes);
+        Ok(())
+    }
+
+    fn user(&self) -> u64 {
+        self.user.get()
+    }
+
+    fn charged(&self) -> usize {
+        self.charged.get()
     }
 
     fn credit(&self, bytes: usize) {
-        if let Some(budget) = &self.budget {
+        if let Some(budget) = self.counting_budget() {
             budget.credit(bytes);
+            self.charged.set(self.charged.get() - bytes);
         }
     }
 }

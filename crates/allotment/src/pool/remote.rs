@@ -10,9 +10,32 @@ use super::ownership::RemoteBlock;
 use super::region_supply::RegionSupply;
 use super::shared::PoolShared;
 use super::size_classes::SizeClass;
+use crate::memory::layout::align_up;
+use crate::memory::os;
 
 /// Marks a large block on a remote list.
 const LARGE: usize = usize::MAX;
+/// An ended pool looks at what it holds once in this number of frees.
+const PARKED_FREES: usize = 64;
+
+/// The memory of a longer block goes back to the system at once: its pool might wait for long until
+/// it takes the block.
+const MAX_SENT_BYTES: usize = 4 << 20;
+
+/// Gives the memory of the pages in a block back, except that of the block's first bytes.
+///
+/// # Safety
+/// The block has `size` bytes, and nothing refers to them but to a [`RemoteBlock`] at its start.
+unsafe fn discard_pages(block: NonNull<u8>, size: usize) {
+    let (start, page) = (block.addr().get(), os::page_size());
+    let first = align_up(start + size_of::<RemoteBlock>(), page) - start;
+    let last = (start + size) / page * page - start;
+    if first < last {
+        // SAFETY: whole pages of the block; the rest is guaranteed by the caller. If the system
+        // refuses, the memory goes back with the block.
+        let _ = unsafe { os::discard(block.add(first), last - first) };
+    }
+}
 
 impl PoolShared {
     /// Puts the blocks that other threads freed on the free lists. The caller owns this value.
@@ -23,11 +46,12 @@ impl PoolShared {
         }
     }
 
-    /// Puts a list of freed blocks on the free lists.
+    /// Puts a list of freed blocks on the free lists. Returns their number.
     ///
     /// # Safety
     /// The caller has exclusive access to this value. The list holds freed blocks of it.
-    pub(super) unsafe fn reclaim(&self, mut list: *mut RemoteBlock) {
+    pub(super) unsafe fn reclaim(&self, mut list: *mut RemoteBlock) -> usize {
+        let mut count = 0;
         // SAFETY: passed on to the caller.
         unsafe {
             let blocks = self.blocks();
@@ -40,8 +64,10 @@ impl PoolShared {
                     }
                     None => blocks.free_large(block.cast()),
                 }
+                count += 1;
             }
         }
+        count
     }
 
     /// Frees a block of this pool, on any thread. It is the slow path for a pool that is not the
@@ -82,6 +108,10 @@ impl PoolShared {
         let class = SizeClass::of(layout).map_or(LARGE, SizeClass::index);
         // SAFETY: the caller gave the block up, and it has at least one step of bytes.
         unsafe { remote.write(RemoteBlock { next: ptr::null_mut(), class }) };
+        if layout.size() > MAX_SENT_BYTES {
+            // SAFETY: the caller gave the block up; its pool needs only the `RemoteBlock`.
+            unsafe { discard_pages(block, layout.size()) };
+        }
         // A large block is sent at once: it may hold any number of bytes.
         // SAFETY: the block holds a `RemoteBlock`, written above, and only this call refers to it.
         unsafe {
@@ -122,18 +152,28 @@ impl PoolShared {
     /// # Safety
     /// As for [`Ownership::push`](super::ownership::Ownership::push).
     unsafe fn push_remote(&self, first: *mut RemoteBlock, last: *mut RemoteBlock) {
+        let mut empty = false;
+        let mut reclaim = |list| {
+            // SAFETY: called with exclusive access, and with a list of this pool's blocks.
+            empty = unsafe { self.reclaim_while_parked(list) };
+            empty
+        };
         // SAFETY: passed on to the caller.
-        if unsafe { self.ownership.push(first, last) } {
-            self.ownership.reclaim_parked(|list| {
-                // SAFETY: `reclaim_parked` gives this thread exclusive access, and the list.
-                unsafe { self.reclaim_while_parked(list) }
-            });
+        unsafe {
+            if !self.ownership.reclaim_if_parked(first, last, &mut reclaim)
+                && self.ownership.push(first, last)
+            {
+                self.ownership.reclaim_parked(reclaim);
+            }
+        }
+        if empty {
             self.stack_if_empty();
         }
     }
 
     /// Puts blocks of a parked pool on its free lists. Returns whether no block is live; in that
-    /// case the pool's memory has been released.
+    /// case the pool's memory has been released. Once in [`PARKED_FREES`] blocks, it may search for
+    /// empty chunks.
     ///
     /// # Safety
     /// The state of `ownership` gives the caller exclusive access, and the list holds freed blocks
@@ -141,16 +181,18 @@ impl PoolShared {
     unsafe fn reclaim_while_parked(&self, list: *mut RemoteBlock) -> bool {
         // SAFETY: passed on to the caller.
         unsafe {
-            self.reclaim(list);
+            let before = self.parked_blocks.get();
+            let left = before - self.reclaim(list);
+            self.parked_blocks.set(left);
             let blocks = self.blocks();
-            let empty = blocks.live().0 == 0;
-            if empty {
+            if left == 0 {
                 blocks.clear(None);
                 blocks.record.release();
-            } else {
-                blocks.publish_live();
+            } else if left / PARKED_FREES < before / PARKED_FREES {
+                self.sweep_if_due();
+                blocks.publish_live_if_named();
             }
-            empty
+            left == 0
         }
     }
 

@@ -23,8 +23,10 @@ impl BlockSettings {
         reserved: 0,
     };
 
-    /// How chunks grow, for an allocator that keeps this number of bytes of freed large blocks.
-    pub(super) fn growth(&self, spare_large_bytes: usize) -> ChunkGrowth {
-        ChunkGrowth { initial: self.initial, increment: self.increment, spare_large_bytes }
+    /// How chunks grow, for an allocator that keeps this number of bytes of freed large blocks, and
+    /// at most that number after it has adapted.
+    pub(super) fn growth(&self, spare_large_bytes: usize, most_spare_bytes: usize) -> ChunkGrowth {
+        let Self { initial, increment, .. } = *self;
+        ChunkGrowth { initial, increment, spare_large_bytes, most_spare_bytes }
     }
 }

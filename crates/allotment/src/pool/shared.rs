@@ -4,7 +4,8 @@
 //! # Invariants
 //!
 //! 1. A `PoolShared` is never unmapped: a `&'static PoolShared` found by a block, a reference or an
-//!    index is always valid.
+//!    index is always valid. Only that of a pool in pass-through mode is: it has no block, no
+//!    reference and no index, and is never current.
 //! 2. What is not atomic is accessed only by the thread to which the state of `ownership` gives it
 //!    (ownership.rs); in checked mode `block_allocator` is accessed by any thread that holds
 //!    `checked_lock`.
@@ -29,25 +30,27 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::block_allocator::BlockAllocator;
 use super::chunk_supply::ChunkGrowth;
-use super::current::{CurrentPoolGuard, current_address, thread_token};
+use super::current::{CurrentPoolGuard, current_address, replace_current, thread_token};
 use super::global_heap::{global_alloc, global_free, global_resize};
 use super::outgoing::OutgoingBatch;
 use super::ownership::Ownership;
 use super::region_supply::RegionSupply;
 use super::size_classes::SizeClass;
-use crate::error::{AllocError, OnFailure, OnRefusal, ReturnError};
+use super::sweep::Sweep;
+use crate::error::{AllocError, ErrorKind, OnFailure, OnRefusal, ReturnError};
 use crate::memory::cache_padded::CachePadded;
+use crate::memory::region;
 use crate::memory::relaxed_access::relaxed_load_at;
-use crate::memory::{os, region};
 use crate::statistics::Record;
 
 /// The lowest bits of a reference hold the pool's generation, the others the address of its
 /// `PoolShared` without the alignment bits.
 const GENERATION_BITS: u32 = 22;
 const ALIGN_BITS: u32 = align_of::<PoolShared>().ilog2();
-/// A pool with live blocks searches for empty chunks only if it holds more than this many times
-/// their bytes.
-const MIN_SWEEP_RATIO: usize = 4;
+
+/// The index of a value that is in no table: that of a pool in pass-through mode. It is unmapped when
+/// the pool ends.
+pub(super) const NO_INDEX: u32 = u32::MAX;
 
 /// How a pool serves its calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +63,9 @@ pub(super) enum PoolMode {
     /// Everything goes to the global heap, for debugging.
     Passthrough,
 }
+
+/// A search for empty chunks may look at this number of free blocks for each refused allocation.
+const SEARCHED_PER_REFUSAL: usize = 16;
 
 /// The part of a pool that outlives it.
 #[derive(Debug)]
@@ -74,14 +80,28 @@ pub(super) struct PoolShared {
     mode: AtomicU8,
     pub(super) outgoing: OutgoingBatch<PoolShared>,
     pub(super) on_refusal: Cell<OnRefusal>,
+    /// The bytes that the global heap served because the pool refused them.
+    pub(super) refused_bytes: Cell<usize>,
+    /// The number of refusals for which empty chunks are not searched for.
+    pub(super) unsearched_refusals: Cell<usize>,
     /// This value's index is on one of the stacks of parked.rs.
     pub(super) on_stack: Cell<bool>,
     /// The bytes held after the last search for empty chunks.
     pub(super) held_after_sweep: Cell<usize>,
+    /// When the next search for empty chunks may begin, in milliseconds.
+    pub(super) next_sweep: Cell<u64>,
+    /// The number of live blocks, while no pool owns this value.
+    pub(super) parked_blocks: Cell<usize>,
+    /// The bytes of empty chunks that the pool keeps.
+    pub(super) keep: Cell<usize>,
+    /// How long it may hold more than that, in milliseconds.
+    pub(super) delay_ms: Cell<u64>,
+    /// Slow allocations since the release policy was applied inside the pool.
+    pub(super) slow_allocs: Cell<u32>,
     /// When the pool was first found to hold more than it keeps, in milliseconds, or 0.
     pub(super) over_limit_since: Cell<u64>,
     checked_lock: Mutex<bool>,
-    /// The index in the table of parked.rs.
+    /// The index in the table of parked.rs, or [`NO_INDEX`].
     pub(super) index: u32,
     pub(super) next_on_stack: AtomicU32,
     pub(super) ownership: CachePadded<Ownership>,
@@ -98,7 +118,7 @@ impl PoolShared {
         growth: ChunkGrowth,
         record: &'static Record,
     ) -> Self {
-        let supply = RegionSupply { budget: None, owner: address.cast() };
+        let supply = RegionSupply::new(address.cast());
         Self {
             blocks: UnsafeCell::new(BlockAllocator::new(supply, growth, record, None)),
             owner_token: AtomicUsize::new(0),
@@ -107,8 +127,15 @@ impl PoolShared {
             mode: AtomicU8::new(PoolMode::Normal as u8),
             outgoing: OutgoingBatch::empty(),
             on_refusal: Cell::new(OnRefusal::ReturnError),
+            refused_bytes: Cell::new(0),
+            unsearched_refusals: Cell::new(0),
             on_stack: Cell::new(false),
             held_after_sweep: Cell::new(0),
+            next_sweep: Cell::new(0),
+            parked_blocks: Cell::new(0),
+            keep: Cell::new(0),
+            delay_ms: Cell::new(0),
+            slow_allocs: Cell::new(0),
             over_limit_since: Cell::new(0),
             checked_lock: Mutex::new(false),
             index,
@@ -128,6 +155,22 @@ impl PoolShared {
     #[inline(always)]
     pub(super) fn is_current(&self) -> bool {
         ptr::eq(current_address().cast(), self)
+    }
+
+    /// Makes the pool current that was current before, unless it has ended since. (Coroutines with
+    /// a stack of their own leave pools in any order.) In that case the thread is in no pool, or in
+    /// the pool that the thread made from the same shared part.
+    ///
+    /// # Safety
+    /// `previous` is what [`replace_current`] returned on this thread.
+    #[inline(always)]
+    pub(super) unsafe fn return_to(previous: *const ()) {
+        // SAFETY: null or a `PoolShared` (invariant 6), which is never unmapped (invariant 1).
+        let shared = unsafe { previous.cast::<Self>().as_ref() };
+        let is_owned = shared.is_some_and(Self::is_owned_by_this_thread);
+        // SAFETY: null, or a `PoolShared` that this thread owns. When it ends, it stops being the
+        // current one.
+        unsafe { replace_current(if is_owned { previous } else { ptr::null() }) };
     }
 
     /// Returns the shared part of the pool that owns a block, if a pool does.
@@ -279,6 +322,40 @@ impl PoolShared {
         unsafe { self.alloc::<ReturnError>(layout) }.ok()
     }
 
+    /// Allocates a block that reads zeros, or returns `None`, for a global allocator. A large block
+    /// of new memory is not written.
+    ///
+    /// # Safety
+    /// The calling thread owns this value.
+    pub(super) unsafe fn alloc_zeroed_or_none(&self, layout: Layout) -> Option<NonNull<u8>> {
+        let (block, is_zeroed) =
+            if SizeClass::of(layout).is_none() && self.mode() == PoolMode::Normal {
+                self.reclaim_remote();
+                self.flush_outgoing();
+                let alloc = |blocks: &BlockAllocator<RegionSupply>| {
+                    blocks.alloc_large_and_tell(layout, layout.size())
+                };
+                // SAFETY: passed on to the caller.
+                unsafe { self.or_after_sweep(alloc) }.ok()?
+            } else {
+                // SAFETY: passed on to the caller.
+                (unsafe { self.alloc::<ReturnError>(layout) }.ok()?, false)
+            };
+        if !is_zeroed {
+            // SAFETY: the block has these bytes, and nothing refers to it yet.
+            unsafe { block.write_bytes(0, layout.size()) };
+        }
+        Some(block)
+    }
+
+    /// Counts bytes that the global heap serves because this pool refused them.
+    ///
+    /// # Safety
+    /// The calling thread owns this value.
+    pub(super) unsafe fn count_refused(&self, bytes: usize) {
+        self.refused_bytes.set(self.refused_bytes.get().saturating_add(bytes));
+    }
+
     /// Carves a new block, or takes the slow path.
     #[inline(never)]
     fn alloc_carved<F: OnFailure>(
@@ -286,10 +363,12 @@ impl PoolShared {
         class: SizeClass,
         layout: Layout,
     ) -> Result<NonNull<u8>, F::Error> {
-        // Blocks that other threads freed are used before new ones are carved.
-        if !self.ownership.has_remote() {
-            // SAFETY: the caller is `alloc`, whose caller owns this value.
-            if let Some(block) = unsafe { self.blocks() }.lists.carve_common(class) {
+        // Blocks that other threads freed, and those that an ended pool left, are used before new
+        // ones are carved.
+        // SAFETY: the caller is `alloc`, whose caller owns this value.
+        let lists = &unsafe { self.blocks() }.lists;
+        if !self.ownership.has_remote() && !lists.has_aside(class) {
+            if let Some(block) = lists.carve_common(class) {
                 return Ok(block);
             }
         }
@@ -308,11 +387,42 @@ impl PoolShared {
                 self.reclaim_remote();
                 self.flush_outgoing();
                 // SAFETY: as in `alloc_carved`: the caller of `alloc` owns this value.
-                unsafe { self.blocks() }.alloc_slow(layout)
+                unsafe {
+                    self.apply_release_policy_inside();
+                    self.or_after_sweep(|blocks| blocks.alloc_slow(layout))
+                }
             }
             PoolMode::Checked => self.with_checked(|blocks, _| blocks.alloc_slow(layout)),
             PoolMode::Passthrough => global_alloc(layout),
         }
+    }
+
+    /// Allocates. If the budget refuses, releases empty chunks, whose free blocks may all have other
+    /// sizes, and tries again. A search that finds none is not repeated for the next refusals: the
+    /// more blocks it looked at, the more of them.
+    ///
+    /// # Safety
+    /// The calling thread owns this value.
+    unsafe fn or_after_sweep<T>(
+        &self,
+        alloc: impl Fn(&BlockAllocator<RegionSupply>) -> Result<T, AllocError>,
+    ) -> Result<T, AllocError> {
+        // SAFETY: passed on to the caller.
+        let blocks = unsafe { self.blocks() };
+        let error = match alloc(blocks) {
+            Err(error) if error.kind() == ErrorKind::BudgetExceeded => error,
+            result => return result,
+        };
+        if let Some(less) = self.unsearched_refusals.get().checked_sub(1) {
+            self.unsearched_refusals.set(less);
+            return Err(error);
+        }
+        let Sweep { released, free_blocks } = blocks.sweep();
+        if released == 0 {
+            self.unsearched_refusals.set(free_blocks / SEARCHED_PER_REFUSAL);
+            return Err(error);
+        }
+        alloc(blocks)
     }
 
     /// Frees a block of this pool.
@@ -423,60 +533,26 @@ impl PoolShared {
         }
     }
 
-    /// Releases chunks that hold no live block. Returns the number of bytes released.
+    /// Returns each size of live blocks and their number, the smallest size first. Blocks of a
+    /// class count with its size, and under one size if two classes have it.
     ///
     /// # Safety
-    /// The calling thread owns this value.
-    pub(super) unsafe fn trim(&self) -> usize {
-        if self.is_checked() {
-            return self.with_checked(|blocks, _| blocks.sweep());
-        }
-        self.flush_outgoing();
+    /// The calling thread owns this value, which is not checked.
+    pub(super) unsafe fn live_by_size(&self) -> Vec<(usize, usize)> {
+        // The vector must not lie in this pool.
+        let _outside = CurrentPoolGuard::outside();
         self.reclaim_remote();
         // SAFETY: passed on to the caller.
         let blocks = unsafe { self.blocks() };
-        if blocks.live().0 > 0 {
-            return blocks.sweep();
-        }
-        let held = blocks.held();
-        // SAFETY: nothing is live.
-        unsafe { blocks.clear(Some(0)) };
-        held - blocks.held()
-    }
-
-    /// Applies the release policy after the thread has left its outermost pool: releases empty
-    /// chunks beyond `keep` bytes, once the pool has held more than that for `delay_ms`
-    /// milliseconds.
-    ///
-    /// # Safety
-    /// The calling thread owns this value.
-    pub(super) unsafe fn apply_release_policy(&self, keep: usize, delay_ms: u64) {
-        if self.mode() != PoolMode::Normal {
-            return;
-        }
-        self.reclaim_remote();
-        // SAFETY: passed on to the caller.
-        let blocks = unsafe { self.blocks() };
-        let held = blocks.held();
-        if held <= keep {
-            return self.over_limit_since.set(0);
-        }
-        if delay_ms > 0 {
-            let now = os::coarse_millis().max(1);
-            match self.over_limit_since.get() {
-                0 => return self.over_limit_since.set(now),
-                since if now.saturating_sub(since) < delay_ms => return,
-                _ => self.over_limit_since.set(0),
-            }
-        }
-        let (live, bytes) = blocks.live();
-        if live == 0 {
-            // SAFETY: nothing is live.
-            unsafe { blocks.clear(Some(keep)) };
-        } else if held > MIN_SWEEP_RATIO * bytes && held > 2 * self.held_after_sweep.get() {
-            blocks.sweep();
-            self.held_after_sweep.set(blocks.held());
-        }
+        let large = blocks.live_large_sizes().map(|size| (size, 1));
+        let mut sizes: Vec<_> = blocks.lists.live_by_size().chain(large).collect();
+        sizes.sort_unstable();
+        sizes.dedup_by(|(size, count), (kept_size, kept_count)| {
+            let same = size == kept_size;
+            *kept_count += if same { *count } else { 0 };
+            same
+        });
+        sizes
     }
 
     /// Returns the number of live blocks and their bytes.
@@ -485,10 +561,10 @@ impl PoolShared {
     /// The calling thread owns this value.
     pub(super) unsafe fn live(&self) -> (usize, usize) {
         if self.is_checked() {
-            return self.with_checked(|blocks, _| blocks.live());
+            return self.with_checked(|blocks, _| blocks.own_live());
         }
         self.reclaim_remote();
         // SAFETY: passed on to the caller.
-        unsafe { self.blocks() }.live()
+        unsafe { self.blocks() }.own_live()
     }
 }

@@ -115,7 +115,7 @@ const CLASS_OF: [u8; MAX_COMMON / STEP + 1] = {
     classes
 };
 
-static SIZES: [u32; CLASSES] = {
+pub(crate) static SIZES: [u32; CLASSES] = {
     let mut sizes = [0; CLASSES];
     let mut class = 0;
     while class < CLASSES {

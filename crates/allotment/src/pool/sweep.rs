@@ -5,10 +5,10 @@
 //! alignment or the end of a chunk leaves over is put on the lists too. So a chunk is empty if its
 //! free bytes add up to all of its bytes.
 
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 
 use super::block_allocator::BlockAllocator;
-use super::chunk_supply::ChunkSupply;
+use super::chunk_supply::{ChunkSupply, HEADER_BYTES};
 use super::size_classes::SizeClass;
 use crate::memory::system_array::SystemArray;
 
@@ -19,6 +19,10 @@ struct SweptPoolChunk {
     /// The bytes behind its header.
     capacity: usize,
     free: usize,
+    /// The free bytes in pieces for which a budget may have been charged: the pool takes them, and
+    /// an ended pool left the chunk.
+    in_pieces: usize,
+    charged: bool,
     reserved: bool,
 }
 
@@ -29,51 +33,70 @@ impl SweptPoolChunk {
     }
 }
 
+/// What a search for empty chunks did.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sweep {
+    /// The bytes released.
+    pub released: usize,
+    /// The free blocks that it looked at.
+    pub free_blocks: usize,
+}
+
 /// Returns the index of the chunk that an address lies in. The chunks are sorted.
 fn chunk_of(chunks: &[SweptPoolChunk], address: usize) -> usize {
     chunks.partition_point(|chunk| chunk.start <= address) - 1
 }
 
 impl<S: ChunkSupply> BlockAllocator<S> {
-    /// Releases empty chunks. Returns the number of bytes released. The cost grows with the number
-    /// of free blocks.
-    pub(super) fn sweep(&self) -> usize {
+    /// Releases empty chunks. The cost grows with the number of free blocks.
+    pub(super) fn sweep(&self) -> Sweep {
         if self.forget_orphaned_chunks() {
-            return 0;
+            return Sweep { released: 0, free_blocks: 0 };
         }
         let held = self.held();
+        let done = |free_blocks| Sweep { released: held - self.held(), free_blocks };
         self.release_spare();
         if self.checked.is_some() {
             if self.live().0 == 0 {
                 // SAFETY: nothing is live.
                 unsafe { self.clear(Some(0)) };
             }
-            return held - self.held();
+            return done(0);
         }
         let mut each = self.each_chunk();
         let count = each.by_ref().count();
         let mut each = self.each_chunk();
         let found = SystemArray::new(count, |_| {
-            let (start, capacity, reserved) = each.next().expect("as many as were counted");
-            SweptPoolChunk { start, capacity, free: 0, reserved }
+            let chunk = each.next().expect("as many as were counted");
+            SweptPoolChunk {
+                start: ptr::from_ref(chunk).addr(),
+                capacity: chunk.size.get() - HEADER_BYTES,
+                free: 0,
+                in_pieces: 0,
+                charged: chunk.is_charged(&self.supply),
+                reserved: chunk.reserved.get(),
+            }
         });
         // Without memory for the search, no chunk is released.
-        let Ok(mut chunks) = found else { return held - self.held() };
+        let Ok(mut chunks) = found else { return done(0) };
         chunks.sort_unstable_by_key(|chunk| chunk.start);
-        let (pos, uncarved) = self.lists.range();
+        let (pos, uncarved, uncarved_aside) = self.lists.range();
         if uncarved > 0 {
             let chunk = chunk_of(&chunks, pos);
             chunks[chunk].free += uncarved;
+            chunks[chunk].in_pieces += uncarved - uncarved_aside;
         }
-        let mut last = 0;
+        let (mut last, mut free_blocks) = (0, 0);
         for class in SizeClass::all() {
-            for block in self.lists.free_blocks(class) {
+            for (block, is_aside) in self.lists.free_blocks(class) {
                 let address = block.addr().get();
                 // Neighbours on a list often lie in the same chunk.
                 if address.wrapping_sub(chunks[last].start) > chunks[last].capacity {
                     last = chunk_of(&chunks, address);
                 }
                 chunks[last].free += class.size();
+                chunks[last].in_pieces += if is_aside { 0 } else { class.size() };
+                free_blocks += 1;
             }
         }
         if chunks.iter().any(|chunk| chunk.is_releasable()) {
@@ -86,10 +109,14 @@ impl<S: ChunkSupply> BlockAllocator<S> {
             if uncarved > 0 && released(pos) {
                 self.lists.close();
             }
+            let in_pieces = |chunk: &SweptPoolChunk| {
+                if chunk.is_releasable() && !chunk.charged { chunk.in_pieces } else { 0 }
+            };
+            self.credit_pieces(chunks.iter().map(in_pieces).sum());
             // SAFETY: no block in these chunks is live, on a list or in the range any more.
             unsafe { self.release_chunks(released) };
         }
         self.publish_live();
-        held - self.held()
+        done(free_blocks)
     }
 }
