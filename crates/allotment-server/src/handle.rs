@@ -1,27 +1,18 @@
-//! What the workers, the handles and the owner of a running server share, and the handle that
-//! submits requests.
+//! The handle that submits requests.
 
 use core::fmt;
 use std::sync::Arc;
 
-use allotment::Published;
 use allotment::sealed::PublishedGuard;
 
 use crate::counts::RequestCounts;
 use crate::current_server;
-use crate::initialiser::Initialiser;
 use crate::outcome::{Outcome, Refused};
-use crate::queue::{RequestQueue, WorkerState};
+use crate::queue::WorkerState;
 use crate::read_only_shared::ReadOnlyShared;
+use crate::server_state::ServerState;
+use crate::submit::Submit;
 use crate::ticket::{OutcomeCell, OutcomeSender, Ticket};
-
-/// The state that the workers, the handles and the owner share.
-pub(crate) struct ServerState<R: ReadOnlyShared, S, Q, A> {
-    pub options: Initialiser,
-    pub queue: RequestQueue<Q, A>,
-    pub generations: Arc<Published<R>>,
-    pub shared: Arc<S>,
-}
 
 /// Submits requests to a running server, from any thread. A handle can be cloned, and may outlive
 /// the server: its requests are then refused.
@@ -40,7 +31,7 @@ impl<R: ReadOnlyShared, S, Q, A> ServerHandle<R, S, Q, A> {
     ///
     /// # Errors
     /// With the request, when the server is stopping, or when the queue is full and
-    /// [`when_full`](Initialiser::when_full) allows no (further) wait.
+    /// [`when_full`](crate::Initialiser::when_full) allows no (further) wait.
     pub fn submit(&self, request: Q) -> Result<Ticket<A>, Refused<Q>> {
         let cell = OutcomeCell::new();
         let number = self.push(request, OutcomeSender::to_ticket(Arc::clone(&cell)))?;
@@ -65,6 +56,16 @@ impl<R: ReadOnlyShared, S, Q, A> ServerHandle<R, S, Q, A> {
         self.push(request, OutcomeSender::to_callback(Box::new(on_reply)))
     }
 
+    /// Submits a request from an async task: the returned future waits for space in the queue
+    /// without blocking the thread. Its output is what [`submit`](Self::submit) returns.
+    ///
+    /// With [`WhenFull::Refuse`](crate::WhenFull::Refuse) it does not wait. Otherwise it waits as
+    /// long as it is polled; for a limit, use the runtime's timer. A future that is dropped before
+    /// its end submits nothing, and drops the request.
+    pub fn submit_async(&self, request: Q) -> Submit<R, S, Q, A> {
+        Submit::new(Arc::clone(&self.server), request)
+    }
+
     fn push(&self, request: Q, sender: OutcomeSender<A>) -> Result<u64, Refused<Q>> {
         let queue = &self.server.queue;
         let when_full = self.server.options.when_full;
@@ -73,8 +74,8 @@ impl<R: ReadOnlyShared, S, Q, A> ServerHandle<R, S, Q, A> {
 
     /// Publishes new read-only objects. Each worker gets them with its next request; a running
     /// request keeps the objects that it began with. The old objects are dropped when the last such
-    /// request ends (see [`Published`]). Returns the number of the new generation. The first
-    /// generation has number 1.
+    /// request ends (see [`Published`](allotment::Published)). Returns the number of the new
+    /// generation. The first generation has number 1.
     pub fn publish(&self, read_only: R) -> u64 {
         self.server.generations.publish(read_only)
     }

@@ -74,7 +74,9 @@
 //! | `worker_memory` | a worker's pool and arena |
 //! | `read_only_shared` | the category of objects that need no lock |
 //! | `context` | what a handler gets |
-//! | `handle` | submits requests; the state that workers and handles share |
+//! | `server_state` | what workers and handles share |
+//! | `submit` | submits a request from an async task |
+//! | `handle` | submits requests |
 //! | `start_error` | why a server did not start |
 //! | `worker` | a worker's thread |
 //! | `initialised` | the second phase: objects |
@@ -109,11 +111,13 @@ mod panics;
 mod queue;
 mod read_only_shared;
 mod running;
+mod server_state;
 mod shared;
 mod start;
 mod start_error;
 mod stop;
 mod stopped;
+mod submit;
 mod ticket;
 mod worker;
 mod worker_memory;
@@ -139,6 +143,7 @@ pub use shared::{Shared, SharedGuard};
 pub use start_error::{StartCause, StartError};
 pub use stop::StopTimedOut;
 pub use stopped::Stopped;
+pub use submit::Submit;
 pub use ticket::Ticket;
 
 /// The code examples of the Markdown pages, run as doc tests.

@@ -5,11 +5,13 @@
 
 use core::mem;
 use core::sync::atomic::{AtomicBool, Ordering};
+use core::task::{Poll, Waker};
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::counts::{RequestCounts, WorkerCounts};
+use crate::current_server;
 use crate::outcome::{Outcome, RefusalReason, Refused};
 use crate::panics::run_catching;
 use crate::ticket::OutcomeSender;
@@ -79,8 +81,12 @@ struct QueueState<Q, A> {
     requests: VecDeque<QueuedRequest<Q, A>>,
     /// Workers that wait for a request.
     idle_workers: usize,
-    /// Submitters that wait for space.
+    /// Submitting threads that wait for space.
     waiting_submitters: usize,
+    /// Submitting tasks that wait for space, by their numbers, in the order of their last polls.
+    waiting_tasks: VecDeque<(u64, Waker)>,
+    /// The number of the task that waited last.
+    last_task: u64,
     /// Workers that have ended or are about to.
     ending_workers: usize,
     accepted: u64,
@@ -102,6 +108,29 @@ impl<Q, A> QueueState<Q, A> {
     fn is_full(&self, limit: usize) -> bool {
         self.requests.len() >= limit.saturating_add(self.idle_workers)
     }
+
+    /// Adds a request and returns its number.
+    fn add(&mut self, request: Q, sender: OutcomeSender<A>) -> u64 {
+        self.accepted += 1;
+        let number = self.accepted;
+        self.requests.push_back(QueuedRequest { number, request, sender });
+        number
+    }
+
+    /// Takes the task that has waited longest, if a queue with this limit has space for it. The
+    /// caller wakes it when it has released the lock.
+    fn task_to_wake(&mut self, limit: usize) -> Option<Waker> {
+        if self.is_full(limit) {
+            return None;
+        }
+        self.waiting_tasks.pop_front().map(|(_, waker)| waker)
+    }
+}
+
+/// What a submitting task has not handed over yet.
+pub(crate) struct Submission<Q, A> {
+    pub request: Q,
+    pub sender: OutcomeSender<A>,
 }
 
 impl<Q, A> RequestQueue<Q, A> {
@@ -118,6 +147,8 @@ impl<Q, A> RequestQueue<Q, A> {
             requests: VecDeque::with_capacity(capacity),
             idle_workers: 0,
             waiting_submitters: 0,
+            waiting_tasks: VecDeque::new(),
+            last_task: 0,
             ending_workers: 0,
             accepted: 0,
             refused: 0,
@@ -156,9 +187,7 @@ impl<Q, A> RequestQueue<Q, A> {
                 break RefusalReason::Stopping;
             }
             if !state.is_full(self.limit) {
-                state.accepted += 1;
-                let number = state.accepted;
-                state.requests.push_back(QueuedRequest { number, request, sender });
+                let number = state.add(request, sender);
                 if state.idle_workers > 0 {
                     self.request_added.notify_one();
                 }
@@ -193,6 +222,70 @@ impl<Q, A> RequestQueue<Q, A> {
         Err(Refused { request, reason })
     }
 
+    /// Adds a task's request to the queue and returns its number, or notes the task's waker until
+    /// there is space. `task` is the task's number; it is 0 while the task does not wait.
+    pub(crate) fn poll_push(
+        &self,
+        submission: &mut Option<Submission<Q, A>>,
+        task: &mut u64,
+        when_full: WhenFull,
+        on_worker: bool,
+        waker: Waker,
+    ) -> Poll<Result<u64, Refused<Q>>> {
+        let mut state = self.lock();
+        let previous = state.waiting_tasks.iter().position(|(number, _)| number == task);
+        // Dropped outside the lock: it runs the executor's code.
+        let _previous = previous.and_then(|position| state.waiting_tasks.remove(position));
+        let reason = if self.is_stopping() {
+            RefusalReason::Stopping
+        } else if !state.is_full(self.limit) {
+            *task = 0;
+            let Submission { request, sender } = submission.take().expect("polled after its end");
+            let number = state.add(request, sender);
+            if state.idle_workers > 0 {
+                self.request_added.notify_one();
+            }
+            drop(state);
+            return Poll::Ready(Ok(number));
+        } else if when_full == WhenFull::Refuse {
+            RefusalReason::Full(state.requests.len())
+        } else if on_worker {
+            RefusalReason::FullOnWorker
+        } else {
+            if *task == 0 {
+                state.last_task += 1;
+                *task = state.last_task;
+            }
+            state.waiting_tasks.push_back((*task, waker));
+            drop(state);
+            return Poll::Pending;
+        };
+        *task = 0;
+        state.refused += 1;
+        drop(state);
+        let Submission { request, sender } = submission.take().expect("polled after its end");
+        sender.cancel();
+        Poll::Ready(Err(Refused { request, reason }))
+    }
+
+    /// Ends the wait of a task that was dropped. If it had been woken for space in the queue, wakes
+    /// another one.
+    pub(crate) fn forget_task(&self, task: u64) {
+        let mut state = self.lock();
+        let waker = match state.waiting_tasks.iter().position(|(number, _)| *number == task) {
+            Some(position) => {
+                // Dropped outside the lock: it runs the executor's code.
+                let forgotten = state.waiting_tasks.remove(position);
+                drop(state);
+                drop(forgotten);
+                return;
+            }
+            None => state.task_to_wake(self.limit),
+        };
+        drop(state);
+        wake(waker);
+    }
+
     /// Ends this worker's last request, and waits for the next one. Returns `None` when the worker
     /// is to end.
     pub(crate) fn take_next(&self, worker: usize) -> Option<QueuedRequest<Q, A>> {
@@ -203,6 +296,9 @@ impl<Q, A> RequestQueue<Q, A> {
                 state.workers[worker].request =
                     Some(CurrentRequest { number: request.number, since: Instant::now() });
                 self.wake_submitter(&state);
+                let task = state.task_to_wake(self.limit);
+                drop(state);
+                wake(task);
                 return Some(request);
             }
             if self.is_stopping() {
@@ -210,7 +306,15 @@ impl<Q, A> RequestQueue<Q, A> {
             }
             state.idle_workers += 1;
             self.wake_submitter(&state);
-            state = wait(&self.request_added, state);
+            if let Some(task) = state.task_to_wake(self.limit) {
+                drop(state);
+                wake(Some(task));
+                state = self.lock();
+            }
+            // The lock was released: a request may have come.
+            if state.requests.is_empty() && !self.is_stopping() {
+                state = wait(&self.request_added, state);
+            }
             state.idle_workers -= 1;
         }
     }
@@ -223,10 +327,13 @@ impl<Q, A> RequestQueue<Q, A> {
 
     /// Refuses further requests. The workers end when no request waits.
     pub(crate) fn stop(&self) {
-        let _state = self.lock();
+        let mut state = self.lock();
         self.stopping.store(true, Ordering::Relaxed);
         self.request_added.notify_all();
         self.space_available.notify_all();
+        let tasks = mem::take(&mut state.waiting_tasks);
+        drop(state);
+        tasks.into_iter().for_each(|(_, waker)| wake(Some(waker)));
     }
 
     /// Drops the waiting requests. Their outcomes are delivered on the calling thread.
@@ -317,6 +424,13 @@ impl<Q, A> RequestQueue<Q, A> {
             counts.failed_replies += worker.failed_replies.get();
         }
         counts
+    }
+}
+
+/// Wakes a task. The executor's code may panic; the worker or the stop goes on.
+fn wake(task: Option<Waker>) {
+    if let Some(waker) = task {
+        run_catching(|| current_server::wake(waker));
     }
 }
 

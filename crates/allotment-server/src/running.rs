@@ -1,14 +1,16 @@
 //! The third phase: the workers run.
 
 use core::fmt;
+use core::mem;
 use core::ops::{Deref, Range};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use crate::handle::{ServerHandle, ServerState};
+use crate::handle::ServerHandle;
 use crate::queue::RequestQueue;
 use crate::read_only_shared::ReadOnlyShared;
+use crate::server_state::ServerState;
 
 /// The third phase: the workers run. Requests may be submitted here or through a
 /// [`handle`](Self::handle).
@@ -71,17 +73,32 @@ impl<R: ReadOnlyShared, S, Q, A> Running<R, S, Q, A> {
         if !ended || own_worker.is_some() {
             return false;
         }
-        for thread in self.threads.drain(..) {
-            // A worker catches every panic of the code that it calls, so `join` returns no error
-            // that matters.
-            _ = thread.join();
-        }
+        join_until(mem::take(&mut self.threads), deadline);
         true
     }
 
     /// Stops waiting for the threads. They end after their current request.
     pub(crate) fn detach_threads(&mut self) {
         self.threads.clear();
+    }
+}
+
+/// Joins the threads of workers that have ended, unless the destructors of their thread-local
+/// variables take longer than until the deadline.
+fn join_until(threads: Vec<JoinHandle<()>>, deadline: Option<Instant>) {
+    // A worker catches every panic of the code that it calls, so `join` returns no error that
+    // matters.
+    let join_all = || threads.into_iter().for_each(|thread| _ = thread.join());
+    let Some(deadline) = deadline else { return join_all() };
+    // The standard library has no join with a deadline.
+    let (joined, wait) = mpsc::channel::<()>();
+    let joiner = thread::Builder::new().spawn(move || {
+        let _joined = joined;
+        join_all();
+    });
+    if joiner.is_ok() {
+        // It ends with an error: when the sender is dropped, or at the deadline.
+        _ = wait.recv_timeout(deadline.saturating_duration_since(Instant::now()));
     }
 }
 

@@ -4,11 +4,11 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 use crate::context::RequestContext;
-use crate::handle::ServerState;
 use crate::initialised::Initialised;
 use crate::queue::RequestQueue;
 use crate::read_only_shared::ReadOnlyShared;
 use crate::running::Running;
+use crate::server_state::ServerState;
 use crate::start_error::{StartCause, StartError};
 use crate::worker::{self, Handler};
 use crate::worker_memory::WorkerMemoryFactory;
@@ -20,7 +20,9 @@ impl<R: ReadOnlyShared, S: Send + Sync + 'static> Initialised<R, S> {
     /// Each request is one call of the handler, on one of the workers. A panic of the handler ends
     /// only that request, with [`Outcome::Panicked`](crate::Outcome); the worker continues with a
     /// new pool and a new arena. (This needs unwinding: a program built with `panic = "abort"`
-    /// ends.) The handler owns the request and drops it inside the worker's pool. The reply is
+    /// ends.) The program's panic hook then runs outside the worker's pool: see
+    /// [`run_panic_hook_outside`](allotment::pool::run_panic_hook_outside), which this calls. The
+    /// handler owns the request and drops it inside the worker's pool. The reply is
     /// delivered or dropped outside the pool.
     ///
     /// # Errors
@@ -39,6 +41,8 @@ impl<R: ReadOnlyShared, S: Send + Sync + 'static> Initialised<R, S> {
         if options.name.contains('\0') {
             return Err(StartError { worker: options.name, cause: StartCause::BadName });
         }
+        // What the hook keeps, such as the program's symbols, is not the request's.
+        allotment::pool::run_panic_hook_outside();
         let worker_names = (0..options.workers).map(|worker| options.worker_name(worker));
         let queue = RequestQueue::new(next_server_number(), options.queue_limit, worker_names);
         let server = ServerState { options: options.clone(), queue, generations, shared };

@@ -12,6 +12,9 @@ impl<R: ReadOnlyShared, S, Q, A> Running<R, S, Q, A> {
     /// Stops gracefully: no more requests are accepted, the waiting ones are handled, and the
     /// workers end. Waits for that at most `within`; [`Duration::MAX`] waits without a limit.
     ///
+    /// A worker has ended when it has dropped its memory. The destructors of its thread's
+    /// thread-local variables run after that, and are waited for too, but not beyond the time.
+    ///
     /// A handler must not wait for its own worker. So on a worker of this server the call waits for
     /// the other workers only, and returns [`StopTimedOut`] with the calling worker in it.
     ///
@@ -19,24 +22,29 @@ impl<R: ReadOnlyShared, S, Q, A> Running<R, S, Q, A> {
     /// [`StopTimedOut`], when workers are still in a request after that time. It names these
     /// workers and owns them.
     pub fn stop(self, within: Duration) -> Result<Stopped<R, S>, StopTimedOut<R, S, Q, A>> {
+        let deadline = deadline_in(within);
         self.queue().stop();
-        self.finish(within)
+        self.finish(within, deadline)
     }
 
     /// Stops at once: as [`stop`](Self::stop), but the waiting requests are dropped with
-    /// [`Outcome::Dropped`](crate::Outcome::Dropped). The running ones are waited for.
+    /// [`Outcome::Dropped`](crate::Outcome::Dropped). The running ones are waited for. Reply
+    /// callbacks of the dropped requests run in this call; it takes as long as they do.
     ///
     /// # Errors
     /// As for [`stop`](Self::stop).
     pub fn stop_at_once(self, within: Duration) -> Result<Stopped<R, S>, StopTimedOut<R, S, Q, A>> {
+        let deadline = deadline_in(within);
         self.queue().stop();
         self.queue().drop_waiting();
-        self.finish(within)
+        self.finish(within, deadline)
     }
 
-    fn finish(mut self, within: Duration) -> Result<Stopped<R, S>, StopTimedOut<R, S, Q, A>> {
-        // A time beyond the clock's range is no limit.
-        let deadline = Instant::now().checked_add(within);
+    fn finish(
+        mut self,
+        within: Duration,
+        deadline: Option<Instant>,
+    ) -> Result<Stopped<R, S>, StopTimedOut<R, S, Q, A>> {
         if self.wait_ended(deadline) {
             return Ok(Stopped::new(self.server(), Vec::new()));
         }
@@ -51,6 +59,11 @@ impl<R: ReadOnlyShared, S, Q, A> Running<R, S, Q, A> {
         self.detach_threads();
         Stopped::new(self.server(), abandoned)
     }
+}
+
+/// A time beyond the clock's range is no limit.
+fn deadline_in(within: Duration) -> Option<Instant> {
+    Instant::now().checked_add(within)
 }
 
 /// A server that did not stop in time: some workers are still in a request. This value owns them:
@@ -91,7 +104,7 @@ impl<R: ReadOnlyShared, S, Q, A> StopTimedOut<R, S, Q, A> {
     /// # Errors
     /// When workers are still in a request after that time too.
     pub fn wait(mut self, within: Duration) -> Result<Stopped<R, S>, Self> {
-        self.take_running().finish(within)
+        self.take_running().finish(within, deadline_in(within))
     }
 
     /// Drops the waiting requests, and waits longer for the running ones.

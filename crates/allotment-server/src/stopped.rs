@@ -7,11 +7,11 @@ use allotment::Published;
 use allotment::sealed::PublishedGuard;
 
 use crate::counts::RequestCounts;
-use crate::handle::ServerState;
 use crate::initialised::Initialised;
 use crate::initialiser::Initialiser;
 use crate::queue::WorkerState;
 use crate::read_only_shared::ReadOnlyShared;
+use crate::server_state::ServerState;
 
 /// The last phase: no worker runs, except abandoned ones. The objects still exist.
 pub struct Stopped<R: ReadOnlyShared, S> {

@@ -40,7 +40,7 @@ impl<A> OutcomeCell<A> {
         drop(state);
         self.delivered.notify_one();
         if let Some(waker) = waker {
-            waker.wake();
+            current_server::wake(waker);
         }
     }
 }
@@ -95,7 +95,8 @@ impl<A> Drop for OutcomeSender<A> {
 }
 
 /// A ticket for a reply: wait for it, poll it, or await it. It may be dropped unread; the request
-/// is handled in any case.
+/// is handled in any case. A handler can neither wait for nor await a ticket of its own server:
+/// both panic, as [`wait`](Self::wait) says.
 #[must_use = "only the ticket gives access to the reply; drop it if no reply is wanted"]
 pub struct Ticket<A> {
     pub(crate) cell: Arc<OutcomeCell<A>>,
@@ -142,6 +143,14 @@ impl<A> Ticket<A> {
         self.wait_until(Instant::now().checked_add(time)).ok_or(self)
     }
 
+    /// Panics: the calling thread is a worker of the server that the outcome must come from.
+    fn refuse_to_wait(&self) -> ! {
+        panic!(
+            "a worker must not wait for request {} of its own server: if all workers waited, none would be left to work; use `submit_with`",
+            self.number
+        );
+    }
+
     fn wait_until(&self, deadline: Option<Instant>) -> Option<Outcome<A>> {
         let mut state = self.cell.lock();
         loop {
@@ -150,10 +159,7 @@ impl<A> Ticket<A> {
             }
             if current_server::is(self.server) {
                 drop(state);
-                panic!(
-                    "a worker must not wait for request {} of its own server: if all workers waited, none would be left to work; use `submit_with`",
-                    self.number
-                );
+                self.refuse_to_wait();
             }
             state = match deadline {
                 None => self.cell.delivered.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -170,12 +176,18 @@ impl<A> Ticket<A> {
 impl<A> Future for Ticket<A> {
     type Output = Outcome<A>;
 
+    // Panics on a worker of the same server, as `wait` does.
+
     fn poll(self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Outcome<A>> {
         // Wakers are cloned and dropped outside the lock, because they run the executor's code.
         let waker = context.waker().clone();
         let mut state = self.cell.lock();
         if let Some(outcome) = state.outcome.take() {
             return Poll::Ready(outcome);
+        }
+        if current_server::polls_itself(self.server) {
+            drop(state);
+            self.refuse_to_wait();
         }
         let previous_waker = state.waker.replace(waker);
         drop(state);

@@ -10,11 +10,11 @@ use allotment::sealed::PublishedGuard;
 
 use crate::context::RequestContext;
 use crate::current_server;
-use crate::handle::ServerState;
 use crate::outcome::{Outcome, PanickedRequest};
 use crate::panics::{drop_payload, run_catching, take_message};
 use crate::queue::QueuedRequest;
 use crate::read_only_shared::ReadOnlyShared;
+use crate::server_state::ServerState;
 use crate::start_error::StartCause;
 use crate::worker_memory::{WorkerMemory, WorkerMemoryFactory};
 

@@ -4,7 +4,7 @@
 mod import_graph;
 
 /// The folders and the files beside them, lowest first. Each imports only from those before it.
-const ORDER: [&str; 26] = [
+const ORDER: [&str; 28] = [
     "panics",
     "current_server",
     "counts",
@@ -15,6 +15,8 @@ const ORDER: [&str; 26] = [
     "worker_memory",
     "read_only_shared",
     "context",
+    "server_state",
+    "submit",
     "handle",
     "start_error",
     "worker",
