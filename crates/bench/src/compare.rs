@@ -196,8 +196,8 @@ pub fn lists() -> String {
     for workload in crate::workloads::catalogue() {
         text += &format!("  {:<16} {}\n", workload.name, workload.meaning);
     }
-    text += "  arena, burst, exchange, scope-free, tiers, tree, tree-copy, many-trees, letters, c, pmr and\n  \
-             client run all workloads of their kind; query runs only the workload of that name.\n";
+    text += "  arena, burst, exchange, scope-free, pool-request, tiers, tree, tree-copy, many-trees, letters,\n  \
+             c, pmr and client run all workloads of their kind; query runs only the workload of that name.\n";
     text += "\nAllocators:\n";
     for about in crate::peers::known() {
         text += &format!("  {:<26} {}\n", about.name, about.origin);

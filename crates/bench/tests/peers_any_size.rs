@@ -1,5 +1,5 @@
-//! What every allocator of objects of any size that belong to no task must do, and every global
-//! one.
+//! What every allocator of objects of any size that belong to no task must do, every allocator of
+//! requests, and every global one.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -7,7 +7,8 @@ use std::sync::{Barrier, mpsc};
 use std::thread;
 
 use bench::peers::{
-    About, AnySize, AnySizeVisitor, FreedBy, Global, GlobalVisitor, Service, global_calls, known,
+    About, AnySize, AnySizeVisitor, FreedBy, Global, GlobalVisitor, Requests, RequestsVisitor,
+    Service, global_calls, known,
 };
 
 const OBJECTS: usize = 3_000;
@@ -48,7 +49,11 @@ impl Object {
 }
 
 fn fill<A: AnySize>(own: &A) -> Vec<Object> {
-    let objects: Vec<_> = (0..OBJECTS)
+    fill_with(own, OBJECTS)
+}
+
+fn fill_with<A: AnySize>(own: &A, objects: usize) -> Vec<Object> {
+    let objects: Vec<_> = (0..objects)
         .map(|number| Object::new(own.alloc(layout(number)), layout(number), number as u8))
         .collect();
     let mut places: Vec<_> =
@@ -168,6 +173,67 @@ fn another_thread_frees_objects_where_they_say_so() {
     }
 
     for_each_any_size(Claim, |freed_by| freed_by == FreedBy::AnyThread);
+}
+
+#[test]
+fn what_outlives_its_request_keeps_its_bytes_and_a_later_request_of_any_thread_frees_it() {
+    struct Claim;
+
+    impl RequestsVisitor for Claim {
+        type Output = ();
+
+        fn visit<A: Requests>(self, _: &'static About) {
+            /// Objects of a request, which stay below the limit of a request.
+            const IN_REQUEST: usize = 300;
+
+            /// Serves requests that free every object but one in ten.
+            fn serve<A: Requests>(allocator: &A) -> Vec<Object> {
+                let mut left = Vec::new();
+                for _ in 0..5 {
+                    left.extend(allocator.request(|memory| {
+                        let (left, rest): (Vec<_>, Vec<_>) = fill_with(memory, IN_REQUEST)
+                            .into_iter()
+                            .partition(|one| one.mark % 10 == 0);
+                        for object in rest {
+                            object.check();
+                            // SAFETY: live, of this layout, and not used after.
+                            unsafe { memory.free(object.at, object.layout) };
+                        }
+                        left
+                    }));
+                }
+                left
+            }
+            let barrier = Barrier::new(2);
+            let (to_left, from_right) = mpsc::channel();
+            let (to_right, from_left) = mpsc::channel();
+            thread::scope(|scope| {
+                for (into, from) in [(to_right, from_right), (to_left, from_left)] {
+                    let barrier = &barrier;
+                    scope.spawn(move || {
+                        let allocator = A::start();
+                        into.send(serve(&allocator)).unwrap();
+                        let others = from.recv().unwrap();
+                        let own = serve(&allocator);
+                        allocator.request(|memory| {
+                            for object in others.into_iter().chain(own) {
+                                object.check();
+                                // SAFETY: live, of this layout, and not used after; the allocators
+                                // live until the barrier.
+                                unsafe { memory.free_elsewhere(object.at, object.layout) };
+                            }
+                        });
+                        barrier.wait();
+                    });
+                }
+            });
+        }
+    }
+
+    for about in known().iter().filter(|about| about.serves(Service::Requests)) {
+        eprintln!("{}", about.name);
+        Claim.with(about.name).unwrap();
+    }
 }
 
 #[test]

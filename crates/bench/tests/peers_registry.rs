@@ -3,10 +3,10 @@
 use std::error::Error;
 
 use bench::peers::{
-    About, Allocator, AnySize, AnySizeVisitor, Collections, CollectionsVisitor, FixedSize,
-    FixedSizeVisitor, FreedBy, Global, GlobalVisitor, PeerKind, Placement, PlacementVisitor,
-    Scopes, ScopesVisitor, Service, TaskVisitor, UnknownAllocator, about, global_calls, known,
-    missing,
+    About, Allocator, AnySize, AnySizeVisitor, Boxes, BoxesVisitor, Collections,
+    CollectionsVisitor, FixedSize, FixedSizeVisitor, FreedBy, Global, GlobalVisitor, PeerKind,
+    Placement, PlacementVisitor, Requests, RequestsVisitor, Scopes, ScopesVisitor, Service,
+    TaskVisitor, UnknownAllocator, about, global_calls, known, missing,
 };
 
 /// Its work is to return the name of the row that it is given.
@@ -27,7 +27,9 @@ macro_rules! name {
 name!(
     TaskVisitor of Allocator,
     FixedSizeVisitor of FixedSize,
+    BoxesVisitor of Boxes,
     AnySizeVisitor of AnySize,
+    RequestsVisitor of Requests,
     CollectionsVisitor of Collections,
     ScopesVisitor of Scopes,
     GlobalVisitor of Global,
@@ -39,7 +41,9 @@ fn name_of(name: &str, service: Service) -> Result<&'static str, UnknownAllocato
     match service {
         Service::Tasks => TaskVisitor::with(Name, name),
         Service::FixedSize => FixedSizeVisitor::with(Name, name),
+        Service::Boxes => BoxesVisitor::with(Name, name),
         Service::AnySize => AnySizeVisitor::with(Name, name),
+        Service::Requests => RequestsVisitor::with(Name, name),
         Service::Collections => CollectionsVisitor::with(Name, name),
         Service::Scopes => ScopesVisitor::with(Name, name),
         Service::Global => GlobalVisitor::with(Name, name),
@@ -53,14 +57,20 @@ const OURS: &[&str] = &[
     "allotment-arena-raw",
     "allotment-reap",
     "allotment-pool",
+    "allotment-pool-request",
+    "allotment-pool-limited",
     "allotment-slab",
     "allotment-slab-handle",
     "allotment-free-list",
 ];
+/// A pool for each request.
+const PER_REQUEST: &[&str] = &["allotment-pool-request", "allotment-pool-limited"];
 const ARENAS_IN_RUST: &[&str] =
     &["mmap-per-query", "bumpalo", "bumpalo-reset", "bump-scope", "typed-arena"];
 /// They need a newer Rust than the tour.
 const ARENAS_OF_THE_CATALOGUE: &[&str] = &["multitude", "multitude-reset"];
+/// It needs that too, and has boxes only.
+const POOL_OF_THE_CATALOGUE: &str = "plurality";
 const REFERENCES: &[&str] = &["mmap-huge", "mmap-small"];
 const STORES_IN_RUST: &[&str] =
     &["allotment-slab-at-once", "allotment-free-list-a-tree", "slab", "sharded-slab"];
@@ -87,6 +97,7 @@ fn the_names_are_those_of_the_measuring_contract() {
     }
     if cfg!(feature = "catalogue") {
         expected.extend(ARENAS_OF_THE_CATALOGUE);
+        expected.push(POOL_OF_THE_CATALOGUE);
     }
     // Where the headers of Boost are installed.
     expected.extend(about("boost-pool").is_ok().then_some("boost-pool"));
@@ -107,7 +118,9 @@ fn each_name_leads_to_its_own_allocator() {
         for service in [
             Service::Tasks,
             Service::FixedSize,
+            Service::Boxes,
             Service::AnySize,
+            Service::Requests,
             Service::Global,
             Service::Collections,
             Service::Scopes,
@@ -128,6 +141,14 @@ fn mallocs_serve_all_work_arenas_tasks_alone_and_the_others_objects_of_one_size(
         // Both our arena and our slab, under one name.
         if about.reference {
             assert_eq!(about.services, [Service::Tasks, Service::FixedSize]);
+            continue;
+        }
+        if PER_REQUEST.contains(&about.name) {
+            assert_eq!(about.services, [Service::Requests]);
+            continue;
+        }
+        if about.name == POOL_OF_THE_CATALOGUE {
+            assert_eq!(about.services, [Service::Boxes]);
             continue;
         }
         let serves = (about.serves(Service::Tasks), about.serves(Service::FixedSize));
@@ -151,6 +172,23 @@ fn mallocs_free_anywhere_and_can_be_a_programs_global_allocator_and_nobody_else_
         let within = malloc || ["mimalloc-heap", "pmr-pool"].contains(&about.name);
         assert_eq!(about.frees_within_tasks, within, "{}", about.name);
     }
+}
+
+#[test]
+fn mallocs_have_boxes_and_serve_requests_and_so_do_our_slab_and_our_pools() {
+    let rest = |service| -> Vec<&str> {
+        let rows = known().iter().filter(|about| {
+            let malloc = about.kind == PeerKind::Malloc;
+            assert!(!malloc || about.serves(service), "{}", about.name);
+            about.serves(service) && !malloc
+        });
+        rows.map(|about| about.name).collect()
+    };
+    let mut boxes = vec!["allotment-pool", "allotment-slab", "allotment-slab-handle"];
+    boxes.extend(cfg!(feature = "catalogue").then_some(POOL_OF_THE_CATALOGUE));
+    assert_eq!(rest(Service::Boxes), boxes);
+    let pools: Vec<_> = ["allotment-pool"].iter().chain(PER_REQUEST).copied().collect();
+    assert_eq!(rest(Service::Requests), pools);
 }
 
 #[test]
@@ -189,6 +227,20 @@ fn an_allocator_that_does_other_work_says_so_and_names_those_that_do_this() {
             "allotment-pool",
         ),
         ("slab", Service::AnySize, "it serves objects of one size only", "allotment-pool"),
+        ("slab", Service::Boxes, "it has no boxes that several threads may drop", "allotment-slab"),
+        ("bumpalo", Service::Boxes, "its objects are freed when their task ends", "allotment-slab"),
+        (
+            "allotment-slab",
+            Service::Requests,
+            "it serves objects of one size only",
+            "allotment-pool-request",
+        ),
+        (
+            "allotment-pool-limited",
+            Service::Tasks,
+            "it is a pool for each request",
+            "allotment-pool",
+        ),
         ("bumpalo", Service::Global, "it can't be a program's global allocator", "allotment-pool"),
         ("slab", Service::Collections, "it has no vector and no string of its own", "bumpalo"),
         ("slab", Service::Scopes, "it has no scopes", "bump-scope"),
@@ -239,7 +291,11 @@ fn a_name_that_was_compiled_out_is_answered_with_the_feature_that_brings_it() {
     let fast = if cfg!(feature = "fast-peers") { &[] } else { FAST_PEERS };
     let slow = if cfg!(feature = "all-peers") { &[] } else { SLOW_PEERS };
     let expected = fast.iter().map(|name| (*name, "fast-peers"));
-    let rest: &[&str] = if cfg!(feature = "catalogue") { &[] } else { ARENAS_OF_THE_CATALOGUE };
+    let rest: Vec<&str> = if cfg!(feature = "catalogue") {
+        Vec::new()
+    } else {
+        ARENAS_OF_THE_CATALOGUE.iter().copied().chain([POOL_OF_THE_CATALOGUE]).collect()
+    };
     let expected = expected.chain(rest.iter().map(|name| (*name, "catalogue")));
     for (name, feature) in expected.chain(slow.iter().map(|name| (*name, "all-peers"))) {
         let unknown = name_of(name, Service::Tasks).unwrap_err();
@@ -288,6 +344,6 @@ fn the_origins_name_the_versions_that_are_built() {
     // All but glibc, ours and their variants, the placements, the two of the C++ library and
     // Boost's.
     let boost = usize::from(about("boost-pool").is_ok());
-    let without = 14 + PLACEMENTS.len() + boost + if cfg!(feature = "fast-peers") { 2 } else { 0 };
+    let without = 16 + PLACEMENTS.len() + boost + if cfg!(feature = "fast-peers") { 2 } else { 0 };
     assert_eq!(crates, known().len() - without);
 }

@@ -131,6 +131,10 @@ pub enum Service {
     FixedSize,
     /// Objects of any size that belong to no task: [`AnySize`](crate::peers::AnySize).
     AnySize,
+    /// Boxes, which any thread may drop: [`Boxes`](crate::peers::Boxes).
+    Boxes,
+    /// Requests whose objects may outlive them: [`Requests`](crate::peers::Requests).
+    Requests,
     /// Tasks with a vector or a string: [`Collections`](crate::peers::Collections).
     Collections,
     /// Scopes: [`Scopes`](crate::peers::Scopes).
@@ -151,6 +155,11 @@ pub struct MissingService {
 }
 
 impl About {
+    /// Whether there is one for each request.
+    fn is_per_request(&self) -> bool {
+        self.serves(Service::Requests) && !self.serves(Service::AnySize)
+    }
+
     /// Why it does not have this service.
     pub fn lack(&self, service: Service) -> MissingService {
         let (why, is_plain) = match (service, self.kind) {
@@ -161,13 +170,26 @@ impl About {
             (Service::Global, _) => ("it can't be a program's global allocator", true),
             (Service::Collections, _) => ("it has no vector and no string of its own", true),
             (Service::Scopes, _) => ("it has no scopes", true),
-            (Service::Tasks, _) | (Service::AnySize, PeerKind::FixedSize) => {
+            _ if self.is_per_request() => {
+                ("it is a pool for each request, for pool-request only", true)
+            }
+            (Service::Boxes | Service::Requests, _)
+                if self.serves(Service::AnySize) && self.freed_by == FreedBy::ItsThread =>
+            {
+                ("only the thread that allocated an object may free it", false)
+            }
+            (Service::Boxes, PeerKind::FixedSize) => {
+                ("it has no boxes that several threads may drop", false)
+            }
+            (Service::Tasks, _) | (Service::AnySize | Service::Requests, PeerKind::FixedSize) => {
                 ("it serves objects of one size only", false)
             }
-            (Service::FixedSize, _) if self.serves(Service::AnySize) => {
+            (Service::FixedSize, _)
+                if self.serves(Service::AnySize) || self.serves(Service::Boxes) =>
+            {
                 ("each thread has one of its own, and this workload shares one", false)
             }
-            (Service::FixedSize | Service::AnySize, _) => {
+            (Service::FixedSize | Service::Boxes | Service::AnySize | Service::Requests, _) => {
                 ("its objects are freed when their task ends", false)
             }
         };

@@ -1,7 +1,10 @@
-//! Our own pool: `allotment-pool`, a `LocalPool` for each thread, with its defaults.
+//! Our own pool: `allotment-pool`, a `LocalPool` for each thread, with its defaults;
+//! `allotment-pool-request`, a `LocalPool` for each request; and `allotment-pool-limited`, the same
+//! with a limit.
 //!
-//! A pool's objects are freed one by one, by any thread. As a program's global allocator, the pool
-//! is `PoolGlobalAlloc<System>`: each thread has a pool and enters it for each request.
+//! A pool's objects are freed one by one, by any thread, also after the pool's end. As a program's
+//! global allocator, the pool is `PoolGlobalAlloc<System>`: each thread has a pool and enters it
+//! for each request.
 //!
 //! # Invariant
 //!
@@ -15,7 +18,7 @@ use std::ptr::NonNull;
 use allotment::{LocalPool, PoolGlobalAlloc, PoolRef};
 
 use crate::peers::about::Listed;
-use crate::peers::{About, Allocator, AnySize, Global, GlobalCalls, PeerKind, Task};
+use crate::peers::{About, Allocator, AnySize, Global, GlobalCalls, PeerKind, Requests, Task};
 
 const ORIGIN: &str = "allotment, this workspace's library";
 
@@ -102,6 +105,62 @@ impl AnySize for OwnPool {
         // SAFETY: the block comes from the pool of some thread and is live with this layout: the
         // caller's promise.
         unsafe { PoolRef::free_anywhere(ptr, layout) }
+    }
+}
+
+impl Requests for OwnPool {
+    type Memory = Self;
+
+    fn start() -> Self {
+        Self(LocalPool::new())
+    }
+
+    #[inline]
+    fn request<R>(&self, serve: impl FnOnce(&Self) -> R) -> R {
+        self.0.enter(|| serve(self))
+    }
+}
+
+/// `allotment-pool-request`, and with a limit `allotment-pool-limited`: a pool for each request.
+pub(crate) struct PoolPerRequest<const LIMITED: bool>;
+
+/// The limit of a request in bytes.
+const LIMIT: usize = 1 << 20;
+
+impl Listed for PoolPerRequest<false> {
+    const ABOUT: About = per_request(
+        "allotment-pool-request",
+        "adaptive: an ended pool leaves up to 256 KiB of empty memory, and its live objects, to the next pool",
+    );
+}
+
+impl Listed for PoolPerRequest<true> {
+    const ABOUT: About = per_request(
+        "allotment-pool-limited",
+        "adaptive, as without a limit; each request may take 1 MiB",
+    );
+}
+
+const fn per_request(name: &'static str, policy: &'static str) -> About {
+    About {
+        ours: true,
+        frees_within_tasks: true,
+        ..About::peer(PeerKind::Pool, name, ORIGIN, policy)
+    }
+}
+
+impl<const LIMITED: bool> Requests for PoolPerRequest<LIMITED> {
+    type Memory = OwnPool;
+
+    fn start() -> Self {
+        Self
+    }
+
+    #[inline]
+    fn request<R>(&self, serve: impl FnOnce(&OwnPool) -> R) -> R {
+        let pool =
+            if LIMITED { LocalPool::builder().maximum(LIMIT).build() } else { LocalPool::new() };
+        Requests::request(&OwnPool(pool), serve)
     }
 }
 

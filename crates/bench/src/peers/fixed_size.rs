@@ -26,6 +26,8 @@ pub(crate) mod slab;
 
 #[cfg(boost_pool)]
 pub(crate) mod boost_pool;
+#[cfg(feature = "catalogue")]
+pub(crate) mod plurality;
 
 /// The layout that every row of this kind serves: 64 bytes, aligned to a word.
 pub const OBJECT: Layout = Layout::new::<[u64; 8]>();

@@ -1,7 +1,7 @@
 //! General-purpose allocators: they create nothing for a task, and free each object separately.
 //!
 //! Each file below implements [`Heap`] with calls into one of them. [`Malloc`] turns a heap into an
-//! [`Allocator`] and an [`AnySize`], `HeapObjects` into a [`FixedSize`](crate::peers::FixedSize),
+//! [`Allocator`], an [`AnySize`] and a [`Requests`], `HeapObjects` into a [`FixedSize`](crate::peers::FixedSize),
 //! and [`HeapAsGlobal`] into a [`Global`].
 //!
 //! # Invariants of this file and those below
@@ -26,7 +26,9 @@ use allocator_api2::vec::Vec;
 
 use crate::peers::about::Listed;
 use crate::peers::assume_read::{assume_read, push_all};
-use crate::peers::{About, Allocator, AnySize, Collections, Global, GlobalCalls, Line, Task};
+use crate::peers::{
+    About, Allocator, AnySize, Collections, Global, GlobalCalls, Line, Requests, Task,
+};
 
 pub(crate) mod libc;
 
@@ -216,6 +218,19 @@ impl<H: Heap> AnySize for Malloc<H> {
     unsafe fn free_elsewhere(&self, ptr: NonNull<u8>, layout: Layout) {
         // SAFETY: as in `free`: a malloc takes back a block on every thread that has entered it.
         unsafe { H::free(ptr.as_ptr(), layout) }
+    }
+}
+
+impl<H: Heap> Requests for Malloc<H> {
+    type Memory = Self;
+
+    fn start() -> Self {
+        <Self as Allocator>::start()
+    }
+
+    #[inline(always)]
+    fn request<R>(&self, serve: impl FnOnce(&Self) -> R) -> R {
+        serve(self)
     }
 }
 

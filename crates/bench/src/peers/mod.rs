@@ -10,8 +10,10 @@
 //! any thread frees them. Each thread uses the allocator through a [`FixedSizeLocal`]. A
 //! general-purpose malloc is such an allocator too; an arena is not.
 //!
-//! An [`AnySize`] is the same for objects of any layout: one thread's allocator, whose objects
-//! other threads may free.
+//! [`Boxes`] is an allocator of boxes, which own their values and go from thread to thread.
+//!
+//! An [`AnySize`] is an allocator of objects of any layout: one thread's, whose objects other
+//! threads may free. [`Requests`] is an allocator of requests, whose objects may outlive them.
 //!
 //! A [`Global`] can be a program's global allocator, which serves its `String`s and `Vec`s.
 //!
@@ -27,14 +29,15 @@
 //! | `about` | what a row is |
 //! | `assume_read` | how work keeps the compiler from omitting it |
 //! | `allotment_options` | the options of the rows of Allotment's arenas and slabs |
-//! | `malloc`, `arena`, `fixed_size`, `allotment_pool`, `placement` | the rows |
+//! | `malloc`, `arena`, `fixed_size`, `boxes`, `allotment_pool`, `placement` | the rows |
 //! | `registry` | the list of the rows, and how to find one by its name |
 //!
 //! # The rows
 //!
 //! [`known`] lists the rows. Work that is generic over one of the traits above is a *visitor*:
-//! [`TaskVisitor`], [`FixedSizeVisitor`], [`AnySizeVisitor`], [`GlobalVisitor`] or
-//! [`PlacementVisitor`]. Its method `with` does the work with the row of a given name.
+//! [`TaskVisitor`], [`FixedSizeVisitor`], [`BoxesVisitor`], [`AnySizeVisitor`],
+//! [`RequestsVisitor`], [`GlobalVisitor`] or [`PlacementVisitor`]. Its method `with` does the work
+//! with the row of a given name.
 //!
 //! | row | what it is | caveat |
 //! |---|---|---|
@@ -47,6 +50,8 @@
 //! | `allotment-arena-raw` | the same, but values are allocated as bytes of a layout | |
 //! | `allotment-reap` | ours: a new `Reap` for each task, with its defaults | |
 //! | `allotment-pool` | ours: a `LocalPool` for each thread, with its defaults; as a global allocator, `PoolGlobalAlloc` with a pool that the thread enters for each request | |
+//! | `allotment-pool-request` | ours: a new `LocalPool` for each request, with its defaults | only for requests whose objects outlive them |
+//! | `allotment-pool-limited` | the same with a limit of 1 MiB | the same |
 //! | `mmap-per-query` | `allotment-arena` without recycling, as in its ancestor | |
 //! | `mmap-huge`, `mmap-small` | `allotment-arena` and `allotment-slab` on huge pages alone, and on ordinary pages alone | references, for work on cold memory |
 //! | `bumpalo` | a new `Bump` for each task | |
@@ -58,13 +63,14 @@
 //! | `pmr-monotonic` | a `std::pmr::monotonic_buffer_resource` for each task | one FFI call for each object, about as much as a container pays for the virtual call; upstream is `operator new` |
 //! | `pmr-pool` | a `std::pmr::unsynchronized_pool_resource` for each task | the same |
 //! | `typed-arena` | four typed arenas for each task | serves four sizes only ([`TYPED_ARENA_SIZES`]) and grows nothing |
-//! | `allotment-slab` | ours: one `RawSlab` for all threads, with its defaults and its ordinary calls | no tasks |
+//! | `allotment-slab` | ours: one `RawSlab` for all threads, with its defaults and its ordinary calls; for boxes, a `Slab` and its `SlabBox`es | no tasks |
 //! | `allotment-slab-handle` | the same with a `RawSlabHandle` on each thread | no tasks |
 //! | `allotment-slab-at-once` | `allotment-slab` that keeps no empty page, as its ancestor | no tasks |
 //! | `allotment-free-list` | ours: one `RawFreeList`, with its defaults | one thread, no tasks |
 //! | `allotment-free-list-a-tree` | the same, one for each of many trees | only for workloads with many structures |
 //! | `slab` | values behind keys in one vector | one thread, no tasks; values of 64 bytes, written whole |
 //! | `sharded-slab` | values behind keys, lock-free | no tasks; values of 64 bytes, written whole |
+//! | `plurality` | a `Pool` for each thread | boxes only |
 //! | `boost-pool` | `boost::pool`, if its headers are installed | one thread, no tasks; a call through FFI |
 //! | `malloc-built`, `malloc-copy`, `free-list-built`, `compact-copy`, `scrambled-copy` | the five placements | only for copies of trees |
 //!
@@ -96,18 +102,23 @@ mod allotment_options;
 mod allotment_pool;
 mod arena;
 mod assume_read;
+mod boxes;
 mod fixed_size;
 mod malloc;
 mod placement;
 mod registry;
 
 pub use about::{About, FreedBy, MissingService, PeerKind, Service};
+#[cfg(all(test, feature = "catalogue"))]
+pub(crate) use boxes::BlockBoxes;
+
 pub use arena::typed_arena::SIZES as TYPED_ARENA_SIZES;
 pub use fixed_size::{FixedSize, FixedSizeLocal, OBJECT};
 pub use placement::Placement;
 pub use registry::{
-    AnySizeVisitor, CollectionsVisitor, FixedSizeVisitor, GlobalVisitor, PlacementVisitor,
-    ScopesVisitor, TaskVisitor, UnknownAllocator, about, global_calls, known, missing,
+    AnySizeVisitor, BoxesVisitor, CollectionsVisitor, FixedSizeVisitor, GlobalVisitor,
+    PlacementVisitor, RequestsVisitor, ScopesVisitor, TaskVisitor, UnknownAllocator, about,
+    global_calls, known, missing,
 };
 
 /// One allocator as one worker thread sees it.
@@ -226,12 +237,76 @@ pub trait AnySize: Sized + 'static {
     /// Frees an object that another thread may have allocated.
     ///
     /// # Safety
-    /// `ptr` came from `alloc` of a value of this type that still exists, on any thread; it is
-    /// live, has this layout, and is not used after.
+    /// `ptr` came from `alloc` of a value of this type, on any thread; that value still exists, or
+    /// has served a request of [`Requests`]. `ptr` is live, has this layout, and is not used after.
     ///
     /// # Panics
     /// If only the allocating thread may free ([`FreedBy::ItsThread`]).
     unsafe fn free_elsewhere(&self, ptr: NonNull<u8>, layout: Layout);
+}
+
+/// An allocator of requests, as one thread sees it. The objects of a request have any layout, and
+/// some of them outlive it.
+pub trait Requests: Sized + 'static {
+    /// What serves the objects of one request. Its [`AnySize::free_elsewhere`] also frees what
+    /// earlier requests left, on any thread.
+    type Memory: AnySize;
+
+    /// Creates the calling thread's state. Called once on each worker thread, before the work.
+    fn start() -> Self;
+
+    /// Serves one request.
+    fn request<R>(&self, serve: impl FnOnce(&Self::Memory) -> R) -> R;
+}
+
+/// The value of a box of [`Boxes`].
+pub type BoxedValue = [u64; 8];
+
+/// An allocator of boxes, by the call that its documentation shows first. The threads of the
+/// program share this value, and each thread gets its own [`local`](Self::local) part before it
+/// uses it.
+pub trait Boxes: Send + Sync + Sized + 'static {
+    /// A box, which any thread may drop.
+    type Boxed: Send + 'static;
+
+    /// One thread's part of the allocator.
+    type Local<'s>: LocalBoxes<Boxed = Self::Boxed>
+    where
+        Self: 's;
+
+    /// A new allocator.
+    fn new() -> Self;
+
+    /// The calling thread's part of the allocator.
+    fn local(&self) -> Self::Local<'_>;
+}
+
+/// One thread's part of an allocator of boxes.
+pub trait LocalBoxes {
+    /// A box.
+    type Boxed;
+
+    /// Runs the thread's work, in which it makes and drops boxes. Allocators that need to know
+    /// where the work begins and ends override this.
+    fn within<R>(&self, work: impl FnOnce() -> R) -> R {
+        work()
+    }
+
+    /// Makes a box, inside [`within`](Self::within). Aborts when there is no memory: a benchmark
+    /// has no plan for it.
+    fn boxed(&self, value: BoxedValue) -> Self::Boxed;
+
+    /// The value of a box. Workloads don't read it.
+    ///
+    /// # Safety
+    /// The box came from this allocator, and was not dropped.
+    unsafe fn value(&self, boxed: &Self::Boxed) -> BoxedValue;
+
+    /// Drops a box, which any thread may have made.
+    ///
+    /// # Safety
+    /// As for [`value`](Self::value); no copy of the box is used after.
+    unsafe fn drop_box(&self, boxed: Self::Boxed);
 }
 
 /// An allocator that can be a program's global allocator, as a thread that serves requests sees it.

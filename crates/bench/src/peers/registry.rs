@@ -6,10 +6,11 @@ use allotment::Reap;
 
 use crate::peers::about::{About, Listed, Service};
 use crate::peers::allotment_options::{AtOnce, DefaultOptions, OnPages, PerQuery};
-use crate::peers::allotment_pool::OwnPool;
+use crate::peers::allotment_pool::{OwnPool, PoolPerRequest};
 use crate::peers::arena::allotment_arena::AllotmentArena;
 use crate::peers::arena::typed_arena::TypedArenas;
 use crate::peers::arena::{ArenaPerTask, ArenaPerThread};
+use crate::peers::boxes::{BlockBoxes, HeapBoxes, PoolBoxes, SlabBoxes};
 use crate::peers::fixed_size::allotment_slab::{AllotmentSlab, AllotmentSlabHandle};
 use crate::peers::fixed_size::heap::HeapObjects;
 use crate::peers::fixed_size::{allotment_free_list, sharded_slab, slab};
@@ -17,13 +18,16 @@ use crate::peers::malloc::HeapAsGlobal;
 use crate::peers::malloc::libc::Libc;
 use crate::peers::placement::{self, Placement};
 use crate::peers::{
-    Allocator, AnySize, Collections, FixedSize, Global, GlobalCalls, Scopes, malloc,
+    Allocator, AnySize, Boxes, Collections, FixedSize, Global, GlobalCalls, Requests, Scopes,
+    malloc,
 };
 
 #[cfg(feature = "fast-peers")]
 use crate::peers::arena::{mimalloc_heap::MimallocHeap, pmr};
 #[cfg(boost_pool)]
 use crate::peers::fixed_size::boost_pool;
+#[cfg(feature = "catalogue")]
+use crate::peers::fixed_size::plurality::PluralityPools;
 #[cfg(feature = "all-peers")]
 use crate::peers::malloc::jemalloc::Jemalloc;
 #[cfg(all(feature = "all-peers", target_env = "gnu"))]
@@ -87,7 +91,7 @@ fn why_left_out(name: &str) -> &'static str {
     let slow = ["jemalloc", "tcmalloc"].contains(&name);
     if name == "tcmalloc" && cfg!(not(target_env = "gnu")) {
         "this platform does not have it"
-    } else if name.starts_with("multitude") {
+    } else if name == "plurality" || name.starts_with("multitude") {
         "build with --features catalogue, as `allot` is"
     } else if slow && !cfg!(feature = "all-peers") {
         "build with --features all-peers (takes minutes)"
@@ -139,13 +143,14 @@ macro_rules! visitor {
 
 /// Makes, from one line for each allocator: the entry in [`known`]; its part of each visitor; and,
 /// in builds whose `cfg` excludes the allocator, the entry in `LEFT_OUT`. The type after the name
-/// has the entry's text. The types after it serve tasks, objects of one size, objects of any size
-/// that belong to no task, and a whole program, or are a placement.
+/// has the entry's text. The types after it serve tasks, objects of one size, boxes, objects of any
+/// size that belong to no task, requests, and a whole program, or are a placement.
 macro_rules! registry {
     ($(
         $(#[cfg($($present:tt)+)])?
         row $name:expr => $listed:ty $(, tasks $tasks:ty)? $(, fixed_size $fixed_size:ty)?
-            $(, any_size $any_size:ty)? $(, global $global:ty)? $(, collections $collections:ty)?
+            $(, boxes $boxes:ty)? $(, any_size $any_size:ty)? $(, requests $requests:ty)?
+            $(, global $global:ty)? $(, collections $collections:ty)?
             $(, scopes $scopes:ty)? $(, placement $placement:ty)?;
     )+) => {
         static KNOWN: &[About] = &[
@@ -153,7 +158,9 @@ macro_rules! registry {
                 services: &[
                     $( served!($tasks => Service::Tasks), )?
                     $( served!($fixed_size => Service::FixedSize), )?
+                    $( served!($boxes => Service::Boxes), )?
                     $( served!($any_size => Service::AnySize), )?
+                    $( served!($requests => Service::Requests), )?
                     $( served!($global => Service::Global), )?
                     $( served!($collections => Service::Collections), )?
                     $( served!($scopes => Service::Scopes), )?
@@ -181,6 +188,16 @@ macro_rules! registry {
             /// Work with an allocator that serves objects of one size.
             FixedSizeVisitor of FixedSize, Service::FixedSize;
             $( $(#[cfg($($present)+)])? row $name => $($fixed_size)?; )+
+        }
+        visitor! {
+            /// Work with an allocator that has boxes.
+            BoxesVisitor of Boxes, Service::Boxes;
+            $( $(#[cfg($($present)+)])? row $name => $($boxes)?; )+
+        }
+        visitor! {
+            /// Work with an allocator that serves requests.
+            RequestsVisitor of Requests, Service::Requests;
+            $( $(#[cfg($($present)+)])? row $name => $($requests)?; )+
         }
         visitor! {
             /// Work with an allocator that serves objects of any size.
@@ -243,26 +260,32 @@ fn find(name: &str, service: Option<Service>) -> Result<&'static About, UnknownA
 
 registry! {
     row malloc::libc::NAME => Libc, tasks Libc, fixed_size HeapObjects<malloc::libc::LibcCalls>,
-        any_size Libc, global HeapAsGlobal<malloc::libc::LibcCalls>, collections Libc;
+        boxes HeapBoxes<malloc::libc::LibcCalls>, any_size Libc, requests Libc,
+        global HeapAsGlobal<malloc::libc::LibcCalls>, collections Libc;
     #[cfg(feature = "all-peers")]
     row "jemalloc" => Jemalloc, tasks Jemalloc,
-        fixed_size HeapObjects<malloc::jemalloc::JemallocCalls>, any_size Jemalloc,
+        fixed_size HeapObjects<malloc::jemalloc::JemallocCalls>,
+        boxes HeapBoxes<malloc::jemalloc::JemallocCalls>, any_size Jemalloc, requests Jemalloc,
         global HeapAsGlobal<malloc::jemalloc::JemallocCalls>, collections Jemalloc;
     #[cfg(feature = "fast-peers")]
     row "mimalloc" => Mimalloc, tasks Mimalloc,
-        fixed_size HeapObjects<malloc::mimalloc::MimallocCalls>, any_size Mimalloc,
+        fixed_size HeapObjects<malloc::mimalloc::MimallocCalls>,
+        boxes HeapBoxes<malloc::mimalloc::MimallocCalls>, any_size Mimalloc, requests Mimalloc,
         global HeapAsGlobal<malloc::mimalloc::MimallocCalls>, collections Mimalloc;
     #[cfg(feature = "fast-peers")]
     row "snmalloc" => Snmalloc, tasks Snmalloc,
-        fixed_size HeapObjects<malloc::snmalloc::SnmallocCalls>, any_size Snmalloc,
+        fixed_size HeapObjects<malloc::snmalloc::SnmallocCalls>,
+        boxes HeapBoxes<malloc::snmalloc::SnmallocCalls>, any_size Snmalloc, requests Snmalloc,
         global HeapAsGlobal<malloc::snmalloc::SnmallocCalls>, collections Snmalloc;
     #[cfg(all(feature = "all-peers", target_env = "gnu"))]
     row "tcmalloc" => Tcmalloc, tasks Tcmalloc,
-        fixed_size HeapObjects<malloc::tcmalloc::TcmallocCalls>, any_size Tcmalloc,
+        fixed_size HeapObjects<malloc::tcmalloc::TcmallocCalls>,
+        boxes HeapBoxes<malloc::tcmalloc::TcmallocCalls>, any_size Tcmalloc, requests Tcmalloc,
         global HeapAsGlobal<malloc::tcmalloc::TcmallocCalls>, collections Tcmalloc;
     #[cfg(feature = "fast-peers")]
     row "rpmalloc" => Rpmalloc, tasks Rpmalloc,
-        fixed_size HeapObjects<malloc::rpmalloc::RpmallocCalls>, any_size Rpmalloc,
+        fixed_size HeapObjects<malloc::rpmalloc::RpmallocCalls>,
+        boxes HeapBoxes<malloc::rpmalloc::RpmallocCalls>, any_size Rpmalloc, requests Rpmalloc,
         global HeapAsGlobal<malloc::rpmalloc::RpmallocCalls>, collections Rpmalloc;
     row "allotment-arena" => ArenaPerTask<AllotmentArena<DefaultOptions>>, tasks ArenaPerTask<AllotmentArena<DefaultOptions>>,
         collections ArenaPerTask<AllotmentArena<DefaultOptions>>, scopes ArenaPerThread<AllotmentArena<DefaultOptions>>;
@@ -270,7 +293,10 @@ registry! {
         collections ArenaPerThread<AllotmentArena<DefaultOptions>>;
     row "allotment-arena-raw" => ArenaPerTask<AllotmentArena<DefaultOptions, true>>, tasks ArenaPerTask<AllotmentArena<DefaultOptions, true>>;
     row "allotment-reap" => ArenaPerTask<Reap>, tasks ArenaPerTask<Reap>;
-    row "allotment-pool" => OwnPool, tasks OwnPool, any_size OwnPool, global OwnPool;
+    row "allotment-pool" => OwnPool, tasks OwnPool, boxes PoolBoxes, any_size OwnPool,
+        requests OwnPool, global OwnPool;
+    row "allotment-pool-request" => PoolPerRequest<false>, requests PoolPerRequest<false>;
+    row "allotment-pool-limited" => PoolPerRequest<true>, requests PoolPerRequest<true>;
     row "mmap-per-query" => ArenaPerTask<AllotmentArena<PerQuery>>, tasks ArenaPerTask<AllotmentArena<PerQuery>>;
     row "mmap-huge" => ArenaPerTask<AllotmentArena<OnPages<true>>>, tasks ArenaPerTask<AllotmentArena<OnPages<true>>>,
         fixed_size AllotmentSlab<OnPages<true>>;
@@ -295,14 +321,17 @@ registry! {
     row "pmr-pool" => pmr::PoolPerTask, tasks pmr::PoolPerTask, any_size pmr::ThreadPool;
     row "typed-arena" => ArenaPerTask<TypedArenas>, tasks ArenaPerTask<TypedArenas>;
     row "allotment-slab" => AllotmentSlab<DefaultOptions>,
-        fixed_size AllotmentSlab<DefaultOptions>;
-    row "allotment-slab-handle" => AllotmentSlabHandle, fixed_size AllotmentSlabHandle;
+        fixed_size AllotmentSlab<DefaultOptions>, boxes SlabBoxes;
+    row "allotment-slab-handle" => AllotmentSlabHandle, fixed_size AllotmentSlabHandle,
+        boxes BlockBoxes<AllotmentSlabHandle>;
     row "allotment-slab-at-once" => AllotmentSlab<AtOnce>, fixed_size AllotmentSlab<AtOnce>;
     row "allotment-free-list" => allotment_free_list::List, fixed_size allotment_free_list::List;
     row "allotment-free-list-a-tree" => allotment_free_list::ListEach,
         fixed_size allotment_free_list::ListEach;
     row "slab" => slab::ValueSlab, fixed_size slab::ValueSlab;
     row "sharded-slab" => sharded_slab::ShardedSlab, fixed_size sharded_slab::ShardedSlab;
+    #[cfg(feature = "catalogue")]
+    row "plurality" => PluralityPools, boxes PluralityPools;
     #[cfg(boost_pool)]
     row "boost-pool" => boost_pool::BoostPool, fixed_size boost_pool::BoostPool;
     row "malloc-built" => placement::MallocBuilt, placement placement::MallocBuilt;

@@ -1,6 +1,7 @@
 //! What the workloads do, as plain values. The code is in the files of each kind.
 
 use crate::peers::Service;
+use crate::workloads::boxes::Handover;
 use crate::workloads::collections::CollectionKind;
 use crate::workloads::fixed_size::Shape;
 
@@ -19,10 +20,14 @@ pub(crate) enum WorkloadKind {
     Grow,
     /// Objects of one size that belong to no task.
     FixedSize(Shape),
+    /// Boxes that other threads drop than those that made them.
+    Boxes(Handover),
     /// Objects of any size that belong to no task. With `remote`, other threads free some of them.
     Mixed { remote: bool },
     /// The memory of requests. With `exit`, only the ends of the requests are timed.
     Scope { exit: bool },
+    /// Requests that each leave an object behind, in a cache with this number of entries.
+    RequestsWithCache { entries: usize },
     /// Requests to ordinary code, which allocates from the program's global allocator.
     Handler,
     /// Trees of 2^`exponent` nodes, walked after a placement has laid out their nodes.
@@ -49,7 +54,9 @@ impl WorkloadKind {
             Self::Collections(_) => Service::Collections,
             Self::FreeInScope { .. } => Service::Scopes,
             Self::FixedSize(_) => Service::FixedSize,
+            Self::Boxes(_) => Service::Boxes,
             Self::Mixed { .. } => Service::AnySize,
+            Self::RequestsWithCache { .. } => Service::Requests,
             Self::Handler => Service::Global,
             Self::TreeCopy { .. } => Service::Placement,
             Self::Locking

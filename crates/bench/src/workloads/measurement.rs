@@ -159,7 +159,8 @@ metrics! {
         "resident memory after the measured part, which includes base_rss_bytes too";
     LIVE_BYTES = first("live_bytes", Bytes),
         "the most bytes that live objects of all threads request at a time; in churn, during the \
-         replacements; in mixed, at the end; in scope, at the end of a request";
+         replacements; in mixed, at the end; in scope, at the end of a request; in pool-request, in a full \
+         cache and the largest request";
     RSS_STEPS = labelled("rss_steps", Bytes),
         "resident memory beyond base_rss_bytes after each step. churn: the burst, the frees, the \
          replacements, all objects freed, trimmed (each thread has asked the allocator to release what it \
@@ -180,7 +181,7 @@ metrics! {
     QUERIES = first("queries", Count), "queries, replies or requests of one run, over all threads";
     FAULTS_PER_QUERY = median("faults_per_query", Number),
         "page faults of the steady state, which begins after each thread's first two queries, per query. \
-         query-alloc, query-small, typed and typed-small measure only the steady state";
+         query-alloc, query-small, typed, typed-small and pool-request measure only the steady state";
     MMAP_CALLS_PER_QUERY = median("mmap_calls_per_query", Number),
         "calls for memory of the traced run's steady state, per query";
     SECONDS = median("seconds", Seconds),
@@ -205,8 +206,8 @@ ratios! {
     RATIO_TO_OWN = "ratio_to_own",
         "ns_per_op divided by that of the row named own; the median of all rounds. own is allotment-arena; \
          allotment-slab where objects have one size; allotment-free-list for trees; compact-copy for copies \
-         of trees; allotment-pool for mixed and handler; allotment-reap for scope; for a std::pmr resource, \
-         Allotment's resource that does the same work";
+         of trees; allotment-pool for mixed and handler; allotment-pool-request for pool-request; \
+         allotment-reap for scope; for a std::pmr resource, Allotment's resource that does the same work";
     USER_RATIO_TO_OWN = "user_ratio_to_own", "client: the same of user_ns_per_op";
     RATIO_TO_BEST_PEER = "ratio_to_best_peer",
         "ns_per_op divided by that of best_peer: the fastest of glibc, jemalloc, mimalloc, snmalloc and \

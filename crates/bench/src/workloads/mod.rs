@@ -25,6 +25,7 @@
 //! | `timed`, `sampled`, `global` | the allocator's part of the time; the program's allocator |
 //! | `query`, `objects`, `collections`, `grow`, `scope`, `scope_free`, `mixed`, `handler` | workloads that compare allocators |
 //! | `fixed_size`, `trees` | the same on objects of one size; the two folders use each other |
+//! | `boxes`, `pool_request` | the same on boxes that go from thread to thread, and on objects that outlive their request |
 //! | `kind`, `workload`, `run_error`, `variant` | an entry of the list of workloads, why it can't run, and the variants that some compare instead of allocators |
 //! | `published`, `locking`, `file_scan`, `c` | workloads that compare variants |
 //! | `catalogue`, `details` | the list, and what each workload measures |
@@ -39,6 +40,8 @@
 //! nothing else: their first tasks run before the measured part. Work that is mostly the first
 //! touch of memory is measured apart, in workloads whose names end in `-cold`.
 
+#[cfg(feature = "catalogue")]
+mod boxes;
 #[cfg(feature = "catalogue")]
 mod c;
 #[cfg(feature = "catalogue")]
@@ -69,6 +72,8 @@ mod mixed;
 #[cfg(feature = "catalogue")]
 pub mod objects;
 mod observer;
+#[cfg(feature = "catalogue")]
+mod pool_request;
 #[cfg(feature = "catalogue")]
 mod published;
 pub mod query;

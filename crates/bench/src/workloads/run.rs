@@ -1,9 +1,9 @@
 //! One run of one workload with one allocator.
 
 use crate::peers::{
-    About, Allocator, AnySize, AnySizeVisitor, Collections, CollectionsVisitor, FixedSize,
-    FixedSizeVisitor, Global, GlobalVisitor, Placement, PlacementVisitor, Scopes, ScopesVisitor,
-    Service, TaskVisitor,
+    About, Allocator, AnySize, AnySizeVisitor, Boxes, BoxesVisitor, Collections,
+    CollectionsVisitor, FixedSize, FixedSizeVisitor, Global, GlobalVisitor, Placement,
+    PlacementVisitor, Requests, RequestsVisitor, Scopes, ScopesVisitor, Service, TaskVisitor,
 };
 use crate::workloads::kind::{Objects, WorkloadKind};
 use crate::workloads::measurement::{ALLOC_SHARE, LIVE_BYTES, Measurement};
@@ -16,7 +16,9 @@ use crate::workloads::support::can_run;
 use crate::workloads::task_threads::Run;
 use crate::workloads::trees::copy;
 use crate::workloads::workload::RunSpec;
-use crate::workloads::{collections, global, grow, handler, mixed, objects, scope, scope_free};
+use crate::workloads::{
+    collections, global, grow, handler, mixed, objects, pool_request, scope, scope_free,
+};
 use std::time::Duration;
 
 impl RunSpec {
@@ -43,7 +45,9 @@ impl RunSpec {
         let measured = match kind.service() {
             Some(Service::Tasks) => TaskVisitor::with(work, allocator),
             Some(Service::FixedSize) => FixedSizeVisitor::with(work, allocator),
+            Some(Service::Boxes) => BoxesVisitor::with(work, allocator),
             Some(Service::AnySize) => AnySizeVisitor::with(work, allocator),
+            Some(Service::Requests) => RequestsVisitor::with(work, allocator),
             Some(Service::Collections) => CollectionsVisitor::with(work, allocator),
             Some(Service::Scopes) => ScopesVisitor::with(work, allocator),
             Some(Service::Global) => GlobalVisitor::with(work, allocator),
@@ -195,6 +199,28 @@ impl FixedSizeVisitor for Work<'_> {
     fn visit<A: FixedSize>(self, about: &'static About) -> Measurement {
         let WorkloadKind::FixedSize(shape) = self.kind else { self.of_another_service() };
         shape.run::<A>(about, self.threads(), self.spec.effort, self.observer)
+    }
+}
+
+impl BoxesVisitor for Work<'_> {
+    type Output = Measurement;
+
+    fn visit<A: Boxes>(self, _: &'static About) -> Measurement {
+        let WorkloadKind::Boxes(handover) = self.kind else { self.of_another_service() };
+        handover.run::<A>(self.threads(), self.spec.effort, self.observer)
+    }
+}
+
+impl RequestsVisitor for Work<'_> {
+    type Output = Measurement;
+
+    fn visit<A: Requests>(self, _: &'static About) -> Measurement {
+        let WorkloadKind::RequestsWithCache { entries } = self.kind else {
+            self.of_another_service()
+        };
+        let tasks = self.spec.tasks();
+        let run = pool_request::run::<A>(entries, self.threads(), tasks, self.observer);
+        self.of_tasks(&run, 1, Some(pool_request::live_bytes(entries)))
     }
 }
 

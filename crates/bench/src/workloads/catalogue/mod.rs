@@ -2,6 +2,7 @@
 
 mod table;
 
+use crate::workloads::boxes::Handover;
 use crate::workloads::c::containers;
 use crate::workloads::collections::CollectionKind;
 use crate::workloads::fixed_size::{Boundary, Shape};
@@ -75,8 +76,12 @@ impl Workload {
             | WorkloadKind::Collections(_)
             | WorkloadKind::FreeInScope { .. }
             | WorkloadKind::Grow
+            | WorkloadKind::RequestsWithCache { .. }
             | WorkloadKind::Handler => threads(&[1, 2]),
-            WorkloadKind::Mixed { remote: true } => threads(&[2, 16]),
+            WorkloadKind::Boxes(Handover::Channel) => threads(&[2]),
+            WorkloadKind::Boxes(Handover::Batches) | WorkloadKind::Mixed { remote: true } => {
+                threads(&[2, 16])
+            }
             WorkloadKind::Mixed { remote: false } | WorkloadKind::Scope { .. } => {
                 threads(&[1, 2, 16])
             }
@@ -111,6 +116,12 @@ impl Workload {
             WorkloadKind::FixedSize(Shape::Exchange { .. }) => {
                 exactly(2, "a producer and a consumer")
             }
+            WorkloadKind::Boxes(Handover::Channel) => exactly(2, "a sender and a receiver"),
+            WorkloadKind::Boxes(Handover::Batches) => Some(Threads {
+                count: 2,
+                or_more: true,
+                meaning: "each thread drops what others have made",
+            }),
             WorkloadKind::FixedSize(Shape::Tree { .. } | Shape::ManyTrees(_))
             | WorkloadKind::TreeCopy { .. } => exactly(1, "a tree belongs to one thread"),
             WorkloadKind::FileScan(_) => exactly(1, "one thread reads the file"),
@@ -179,7 +190,8 @@ impl Workload {
             WorkloadKind::FixedSize(Shape::Tree { .. } | Shape::ManyTrees(_)) => {
                 "allotment-free-list"
             }
-            WorkloadKind::FixedSize(_) => "allotment-slab",
+            WorkloadKind::FixedSize(_) | WorkloadKind::Boxes(_) => "allotment-slab",
+            WorkloadKind::RequestsWithCache { .. } => "allotment-pool-request",
             WorkloadKind::TreeCopy { .. } => "compact-copy",
             WorkloadKind::Query
             | WorkloadKind::Objects(_)
@@ -236,12 +248,14 @@ impl Workload {
             WorkloadKind::Collections(CollectionKind::Strings) => [(300, 300), (60, 60)],
             WorkloadKind::Grow => [(4_000, 2_000), (1_000, 500)],
             WorkloadKind::Scope { .. } => [(20_000, 20_000), (4_000, 4_000)],
+            WorkloadKind::RequestsWithCache { .. } => [(600_000, 600_000), (150_000, 150_000)],
             WorkloadKind::Handler => [(100_000, 100_000), (20_000, 20_000)],
             WorkloadKind::Container(_) => [(30_000, 30_000), (6_000, 6_000)],
             WorkloadKind::Locking => [(200_000, 200_000), (40_000, 40_000)],
             WorkloadKind::FixedSize(_)
             | WorkloadKind::FreeInScope { .. }
             | WorkloadKind::TreeCopy { .. }
+            | WorkloadKind::Boxes(_)
             | WorkloadKind::Mixed { .. }
             | WorkloadKind::Published
             | WorkloadKind::FileScan(_)
@@ -284,7 +298,7 @@ mod tests {
         let error = Workload::named("quary").unwrap_err().to_string();
         assert!(error.starts_with("unknown workload 'quary'; available: query, query-alloc"));
         assert!(error.ends_with(
-            "client-expat; all of a kind: arena, scope-free, exchange, burst, tiers, tree, tree-copy, many-trees, letters, c, pmr, client"
+            "client-expat; all of a kind: arena, scope-free, exchange, burst, tiers, tree, tree-copy, many-trees, pool-request, letters, c, pmr, client"
         ));
     }
 
@@ -311,6 +325,9 @@ mod tests {
         assert_eq!(names("client"), ["client-sqlite", "client-lua", "client-expat"]);
         assert_eq!(names("query"), ["query"]);
         assert_eq!(names("burst-free"), ["burst-free"]);
+        let caches = ["pool-request-1000", "pool-request-10000", "pool-request-100000"];
+        assert_eq!(names("pool-request"), caches);
+        assert_eq!((names("channel"), names("xmalloc")), (vec!["channel"], vec!["xmalloc"]));
         assert_eq!((names("mixed"), names("scope")), (vec!["mixed"], vec!["scope"]));
         for unknown in ["", "-", "burst-", "tier", "exchange-10", "many", "tree-9"] {
             assert!(Workload::all_named(unknown).is_err(), "{unknown:?}");
@@ -362,6 +379,8 @@ mod tests {
         let remote = Workload::named("mixed-remote").unwrap().needed_threads().unwrap();
         assert_eq!([1, 2, 3, MOST_THREADS].map(|n| remote.include(n)), [false, true, true, true]);
         assert_eq!(remote.to_string(), "2 threads or more");
+        let xmalloc = Workload::named("xmalloc").unwrap().needed_threads();
+        assert_eq!(xmalloc.map(|needed| needed.to_string()).as_deref(), Some("2 threads or more"));
         let tree = Workload::named("tree-8").unwrap().needed_threads().unwrap();
         assert_eq!((tree.to_string().as_str(), tree.include(2)), ("1 thread", false));
     }

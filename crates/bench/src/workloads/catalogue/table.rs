@@ -1,5 +1,6 @@
 //! The table of workloads.
 
+use crate::workloads::boxes::Handover;
 use crate::workloads::collections::CollectionKind;
 use crate::workloads::fixed_size::{Boundary, Shape};
 use crate::workloads::kind::{
@@ -40,7 +41,19 @@ macro_rules! tree_copy {
     };
 }
 
-pub(super) static CATALOGUE: [Workload; 60] = [
+/// Requests with a cache of `entries` entries.
+macro_rules! pool_request {
+    ($entries:literal, $name:literal, $meaning:literal) => {
+        Workload {
+            name: $name,
+            meaning: $meaning,
+            unit: "request",
+            kind: WorkloadKind::RequestsWithCache { entries: $entries },
+        }
+    };
+}
+
+pub(super) static CATALOGUE: [Workload; 65] = [
     Workload {
         name: "query",
         meaning: "a context query over 1000 charts x 100 dimensions: build, group, render, free",
@@ -144,6 +157,18 @@ pub(super) static CATALOGUE: [Workload; 60] = [
         kind: WorkloadKind::FixedSize(Shape::Exchange { batch: 1 }),
     },
     Workload {
+        name: "channel",
+        meaning: "one thread makes boxes of 64 B, another drops them behind a bounded channel",
+        unit: "box",
+        kind: WorkloadKind::Boxes(Handover::Channel),
+    },
+    Workload {
+        name: "xmalloc",
+        meaning: "each thread makes batches of 100 to 200 boxes of 64 B and drops those of others",
+        unit: "box",
+        kind: WorkloadKind::Boxes(Handover::Batches),
+    },
+    Workload {
         name: "stress",
         meaning: "the array allocator's stress test: each thread replaces parts of 10,000 x 64 B",
         unit: "pair",
@@ -241,6 +266,13 @@ pub(super) static CATALOGUE: [Workload; 60] = [
         unit: "allocation",
         kind: WorkloadKind::Scope { exit: true },
     },
+    pool_request!(
+        1_000,
+        "pool-request-1000",
+        "a request's 50 objects of 16 to 1024 B; one stays in a cache of 1,000 entries"
+    ),
+    pool_request!(10_000, "pool-request-10000", "the same with a cache of 10,000 entries"),
+    pool_request!(100_000, "pool-request-100000", "the same with a cache of 100,000 entries"),
     Workload {
         name: "handler",
         meaning: "a JSON request to an ordinary handler: serde_json, String, Vec, HashMap",

@@ -43,6 +43,16 @@ impl<O: Copy> ObjectSlots<O> {
     }
 }
 
+/// An empty vector with room for `capacity` values, with every page written.
+pub fn touched_vec<T>(capacity: usize) -> Vec<T> {
+    let mut values = Vec::with_capacity(capacity);
+    // Without this, the compiler omits the writes.
+    black_box(&mut values);
+    values.spare_capacity_mut().fill_with(MaybeUninit::zeroed);
+    black_box(&mut values);
+    values
+}
+
 /// ObjectSlots in an order that was drawn beforehand.
 pub struct Indices(Vec<u32>);
 

@@ -2,7 +2,7 @@
 //! twice or with a wrong layout, or if its guard after the end was overwritten.
 
 use super::checked;
-use crate::peers::{AnySize, FixedSize, FixedSizeLocal};
+use crate::peers::{AnySize, FixedSize, FixedSizeLocal, Requests};
 use crate::workloads::observer::Observer;
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::HashMap;
@@ -159,6 +159,18 @@ impl AnySize for Audited {
     unsafe fn free_elsewhere(&self, ptr: NonNull<u8>, layout: Layout) {
         // SAFETY: the caller's promise.
         unsafe { give_back(ptr, layout) };
+    }
+}
+
+impl Requests for Audited {
+    type Memory = Self;
+
+    fn start() -> Self {
+        <Self as AnySize>::start()
+    }
+
+    fn request<R>(&self, serve: impl FnOnce(&Self) -> R) -> R {
+        serve(self)
     }
 }
 
