@@ -46,7 +46,7 @@ impl ModelHints {
 
     fn clear_one(&self) -> Option<usize> {
         self.gate.pass();
-        self.hints().clear_one(LIST, 0)
+        self.hints().clear_one(LIST, 0, |_| true)
     }
 }
 
@@ -68,7 +68,7 @@ fn hints_are_set_while_one_is_followed(before: &'static [usize], setters: usize)
             thread.join().unwrap();
         }
         fence(Ordering::SeqCst);
-        let rest = std::iter::from_fn(|| lists.hints().clear_one(LIST, 0));
+        let rest = std::iter::from_fn(|| lists.hints().clear_one(LIST, 0, |_| true));
         let mut found: Vec<_> = followed.into_iter().chain(rest).collect();
         found.sort_unstable();
         // One that was set while it was set already is one, or two if it was followed in between.

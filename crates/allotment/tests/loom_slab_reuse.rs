@@ -53,7 +53,7 @@ fn a_page_is_claimed_past_its_hint(pages: fn() -> PagesModel) {
         let first = taken.pop().unwrap();
         let owns = Arc::clone(&pages);
         let owner = thread::spawn(move || {
-            let page = owns.leave_claim(owns.claim_again(owns.page(0), 0)?);
+            let page = owns.leave_claim(owns.claim_again(owns.page(0), 0, 0)?);
             let slots = owns.take_slots(page, 0, 1, 31);
             owns.put_back(owns.resume_claim(page));
             slots

@@ -8,6 +8,7 @@
 use allotment::for_loom::Mutant;
 use allotment::for_loom::cache_ownership::CacheOwnership;
 use allotment::for_loom::cache_steps::{CacheBackend, CacheSteps};
+use allotment::for_loom::page_group::{CacheUse, PageUse};
 use allotment::for_loom::page_steps::PageSteps;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -80,6 +81,14 @@ impl CacheBackend for ModelCache {
     }
 
     fn lifetime(&self) -> usize {
+        0
+    }
+
+    fn number(&self) -> u32 {
+        self.mark
+    }
+
+    fn millis(&self) -> u16 {
         0
     }
 
@@ -267,6 +276,57 @@ fn the_last_slot_freed_at_its_pages_owners_end_releases_the_page() {
         freer.join().unwrap();
         assert_eq!(pages.released(), 1);
         pages.nothing_is_lost([]);
+    });
+}
+
+// ---- pages that are left to other threads ----
+
+/// A thread needs slots, and the only page is another cache's, which frees to it meanwhile.
+/// The page is passed over, and there is no new one.
+#[test]
+fn a_page_that_is_left_to_its_thread_serves_others_when_there_is_no_new_one() {
+    explore(3, || {
+        let model = PagesModel::new(1, 1, 3);
+        let (pages, mut theirs) = with_pages(model, &[&[(0, 1), (0, 1)]]);
+        pages.page(0).info.set_last_use(CacheUse { cache: 31, at: 0 });
+        let freed = theirs.pop().unwrap();
+        let refiller = {
+            let pages = Arc::clone(&pages);
+            thread::spawn(move || {
+                let cache = ModelCache::new(&pages, 32);
+                cache.alloc();
+                let count = cache.contents(|contents| contents.allocated.len());
+                assert_eq!(count, 1, "a slot is free all the time");
+                cache.leave();
+            })
+        };
+        pages.free(freed);
+        refiller.join().unwrap();
+        pages.nothing_is_lost(theirs);
+    });
+}
+
+/// Two threads, each with a page of its own that it returns to, and with new pages.
+#[test]
+fn threads_that_leave_each_others_pages_alone_lose_nothing() {
+    explore(2, || {
+        let model = PagesModel::new(2, 2, 2);
+        let (pages, theirs) = with_pages(model, &[&[(0, 1)]]);
+        let threads: Vec<_> = [21, 22]
+            .into_iter()
+            .map(|mark| {
+                let pages = Arc::clone(&pages);
+                thread::spawn(move || {
+                    let cache = ModelCache::new(&pages, mark);
+                    (0..2).for_each(|_| cache.alloc());
+                    cache.leave();
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        pages.nothing_is_lost(theirs);
     });
 }
 

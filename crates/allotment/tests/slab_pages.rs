@@ -4,6 +4,7 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use allotment::slab::SlabBuilder;
 use allotment::{Malloc, RawSlab, Release, owner_of};
@@ -162,6 +163,50 @@ fn without_packing_too_a_thread_that_needs_a_page_takes_the_fullest() {
     free_all(&slab, next);
     pages.into_values().for_each(|objects| free_all(&slab, objects));
     slab::assert_empties(&slab);
+}
+
+/// How many of two pages of objects of a new thread lie on pages of this thread, which made
+/// 40 pages of objects, freed every eighth of them, and waited. And how long all of that took.
+fn on_pages_of_another_thread(builder: SlabBuilder<RawSlab>, wait: Duration) -> (usize, Duration) {
+    let began = Instant::now();
+    let slab = builder.build();
+    let objects = stamped(&slab, 40 * GRANULE / WORDS.size());
+    let is_freed = |object: &Object| object.range().0 / WORDS.size() % 8 == 0;
+    let (gone, stay): (Vec<_>, Vec<_>) = objects.into_iter().partition(is_freed);
+    // Not into this thread's cache.
+    free_many(&slab, gone);
+    let pages: BTreeSet<usize> = stay.iter().map(|object| object.range().0 / GRANULE).collect();
+    std::thread::sleep(wait);
+    let theirs = std::thread::scope(|scope| {
+        scope.spawn(|| stamped(&slab, 2 * GRANULE / WORDS.size())).join().unwrap()
+    });
+    let took = began.elapsed();
+    let on_ours = |object: &&Object| pages.contains(&(object.range().0 / GRANULE));
+    let count = theirs.iter().filter(on_ours).count();
+    free_all(&slab, theirs);
+    free_all(&slab, stay);
+    slab::assert_empties(&slab);
+    (count, took)
+}
+
+#[test]
+fn threads_leave_each_others_pages_alone_while_these_are_used_and_others_are_to_be_had() {
+    let all = 2 * GRANULE / WORDS.size();
+    let none = Duration::ZERO;
+    // The pages are left alone for 50 ms. Whoever is stopped for that long tries again.
+    let early = (0..100).map(|_| on_pages_of_another_thread(words(), none));
+    let (count, _) = early.into_iter().find(|(_, took)| took.as_millis() < 40).expect("no load");
+    assert_eq!(count, 0, "new pages");
+
+    let later = Duration::from_millis(70);
+    assert_eq!(on_pages_of_another_thread(words(), later).0, all, "unused pages");
+    assert_eq!(on_pages_of_another_thread(words().packing(true), none).0, all, "packing");
+    let calls = words().source(Malloc);
+    assert_eq!(on_pages_of_another_thread(calls, none).0, all, "each page would be a call");
+    // There may be room for one of the smallest pages.
+    let (limited, _) =
+        on_pages_of_another_thread(words().maximum(40 * GRANULE + GRANULE / 2), none);
+    assert!(limited > all * 3 / 4, "at the limit; {limited} of {all}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::tags::TAG_MARK;
 use super::thread_cache::{RECENT_PAGES, ThreadCache};
 use crate::checked::Misuse;
 use crate::memory::layout::SEGMENT_GRANULE;
-use crate::memory::segment_map;
+use crate::memory::{os, segment_map};
 
 /// A cache that is full, or sends slots back, this many times without a refill belongs to a thread
 /// that only frees.
@@ -41,6 +41,16 @@ impl CacheBackend for ThreadCache {
     #[inline]
     fn lifetime(&self) -> usize {
         self.header.lifetime as usize
+    }
+
+    /// From its address, which is a multiple of its alignment. Two caches with one number would
+    /// only take each other's pages.
+    fn number(&self) -> u32 {
+        (ptr::from_ref(self).addr() / align_of::<Self>()) as u32 | 1
+    }
+
+    fn millis(&self) -> u16 {
+        os::coarse_millis() as u16
     }
 
     fn packing(&self) -> bool {

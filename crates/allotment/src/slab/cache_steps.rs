@@ -11,6 +11,7 @@
 //! 3. A cache is empty, and has no current page, before its owner gives it up.
 
 use super::page::PageClaim;
+use super::page_group::{CacheUse, PageUse};
 use super::page_steps::{Claim, Page, PageBackend, PageSteps, SlotGrant};
 use crate::sync::mutant;
 
@@ -24,6 +25,10 @@ pub trait CacheBackend {
     fn pages(&self) -> &Self::Pages;
     /// The lifetime of the cache's objects, as a number.
     fn lifetime(&self) -> usize;
+    /// The number of this cache. Not 0.
+    fn number(&self) -> u32;
+    /// The time in milliseconds. It wraps around.
+    fn millis(&self) -> u16;
     /// Whether packing is on.
     fn packing(&self) -> bool;
     /// Records that a refill begins.
@@ -91,16 +96,37 @@ pub trait CacheSteps: CacheBackend {
             // The outgoing slots may be the only free ones.
             self.send_outgoing();
             let start = self.search_start();
-            let listed = || self.pages().claim(self.lifetime(), start);
+            let listed = || self.claim_listed(start);
             if let Some(claim) = self.claim_recent().or_else(listed) {
-                self.set_current(claim.into_page(), 0);
+                self.use_page(claim);
                 continue;
             }
             match self.pages().grow(self.lifetime(), start)? {
-                SlotGrant::Page(claim) => self.set_current(claim.into_page(), 0),
+                SlotGrant::Page(claim) => self.use_page(claim),
                 SlotGrant::Slots(page, word, taken) => self.add(page, word, taken),
             }
         }
+    }
+
+    /// Claims a listed page, or one that is kept empty.
+    fn claim_listed(&self, start: u32) -> Option<Claim<'_, Self::Pages>> {
+        if self.packing() {
+            self.pages().claim(self.lifetime(), start, None)
+        } else {
+            self.pages().claim_for(self.use_now(), self.lifetime(), start)
+        }
+    }
+
+    /// A use of a page by this cache, at this time.
+    fn use_now(&self) -> CacheUse {
+        CacheUse { cache: self.number(), at: self.millis() }
+    }
+
+    /// Makes a page the current one.
+    fn use_page(&self, claim: Claim<'_, Self::Pages>) {
+        let page = claim.into_page();
+        page.info.set_last_use(self.use_now());
+        self.set_current(page, 0);
     }
 
     /// Takes the free slots of the next words of the current page. After the last word the page is
@@ -135,7 +161,8 @@ pub trait CacheSteps: CacheBackend {
         if self.packing() {
             return None;
         }
-        self.recent().find_map(|page| self.pages().claim_again(page, self.lifetime()))
+        let again = |page| self.pages().claim_again(page, self.lifetime(), self.number());
+        self.recent().find_map(again)
     }
 
     /// Returns everything that the cache holds to the pages: cached slots, outgoing slots, the

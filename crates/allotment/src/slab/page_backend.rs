@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::page::SLOTS_PER_WORD;
-use super::page_group::{PageGroup, PageOrigin};
+use super::page_group::{OwnPages, PageGroup, PageOrigin};
 use super::page_steps::{PageBackend, PageSteps};
 use super::page_table::{PageInfo, SlabClaim, SlabPage};
 use super::shared::{SlabShared, SlotLocation};
@@ -77,9 +77,10 @@ impl PageBackend for SlabShared {
         &self,
         lists: &[usize],
         start: u32,
+        own: Option<&OwnPages>,
         listed: impl Fn(),
     ) -> Option<(SlabClaim<'_>, PageOrigin)> {
-        self.page_table.claim_listed(lists, start, listed)
+        self.page_table.claim_listed(lists, start, own, listed)
     }
 
     fn mark_of(&self, page: &SlabPage) -> impl PageMark {

@@ -3,6 +3,8 @@
 //! A step returns what is left to do with memory (release the page, keep it, wake waiting threads);
 //! `page_steps.rs` does that. The invariants are those of `page.rs` and `page_hints.rs`.
 
+use core::cell::Cell;
+
 use super::page::{BINS, Fullness, PageClaim, PageDescriptor};
 use super::page_hints::{EMPTY_LIST, PageHints};
 use crate::sync::mutant;
@@ -10,17 +12,68 @@ use crate::sync::mutant;
 /// The number of pages that a search moves to a more fitting list before it takes one as it is.
 const MAX_MOVES: usize = 16;
 
-/// The lifetime that a page serves, which its descriptor stores. Written by the thread that has the
-/// page's claim; the handover of the claim orders it.
-pub trait PageLifetime {
+/// A page that a thread cache claimed less than this many milliseconds ago is left to that cache.
+/// A thread that comes back less often loses little when its page has moved to another processor.
+const KEPT_OUT_MILLIS: u16 = 50;
+/// The most pages of other thread caches that a search for a cache's own pages looks at.
+const MAX_PASSED_OVER: usize = 64;
+
+/// The use of a page by a thread cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheUse {
+    /// The number of the cache; 0 for none.
+    pub cache: u32,
+    /// The time of the claim in milliseconds. It wraps around.
+    pub at: u16,
+}
+
+/// What a descriptor stores about the use of its page. Written by the thread that has the page's
+/// claim; the handover of the claim orders it.
+pub trait PageUse {
     /// A [`Lifetime`](super::Lifetime) as a number.
     fn lifetime(&self) -> usize;
     /// Sets the lifetime.
     fn set_lifetime(&self, lifetime: usize);
 
+    /// The thread cache that claimed the page last. Other threads also read it without the claim.
+    /// Then it is only a guess.
+    fn last_use(&self) -> CacheUse;
+    /// Sets the thread cache that claimed the page last.
+    fn set_last_use(&self, used: CacheUse);
+
     /// The first of the lists for this page's lifetime.
     fn first_list(&self) -> usize {
         self.lifetime() * BINS
+    }
+}
+
+/// A search by a thread cache for pages that no other cache uses: those that it claimed last, and
+/// those that no cache has claimed lately.
+#[derive(Debug)]
+pub struct OwnPages {
+    by: CacheUse,
+    /// The number of other caches' pages that the search may still pass over.
+    passes_left: Cell<usize>,
+}
+
+impl OwnPages {
+    /// A search at this time by this cache.
+    pub fn new(by: CacheUse) -> Self {
+        Self { by, passes_left: Cell::new(MAX_PASSED_OVER) }
+    }
+
+    fn contain<X: PageUse>(&self, page: &PageDescriptor<X>) -> bool {
+        if self.passes_left.get() == 0 {
+            return false;
+        }
+        let last = page.info.last_use();
+        let is_others = last.cache != self.by.cache
+            && last.cache != 0
+            && self.by.at.wrapping_sub(last.at) < KEPT_OUT_MILLIS;
+        if is_others {
+            self.passes_left.set(self.passes_left.get() - 1);
+        }
+        !is_others
     }
 }
 
@@ -55,7 +108,7 @@ pub enum PageOrigin {
     Emptied,
 }
 
-impl<'g, X: PageLifetime> PageGroup<'g, X> {
+impl<'g, X: PageUse> PageGroup<'g, X> {
     /// Examines a page after some of its bits were set: lists it if it has free slots, and empties
     /// it if all are free. The reason is [`FreeOutcome::Examine`](super::page::FreeOutcome), or
     /// that the page's fullness was sampled; `sampled` is then its bin.
@@ -128,7 +181,7 @@ impl<'g, X: PageLifetime> PageGroup<'g, X> {
         }
     }
 
-    /// Claims a page of one list.
+    /// Claims a page of one list. With `own`, only one of those pages, or one that is kept empty.
     ///
     /// The search moves pages that are in the wrong list to the list where they belong, and skips
     /// pages without a free slot. Putting a page back may have taken its slots for a moment, and a
@@ -138,10 +191,13 @@ impl<'g, X: PageLifetime> PageGroup<'g, X> {
         &self,
         list: usize,
         from: usize,
+        own: Option<&OwnPages>,
         listed: impl Fn(),
     ) -> Option<(usize, PageClaim<'g, X>, PageOrigin)> {
         let mut moves = 0;
-        while let Some(page) = self.hints.clear_one(list, from) {
+        let own = own.filter(|_| list != EMPTY_LIST);
+        let wanted = |page: usize| own.is_none_or(|own| own.contain(&self.pages[page]));
+        while let Some(page) = self.hints.clear_one(list, from, wanted) {
             // Before the claim: if another thread has the claim and puts the page back, a thread
             // could otherwise conclude that the page is listed although its hint is gone.
             if !mutant("find: note left") {
@@ -149,7 +205,7 @@ impl<'g, X: PageLifetime> PageGroup<'g, X> {
             }
             let claimed = self.pages[page].claim();
             if mutant("find: hint cleared after the look") {
-                self.hints.clear_one(list, page);
+                self.hints.clear_one(list, page, |_| true);
             }
             let Some((claim, was_empty)) = claimed else { continue };
             if was_empty {

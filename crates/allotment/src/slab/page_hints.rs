@@ -105,12 +105,17 @@ impl PageHints<'_> {
         list.set_summary(page / 64);
     }
 
-    /// Clears one hint of a list and returns its page. The search starts at the page `from`. The
-    /// caller must then examine the page.
-    pub fn clear_one(&self, list: usize, from: usize) -> Option<usize> {
+    /// Clears one hint of a list, of a page for which `wanted` returns `true`, and returns the page.
+    /// The search starts at the page `from`. The caller must then examine the page.
+    pub fn clear_one(
+        &self,
+        list: usize,
+        from: usize,
+        wanted: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
         let list = self.list(list);
         let first = (from / 64).min(list.words.len() - 1);
-        if let Some(page) = self.clear_in(list, first) {
+        if let Some(page) = self.clear_in(list, first, &wanted) {
             return Some(page);
         }
         let first = first / 64;
@@ -119,21 +124,35 @@ impl PageHints<'_> {
             let mut bits = list.summary[index].load(Ordering::SeqCst);
             while bits != 0 {
                 let word = index * 64 + bits.trailing_zeros() as usize;
-                if let Some(page) = self.clear_in(list, word) {
+                if let Some(page) = self.clear_in(list, word, &wanted) {
                     return Some(page);
                 }
-                list.clear_summary(word);
+                if list.words[word].load(Ordering::SeqCst) == 0 {
+                    list.clear_summary(word);
+                }
                 bits &= bits - 1;
             }
         }
         None
     }
 
-    fn clear_in(&self, list: HintList<'_>, index: usize) -> Option<usize> {
+    fn clear_in(
+        &self,
+        list: HintList<'_>,
+        index: usize,
+        wanted: &impl Fn(usize) -> bool,
+    ) -> Option<usize> {
         let word = &list.words[index];
+        let mut unwanted = 0;
         let mut hints = word.load(Ordering::SeqCst);
         while hints != 0 {
             let bit = hints & hints.wrapping_neg();
+            let page = index * 64 + bit.trailing_zeros() as usize;
+            if !wanted(page) {
+                unwanted |= bit;
+                hints &= !bit;
+                continue;
+            }
             // Acquire pairs with the Release of `set`.
             let before = word.fetch_and(!bit, order(Ordering::SeqCst, "find: unordered"));
             if before & bit != 0 {
@@ -143,9 +162,9 @@ impl PageHints<'_> {
                 if before == bit {
                     list.clear_summary(index);
                 }
-                return Some(index * 64 + bit.trailing_zeros() as usize);
+                return Some(page);
             }
-            hints = word.load(Ordering::SeqCst);
+            hints = word.load(Ordering::SeqCst) & !unwanted;
         }
         None
     }
@@ -164,12 +183,27 @@ mod tests {
                 let listed: Vec<usize> = (0..pages).step_by(7).chain([pages - 1]).collect();
                 listed.iter().for_each(|page| hints.set(list, *page));
                 let mut found: Vec<usize> =
-                    core::iter::from_fn(|| hints.clear_one(list, pages / 3)).collect();
+                    core::iter::from_fn(|| hints.clear_one(list, pages / 3, |_| true)).collect();
                 found.sort_unstable();
                 let mut listed = listed;
                 listed.dedup();
                 assert_eq!(found, listed, "{pages} pages, list {list}");
             }
+            assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
+        }
+    }
+
+    #[test]
+    fn a_hint_that_is_not_wanted_stays() {
+        for pages in [8, 64, 8192] {
+            let words: Vec<_> = (0..words_for(pages)).map(|_| AtomicU64::new(0)).collect();
+            let hints = PageHints { words: &words };
+            (0..pages).for_each(|page| hints.set(0, page));
+            let odd = |page| page % 2 == 1;
+            let found = core::iter::from_fn(|| hints.clear_one(0, pages / 2, odd));
+            assert_eq!(found.filter(|page| odd(*page)).count(), pages / 2);
+            let left = core::iter::from_fn(|| hints.clear_one(0, 0, |_| true));
+            assert_eq!(left.filter(|page| !odd(*page)).count(), pages / 2);
             assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
         }
     }
@@ -184,12 +218,12 @@ mod tests {
                 scope.spawn(move || {
                     for round in 0..20_000 {
                         hints.set(3, (round * 64 + thread) % pages);
-                        hints.clear_one(3, round % pages);
+                        hints.clear_one(3, round % pages, |_| true);
                     }
                 });
             }
         });
-        while hints.clear_one(3, 0).is_some() {}
+        while hints.clear_one(3, 0, |_| true).is_some() {}
         assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
     }
 }

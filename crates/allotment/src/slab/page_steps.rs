@@ -22,7 +22,7 @@ use super::page::{
     BINS, FreeOutcome, Fullness, PageClaim, PageDescriptor, SLOTS_PER_WORD, SPARSE_BELOW_BIN,
     set_free,
 };
-use super::page_group::{PageChange, PageGroup, PageLifetime, PageOrigin};
+use super::page_group::{CacheUse, OwnPages, PageChange, PageGroup, PageOrigin, PageUse};
 use super::page_hints::EMPTY_LIST;
 use super::waiters::{PageMark, Waiters};
 use crate::error::AllocError;
@@ -53,7 +53,7 @@ pub enum SlotGrant<'p, X> {
 /// What the steps leave to the slab.
 pub trait PageBackend: Sized {
     /// What a descriptor stores beside the protocol.
-    type Info: PageLifetime;
+    type Info: PageUse;
     /// The memory of a page that no thread can find any more.
     type Memory;
     /// Why a thread gets no slot.
@@ -71,6 +71,7 @@ pub trait PageBackend: Sized {
         &self,
         lists: &[usize],
         start: u32,
+        own: Option<&OwnPages>,
         listed: impl Fn(),
     ) -> Option<(Claim<'_, Self>, PageOrigin)>;
     /// The mark of a page that exists.
@@ -316,7 +317,7 @@ pub trait PageSteps: PageBackend {
     /// Releases one of the pages that are kept empty; returns its bytes, or 0 for a page that was
     /// used again.
     fn release_kept(&self) -> Option<usize> {
-        let (claim, origin) = self.claim_listed(&[EMPTY_LIST], 0, || self.wake_waiters())?;
+        let (claim, origin) = self.claim_listed(&[EMPTY_LIST], 0, None, || self.wake_waiters())?;
         let bytes = self.bytes(claim.page());
         if origin == PageOrigin::Open && !mutant("trim: hint trusted") {
             // The hint was stale: the page was used again in the meantime.
@@ -376,14 +377,20 @@ pub trait PageSteps: PageBackend {
     }
 
     /// Claims a page of this lifetime with free slots: the fullest one listed, or one kept empty.
-    /// The search starts at the descriptor `start`.
-    fn claim(&self, lifetime: usize, start: u32) -> Option<Claim<'_, Self>> {
+    /// The search starts at the descriptor `start`. With `own`, a listed page has to be one of
+    /// those.
+    fn claim(
+        &self,
+        lifetime: usize,
+        start: u32,
+        own: Option<&OwnPages>,
+    ) -> Option<Claim<'_, Self>> {
         if self.waiters().is_orphaned() {
             return None;
         }
         loop {
             let listed = || self.wake_waiters();
-            let (claim, origin) = self.claim_listed(&LISTS[lifetime], start, listed)?;
+            let (claim, origin) = self.claim_listed(&LISTS[lifetime], start, own, listed)?;
             let fits = claim.page().info.lifetime() == lifetime;
             if fits || origin != PageOrigin::Open {
                 return Some(self.prepare(claim, origin, lifetime));
@@ -393,10 +400,30 @@ pub trait PageSteps: PageBackend {
         }
     }
 
-    /// Claims a page that the thread had before, if the page is kept empty or listed. Its hint
-    /// stays, and leads to nothing, or to the page when it is open again.
-    fn claim_again<'b>(&'b self, page: &'b Page<Self>, lifetime: usize) -> Option<Claim<'b, Self>> {
-        if self.waiters().is_orphaned() || !page.is_kept_empty() && !page.is_listed() {
+    /// Claims a listed page, or one that is kept empty, for a thread cache.
+    ///
+    /// Two threads with objects on one page wait for each other's writes, to its bitmap and to the
+    /// objects, and both come back to it. So the pages that other caches use are left to them, and
+    /// the caller takes a new page.
+    fn claim_for(&self, by: CacheUse, lifetime: usize, start: u32) -> Option<Claim<'_, Self>> {
+        // A new page of a source that is called for each page takes long. Long-lived objects are few.
+        let own = (lifetime == 0 && !self.one_by_one()).then(|| OwnPages::new(by));
+        self.claim(lifetime, start, own.as_ref())
+    }
+
+    /// Claims a page that a thread cache had before, if no other cache has claimed it since, and it
+    /// is kept empty or listed. Its hint stays, and leads to nothing, or to the page
+    /// when it is open again.
+    fn claim_again<'b>(
+        &'b self,
+        page: &'b Page<Self>,
+        lifetime: usize,
+        cache: u32,
+    ) -> Option<Claim<'b, Self>> {
+        if page.info.last_use().cache != cache || self.waiters().is_orphaned() {
+            return None;
+        }
+        if !page.is_kept_empty() && !page.is_listed() {
             return None;
         }
         let (claim, was_empty) = self.claim_page(page)?;
@@ -450,7 +477,7 @@ pub trait PageSteps: PageBackend {
     /// Takes a page with free slots, or slots of a page that another thread has claimed, or returns
     /// the reason why there are none.
     ///
-    /// The caller has found no listed page.
+    /// The caller has found no listed page, or has left those of other threads alone.
     #[cold]
     fn grow(&self, lifetime: usize, start: u32) -> Result<SlotGrant<'_, Self::Info>, Self::Error> {
         self.check_not_orphaned()?;
@@ -460,10 +487,13 @@ pub trait PageSteps: PageBackend {
             self.new_page(lifetime).map(SlotGrant::Page)
         };
         taken.or_else(|error| {
+            if let Some(claim) = self.claim(lifetime, start, None) {
+                return Ok(SlotGrant::Page(claim));
+            }
             let search = || {
                 self.recall();
                 self.mark_all_pages();
-                let listed = self.claim(lifetime, start).map(SlotGrant::Page);
+                let listed = self.claim(lifetime, start, None).map(SlotGrant::Page);
                 listed.or_else(|| self.steal())
             };
             self.waiters().search(search).ok_or(error.into())
@@ -486,7 +516,7 @@ pub trait PageSteps: PageBackend {
         self.flush_other(lifetime);
         let mark_all = || self.mark_all_pages();
         let find = || {
-            if let Some(claim) = self.claim(lifetime, start) {
+            if let Some(claim) = self.claim(lifetime, start, None) {
                 return Some(Found::Slots(SlotGrant::Page(claim)));
             }
             let stolen = self.steal().map(Found::Slots);
@@ -508,7 +538,7 @@ pub trait PageSteps: PageBackend {
     /// Takes one slot, without a thread cache. Returns its page and its number there.
     fn take_one(&self, lifetime: usize) -> Result<(&Page<Self>, usize), Self::Error> {
         loop {
-            let supply = match self.claim(lifetime, 0) {
+            let supply = match self.claim(lifetime, 0, None) {
                 Some(claim) => SlotGrant::Page(claim),
                 None => self.grow(lifetime, 0)?,
             };

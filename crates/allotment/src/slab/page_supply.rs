@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 
 use super::geometry::DEFAULT_PAGE;
 use super::page::PageClaim;
-use super::page_group::PageLifetime;
+use super::page_group::PageUse;
 use super::page_steps::{PageBackend, PageSteps};
 use super::page_table::{SlabClaim, SlabPage};
 use super::registry;

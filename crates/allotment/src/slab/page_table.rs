@@ -13,11 +13,11 @@
 //!    bitmap are zero.
 
 use core::ops::Deref;
-use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, Ordering};
 use core::{ptr, slice};
 
 use super::page::{PageClaim, PageDescriptor};
-use super::page_group::{PageGroup, PageLifetime, PageOrigin};
+use super::page_group::{CacheUse, OwnPages, PageGroup, PageOrigin, PageUse};
 use super::page_hints::{PageHints, words_for};
 use crate::error::AllocError;
 use crate::memory::growing_table::{GrowingTable, TableEntry};
@@ -40,6 +40,9 @@ pub(crate) struct PageInfo {
     /// A [`Lifetime`](super::Lifetime) as a number.
     lifetime: AtomicU8,
     vacancy: AtomicU8,
+    /// The thread cache that claimed the page last, and when.
+    last_cache: AtomicU32,
+    last_used_at: AtomicU16,
     index: u32,
     next: AtomicU32,
 }
@@ -225,6 +228,8 @@ impl PageTable {
                 units: AtomicU32::new(0),
                 range: AtomicU32::new(0),
                 lifetime: AtomicU8::new(0),
+                last_cache: AtomicU32::new(0),
+                last_used_at: AtomicU16::new(0),
                 vacancy: AtomicU8::new(IN_USE),
                 index: first_index + page as u32,
                 next: AtomicU32::new(0),
@@ -242,6 +247,7 @@ impl PageTable {
         &self,
         lists: &[usize],
         start: u32,
+        own: Option<&OwnPages>,
         listed: impl Fn(),
     ) -> Option<(SlabClaim<'_>, PageOrigin)> {
         let (start_bucket, start_position) = Pages::position_of(start);
@@ -254,7 +260,7 @@ impl PageTable {
             for step in 0..buckets {
                 let bucket = self.pages.bucket((first + step) % buckets).expect("counted above");
                 let from = if step == 0 { start_position } else { 0 };
-                if let Some((_, claim, origin)) = bucket.group().find(list, from, &listed) {
+                if let Some((_, claim, origin)) = bucket.group().find(list, from, own, &listed) {
                     return Some((claim, origin));
                 }
             }
@@ -268,13 +274,23 @@ impl PageTable {
     }
 }
 
-impl PageLifetime for PageInfo {
+impl PageUse for PageInfo {
     fn lifetime(&self) -> usize {
         usize::from(self.lifetime.load(Ordering::Relaxed))
     }
 
     fn set_lifetime(&self, lifetime: usize) {
         self.lifetime.store(lifetime as u8, Ordering::Relaxed);
+    }
+
+    fn last_use(&self) -> CacheUse {
+        let at = self.last_used_at.load(Ordering::Relaxed);
+        CacheUse { cache: self.last_cache.load(Ordering::Relaxed), at }
+    }
+
+    fn set_last_use(&self, used: CacheUse) {
+        self.last_cache.store(used.cache, Ordering::Relaxed);
+        self.last_used_at.store(used.at, Ordering::Relaxed);
     }
 }
 

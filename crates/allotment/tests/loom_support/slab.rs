@@ -7,7 +7,9 @@
 use allotment::for_loom::index_stack::{IndexStack, Links, NIL};
 use allotment::for_loom::mutant;
 use allotment::for_loom::page::{Fullness, PageClaim, PageDescriptor, SLOTS_PER_WORD};
-use allotment::for_loom::page_group::{PageChange, PageGroup, PageLifetime, PageOrigin};
+use allotment::for_loom::page_group::{
+    CacheUse, OwnPages, PageChange, PageGroup, PageOrigin, PageUse,
+};
 use allotment::for_loom::page_hints::{PageHints, words_for};
 use allotment::for_loom::page_steps::{PageBackend, PageSteps, SlotGrant};
 use allotment::for_loom::waiters::{PageMark, Waiters};
@@ -31,15 +33,26 @@ use memory::{FREE, GONE, Memory};
 pub struct ModelPageInfo {
     span: AtomicU32,
     next: AtomicU32,
+    /// Not loom's: it is only a guess, so an old value would add orders to explore and no behaviour.
+    last_cache: std::sync::atomic::AtomicU32,
 }
 
-impl PageLifetime for ModelPageInfo {
+impl PageUse for ModelPageInfo {
     fn lifetime(&self) -> usize {
         0
     }
 
     fn set_lifetime(&self, lifetime: usize) {
         assert_eq!(lifetime, 0);
+    }
+
+    /// All uses are at the same time.
+    fn last_use(&self) -> CacheUse {
+        CacheUse { cache: self.last_cache.load(Ordering::Relaxed), at: 0 }
+    }
+
+    fn set_last_use(&self, used: CacheUse) {
+        self.last_cache.store(used.cache, Ordering::Relaxed);
     }
 }
 
@@ -106,7 +119,11 @@ impl PagesModel {
         // Loom's atomics live as long as one execution and are small: they may stay.
         let page = |_| {
             let bits = Vec::leak((0..words).map(|_| AtomicU64::new(0)).collect());
-            let info = ModelPageInfo { span: AtomicU32::new(0), next: AtomicU32::new(NIL) };
+            let info = ModelPageInfo {
+                span: AtomicU32::new(0),
+                next: AtomicU32::new(NIL),
+                last_cache: std::sync::atomic::AtomicU32::new(0),
+            };
             PageDescriptor::new(bits, info)
         };
         let pages = Self {
@@ -241,7 +258,7 @@ impl PagesModel {
 
     /// Claims a page with free slots.
     pub fn claim_any(&self) -> Option<ModelClaim<'_>> {
-        self.claim(0, 0)
+        self.claim(0, 0, None)
     }
 
     /// Sets a page's hint in a list, which may not be the list for how full the page is.
@@ -335,10 +352,11 @@ impl PageBackend for PagesModel {
         &self,
         lists: &[usize],
         _: u32,
+        own: Option<&OwnPages>,
         listed: impl Fn(),
     ) -> Option<(ModelClaim<'_>, PageOrigin)> {
         self.gate.pass();
-        let find = |&list: &usize| self.group().find(list, 0, &listed);
+        let find = |&list: &usize| self.group().find(list, 0, own, &listed);
         let (_, claim, origin) = lists.iter().find_map(find)?;
         self.note_claim(claim.page(), true);
         Some((claim, origin))
