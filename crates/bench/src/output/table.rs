@@ -102,13 +102,15 @@ pub fn legend(rows: &[&Row]) -> Result<(), Failure> {
         rows.iter().partition(|row| row.get(&QUERIES).is_some());
     text += match (with_tasks.is_empty(), without.is_empty()) {
         (false, true) => {
-            " per query, reply or request in the steady state, after each thread's first two."
+            " per query, reply or request in the steady state, after each thread's first two (pool-request: \
+             once its cache is full)."
         }
         (true, _) => {
             " of the measured part; calls are counted in a traced run that does less work."
         }
         (false, false) => {
-            " per query, reply or request in the steady state, after each thread's first two; for other work, \
+            " per query, reply or request in the steady state, after each thread's first two (pool-request: \
+             once its cache is full); for other work, \
              of the measured part, with calls counted in a traced run that does less work."
         }
     };

@@ -180,7 +180,8 @@ metrics! {
         "categories: lock acquisitions per request, in total and by the object guarded";
     QUERIES = first("queries", Count), "queries, replies or requests of one run, over all threads";
     FAULTS_PER_QUERY = median("faults_per_query", Number),
-        "page faults of the steady state, which begins after each thread's first two queries, per query. \
+        "page faults of the steady state, which begins after each thread's first two queries (pool-request: \
+         once its cache is full), per query. \
          query-alloc, query-small, typed, typed-small and pool-request measure only the steady state";
     MMAP_CALLS_PER_QUERY = median("mmap_calls_per_query", Number),
         "calls for memory of the traced run's steady state, per query";
