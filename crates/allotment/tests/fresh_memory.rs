@@ -6,7 +6,7 @@ mod support;
 use std::ffi::CString;
 
 use allotment::recycler::FreshMemory;
-use allotment::{Arena, LocalPool, Mmap, RawFreeList, RawSlab, Release, recycler};
+use allotment::{Arena, ArenaVec, LocalPool, Mmap, RawFreeList, RawSlab, Release, recycler};
 use support::child::{self, Child, Directory};
 use support::kernel::{is_resident, mapping_flags, page_size};
 use support::list::{passed_through, under_a_tool};
@@ -210,6 +210,39 @@ fn an_arena_faults_in_64_kib_at_a_time_and_no_more() {
     // Untouched by the allocation itself: a large object's pages get memory when they are written.
     let large = arena.alloc_layout(layout(600 << 10, 8));
     assert!(resident_pages(large.addr().get() + (300 << 10), 200 << 10) == 0);
+}
+
+/// A recursion of this depth, with a vector in the arena at each level.
+fn recursion(arena: &Arena, depth: u64) -> u64 {
+    if depth == 0 {
+        return 0;
+    }
+    let mut numbers = ArenaVec::new_in(arena);
+    numbers.extend((0..64).map(|_| depth));
+    recursion(arena, depth - 1) + numbers[63]
+}
+
+#[test]
+fn objects_freed_in_reverse_order_give_all_their_bytes_back_in_small_pages_too() {
+    let layout = layout(256, 8);
+    for objects in [200, 800, 1600] {
+        let arena = Arena::builder().source(Mmap::small_pages()).build();
+        let mut held = Vec::new();
+        for _ in 0..100 {
+            let taken: Vec<_> = (0..objects).map(|_| arena.alloc_layout(layout)).collect();
+            for object in taken.into_iter().rev() {
+                // SAFETY: allocated above with this layout, and not used any more.
+                unsafe { arena.free_layout(object, layout) };
+            }
+            let depth = objects / 2;
+            assert_eq!(recursion(&arena, depth), depth * (depth + 1) / 2);
+            let statistics = arena.statistics();
+            assert_eq!(statistics.live_objects, 0);
+            held.push(statistics.held_bytes);
+        }
+        let settled = held[3];
+        assert!(held[3..].iter().all(|bytes| *bytes == settled), "{objects} objects: {held:?}");
+    }
 }
 
 #[test]

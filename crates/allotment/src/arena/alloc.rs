@@ -23,7 +23,7 @@ impl RawArena {
             Some(object) => Ok(object),
             None => {
                 unlikely();
-                self.alloc_slow::<F>(layout)
+                self.alloc_slow::<F, MIN_ALIGN>(layout)
             }
         }
     }
@@ -62,8 +62,11 @@ impl RawArena {
     }
 
     #[inline(always)]
-    pub(crate) fn alloc_slow<F: OnFailure>(&self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
-        alloc_in_chunk(self, layout.size(), layout.align()).map_err(F::fail)
+    pub(crate) fn alloc_slow<F: OnFailure, const MIN_ALIGN: usize>(
+        &self,
+        layout: Layout,
+    ) -> Result<NonNull<u8>, F::Error> {
+        alloc_in_chunk(self, layout.size(), layout.align(), MIN_ALIGN).map_err(F::fail)
     }
 
     /// As [`alloc`](Self::alloc), and whether the bytes are known to be zero.
@@ -74,7 +77,7 @@ impl RawArena {
     ) -> Result<(NonNull<u8>, bool), F::Error> {
         match self.alloc_fast::<MIN_ALIGN>(layout) {
             Some(object) => Ok((object, false)),
-            None => self.alloc_in_chunk(layout, false).map_err(F::fail),
+            None => self.alloc_in_chunk(layout, MIN_ALIGN, false).map_err(F::fail),
         }
     }
 
@@ -89,14 +92,16 @@ impl RawArena {
         if layout.size() < MAX_GROWTH {
             return self.alloc::<F, MIN_ALIGN>(layout);
         }
-        self.alloc_in_chunk(layout, true).map(|(object, _)| object).map_err(F::fail)
+        self.alloc_in_chunk(layout, MIN_ALIGN, true).map(|(object, _)| object).map_err(F::fail)
     }
 
-    /// Memory for one object after the window, or in a new chunk; and whether it is zero.
+    /// Memory for one object in pages of the window that were not touched, after the window, or in
+    /// a new chunk; and whether it is zero.
     #[cold]
     fn alloc_in_chunk(
         &self,
         layout: Layout,
+        min_align: usize,
         roomy: bool,
     ) -> Result<(NonNull<u8>, bool), AllocError> {
         if self.forget_orphaned_chunks() {
@@ -108,6 +113,14 @@ impl RawArena {
         let (size, align) = (layout.size(), layout.align());
         if let Some(current) = NonNull::new(self.current.get()) {
             let pos = self.pos();
+            let start = align_up(pos.addr(), align);
+            if self.extend_window(start.saturating_add(size).saturating_add(min_align - 1)) {
+                let padding = position_word::padding(start - pos.addr());
+                let more = position_word::object(size, min_align) + padding;
+                self.record().position_word.set(self.record().position_word.get() + more);
+                // SAFETY: `pos` is never null, and `start` is not below it, in the same chunk.
+                return Ok((unsafe { NonNull::new_unchecked(pos.with_addr(start)) }, false));
+            }
             // A multiple of 16, and so of every `MIN_ALIGN`.
             let start = align_up(pos.addr(), align.max(MAX_MIN_ALIGN));
             if start.wrapping_add(size) <= end_of(current).addr().get() {
@@ -151,8 +164,9 @@ extern "C" fn alloc_in_chunk(
     arena: &RawArena,
     size: usize,
     align: usize,
+    min_align: usize,
 ) -> Result<NonNull<u8>, AllocError> {
     // SAFETY: the size and the alignment of a layout.
     let layout = unsafe { Layout::from_size_align_unchecked(size, align) };
-    arena.alloc_in_chunk(layout, false).map(|(object, _)| object)
+    arena.alloc_in_chunk(layout, min_align, false).map(|(object, _)| object)
 }

@@ -257,8 +257,9 @@ impl RawArena {
 
     /// Opens a window in this chunk at the address `from`, rounded up to 16. The word must be 0.
     ///
-    /// In a chunk whose pages were not touched, the window ends where the touched pages end. When it
-    /// begins there, it faults the next pages in, [`POPULATED_AT_ONCE`] bytes with one system call.
+    /// In a chunk whose pages were not touched, the window ends where the touched pages end, until
+    /// [`extend_window`](Self::extend_window) moves its end. If it begins there, the next pages are
+    /// faulted in.
     pub(super) fn open_window(&self, chunk: NonNull<ArenaChunkHeader>, from: usize) {
         let mut end = end_of(chunk).addr().get();
         let base = align_up(from, MAX_MIN_ALIGN);
@@ -267,7 +268,7 @@ impl RawArena {
             self.untouched_from.set(usize::MAX);
         }
         if base >= self.untouched_from.get() {
-            self.populate(chunk, base, end);
+            self.populate(chunk, base, base);
         }
         end = end.min(self.untouched_from.get());
         self.before_window.set(ptr::null_mut());
@@ -277,11 +278,33 @@ impl RawArena {
         self.limit.set(if self.checks.is_some() { 0 } else { position_word::limit(window) });
     }
 
-    /// Faults in the pages of the current chunk from `base` on.
+    /// Moves the end of the window to or beyond the address `to`, if the window ends where untouched
+    /// pages begin and may be that long. Returns whether it did. The objects in the window stay in
+    /// it, so they can still be given back in reverse order.
+    pub(super) fn extend_window(&self, to: usize) -> bool {
+        let Some(chunk) = NonNull::new(self.current.get()) else { return false };
+        let base = self.base.get().addr();
+        let end = end_of(chunk).addr().get();
+        let untouched_from = self.untouched_from.get();
+        if untouched_from == usize::MAX || to > end || to - base > WINDOW {
+            return false;
+        }
+        // The pages of a large object are left to its writes.
+        let is_large = to.saturating_sub(untouched_from) > POPULATED_AT_ONCE;
+        self.populate(chunk, if is_large { to } else { untouched_from }, to);
+        let window = (end.min(self.untouched_from.get()) - base).min(WINDOW);
+        self.limit.set(position_word::limit(window));
+        true
+    }
+
+    /// Faults in pages of the current chunk: from the address `from` to `to` or beyond,
+    /// [`POPULATED_AT_ONCE`] bytes or more with one system call.
     #[cold]
-    fn populate(&self, chunk: NonNull<ArenaChunkHeader>, base: usize, end: usize) {
-        let start = base / os::page_size() * os::page_size();
-        let until = (start + POPULATED_AT_ONCE).min(end);
+    fn populate(&self, chunk: NonNull<ArenaChunkHeader>, from: usize, to: usize) {
+        let page = os::page_size();
+        let start = from / page * page;
+        let end = end_of(chunk).addr().get();
+        let until = (start + POPULATED_AT_ONCE).max(to.next_multiple_of(page)).min(end);
         if let Some(pages) = NonNull::new(chunk.as_ptr().cast::<u8>().with_addr(start)) {
             // If the system refuses, each page is faulted in by its first access.
             let _ = os::populate(pages, until - start);

@@ -87,9 +87,13 @@ impl RawArena {
             return false;
         }
         if object.as_ptr() >= self.base.get() {
-            self.record()
-                .position_word
-                .set(self.record().position_word.get() - position_word::object(old, MIN_ALIGN));
+            let word = self.record().position_word.get() - position_word::object(old, MIN_ALIGN);
+            if self.extend_window(object.addr().get() + new.next_multiple_of(MIN_ALIGN)) {
+                let grown = word + position_word::object(new, MIN_ALIGN);
+                self.record().position_word.set(grown);
+                return true;
+            }
+            self.record().position_word.set(word);
             self.place_before_window(current, object, new);
         } else {
             self.record().live_bytes.add((new as u64).wrapping_sub(old as u64));

@@ -178,7 +178,7 @@ unsafe impl<'a, const MIN_ALIGN: usize> LendingSource<'a> for &'a Arena<MIN_ALIG
 
     #[inline(always)]
     fn alloc_slow<F: OnFailure>(self, layout: Layout) -> Result<NonNull<u8>, F::Error> {
-        self.raw.alloc_slow::<F>(layout)
+        self.raw.alloc_slow::<F, MIN_ALIGN>(layout)
     }
 }
 
