@@ -114,9 +114,11 @@ allot_failure_handler *allot_set_failure_handler(allot_failure_handler *handler)
  *   reported and not followed (ALLOT_BAD_HANDLE). Allocators that were created before this call are
  *   not recorded, so call it first. The inline functions follow the handle before it is checked;
  *   define ALLOT_OUT_OF_LINE if a program may pass arbitrary pointers.
- * - Hardened slabs take locks, and so do slabs by size while every allocator is hardened. If a
- *   process forks while another thread holds such a lock, it stays locked in the child: fork before
- *   threads are created. */
+ * - Hardened slabs and pools take locks. A process may fork at any time: fork() waits until no
+ *   other thread holds such a lock, and the child goes on with what it inherits. If handlers of
+ *   pthread_atfork() take locks of your own, and threads that hold these locks use hardened
+ *   allocators, register the handlers after the first hardened allocator was created. A fork from a
+ *   signal handler that interrupted a call of a hardened allocator is not supported. */
 void allot_set_hardened(bool hardened);
 
 /* ---- sources and budgets --------------------------------------------------------------------- */

@@ -13,9 +13,12 @@
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int};
 use core::fmt::{self, Write as _};
+use core::mem::ManuallyDrop;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, Ordering};
+use std::fs::File;
 use std::io::Write as _;
+use std::os::fd::FromRawFd as _;
 
 use allotment::{AllocError, ErrorKind, MAX_NAME_LEN};
 
@@ -27,6 +30,9 @@ use crate::version::ABI;
 type ErrorCode = c_int;
 
 const MESSAGE_BYTES: usize = 256;
+
+/// The descriptor of standard error.
+const STDERR: c_int = 2;
 
 /// `allot_error`.
 #[repr(C)]
@@ -270,9 +276,12 @@ impl FailedCall {
             // SAFETY: the thread's own, and no write happens meanwhile (invariants 1, 2).
             let message = unsafe { CStr::from_ptr((*error).message.as_ptr().cast()) };
             // Errors are ignored: a closed standard error must not cause a panic. One write, so
-            // that lines of several threads don't mix.
+            // that lines of several threads don't mix. Without the lock of `std::io::Stderr`: in a
+            // child made by fork, a thread that the child lacks may hold it.
             let line = format!("allotment: {}\n", message.to_string_lossy());
-            let _ = std::io::stderr().write_all(line.as_bytes());
+            // SAFETY: the descriptor is only borrowed: the value is not dropped.
+            let standard_error = ManuallyDrop::new(unsafe { File::from_raw_fd(STDERR) });
+            let _ = (&*standard_error).write_all(line.as_bytes());
         }
         std::process::abort()
     }

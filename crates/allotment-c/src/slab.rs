@@ -15,8 +15,7 @@ use core::ffi::{c_int, c_void};
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering};
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
 use allotment::slab::Lifetime;
 use allotment::{AllocError, ErrorKind, RawSlab};
@@ -130,27 +129,11 @@ fn build(layout: Layout, options: CheckedOptions<'_>) -> Result<RawSlab, AllocEr
         .try_build()
 }
 
-/// Hardened slabs by size. The slabs by size of the library are not hardened.
-static HARDENED_BY_SIZE: Mutex<BTreeMap<(usize, usize), Weak<RawSlab>>> =
-    Mutex::new(BTreeMap::new());
-
-fn hardened_by_size(layout: Layout) -> Result<Arc<RawSlab>, AllocError> {
-    let mut slabs = HARDENED_BY_SIZE.lock().unwrap_or_else(PoisonError::into_inner);
-    slabs.retain(|_, slab| slab.strong_count() > 0);
-    let key = (layout.size(), layout.align());
-    if let Some(slab) = slabs.get(&key).and_then(Weak::upgrade) {
-        return Ok(slab);
-    }
-    let slab = Arc::new(RawSlab::builder(layout).hardened(true).try_build()?);
-    slabs.insert(key, Arc::downgrade(&slab));
-    Ok(slab)
-}
-
 fn by_size(size: usize, align: usize) -> Result<NonNull<allot_slab>, FailedCall> {
     let hardened = handle_table::all_hardened();
+    let by_size = if hardened { RawSlab::try_hardened_by_size } else { RawSlab::try_by_size };
     let slab = layout_of(size, align)
-        .and_then(RawSlab::try_by_size)
-        .and_then(|slab| if hardened { hardened_by_size(slab.layout()) } else { Ok(slab) })
+        .and_then(by_size)
         .map_err(|error| fail(HandleKind::Slab, None, error))?;
     handle::create(CSlab::shared(slab), hardened)
 }

@@ -1,9 +1,10 @@
 //! Errors of fallible calls, and what an infallible call does with them.
 
 use core::fmt;
-use std::io::Write;
 
 use rustix::io::Errno;
+
+use crate::standard_error;
 
 /// The longest name of an allocator, in bytes.
 pub const MAX_NAME_LEN: usize = 64;
@@ -266,7 +267,7 @@ impl OnFailure for PanicOrAbort {
 pub(crate) fn fail(error: AllocError) -> ! {
     if error.is_out_of_memory() {
         // Print the cause first: `handle_alloc_error` knows only the size.
-        let _ = writeln!(std::io::stderr(), "allotment: {error}");
+        standard_error::print(format_args!("allotment: {error}\n"));
         let layout = core::alloc::Layout::from_size_align(error.requested, 1)
             .unwrap_or(core::alloc::Layout::new::<u8>());
         std::alloc::handle_alloc_error(layout)

@@ -95,6 +95,7 @@ mod memory;
 pub mod pool;
 pub mod sealed;
 pub mod slab;
+mod standard_error;
 mod statistics;
 mod sync;
 
@@ -185,7 +186,7 @@ pub mod for_loom {
         )*};
     }
 
-    from!(memory: chunk_cache, growing_table, index_stack, layout, small_chunks, table_slot);
+    from!(memory: chunk_cache, fork_gate, growing_table, index_stack, layout, small_chunks, table_slot);
     from!(pool: ownership);
     from!(sealed: fences, generations, hazard_records);
     from!(slab: cache_ownership, cache_steps, geometry, page, page_group, page_hints, page_steps, references, waiters);

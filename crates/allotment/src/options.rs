@@ -150,6 +150,10 @@ macro_rules! common_option {
     (hardened, $(#[$detail:meta])*) => {
         /// Switches hardened mode on or off. The default is off. Hardened mode detects misuse,
         /// prints what it found to standard error, and aborts. Every call takes a slow path.
+        ///
+        /// The first hardened allocator of a process registers fork handlers: a fork waits until no
+        /// other thread holds a lock of one, so that a child can use it. If there is no memory for
+        /// the handlers, building the allocator fails.
         $(#[$detail])*
         pub fn hardened(mut self, hardened: bool) -> Self {
             self.settings.common.hardened = hardened;

@@ -2,8 +2,7 @@
 //! its own. What threads of the parent share at the fork is particular to slabs (`slab_fork.rs`),
 //! to pools (`pool_fork.rs`) and to `Published` (`published_fork.rs`).
 //!
-//! The threads of the parent have ordinary allocators; hardened ones are forked by the thread that
-//! uses them.
+//! The threads of the parent have ordinary allocators and hardened ones.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -13,7 +12,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use allotment::{Budget, ErrorKind, recycler};
 use support::child::{self, Child};
-use support::fork::{faulted, forked};
+use support::fork::{faulted, forked, rounds};
 use support::list::{passed_through, under_a_tool};
 use support::slab::{Object, Random, assert_apart, layout};
 use support::subject::{Limited, Options, Sourced, Subject, claims};
@@ -189,7 +188,8 @@ fn churn<S: Subject>(random: &mut Random, rounds: usize) {
     for _ in 0..rounds {
         let bits = random.below(11);
         let layout = layout(random.below(100) << bits, 1 << random.below(7));
-        let mut subject = S::create(&Options::of(layout));
+        let hardened = S::MODES[random.below(S::MODES.len())];
+        let mut subject = S::create(&Options::of(layout).hardened(hardened));
         for _ in 0..2 {
             let mut objects = subject.stamped(layout, 1 + random.below(1 << (11 - bits)));
             let rest = objects.split_off(objects.len() / 2);
@@ -221,9 +221,6 @@ fn a_forked_child_makes_its_own_while_the_parents_threads_were_inside_theirs<S: 
         Child::new(test, test).env("ALLOTMENT_PASSTHROUGH", "1").succeeds();
         return;
     }
-    if S::SHARED && (under_a_tool() || passed_through()) {
-        return println!("skipped: the threads share checked allocators, which have a lock");
-    }
     let stop = AtomicBool::new(false);
     let options = Options::of_size(100);
     let ours = S::create(&options);
@@ -247,7 +244,7 @@ fn a_forked_child_makes_its_own_while_the_parents_threads_were_inside_theirs<S: 
                 std::thread::yield_now();
             }
         }));
-        for round in 0..8 {
+        for round in 0..rounds(8) {
             let work = || {
                 objects.iter().for_each(Object::assert_intact);
                 let mut random = Random::new(100 + round);

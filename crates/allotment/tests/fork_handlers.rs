@@ -9,13 +9,17 @@
 mod support;
 
 use core::alloc::Layout;
+use core::cell::Cell;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
 
 use allotment::source::SharedSource;
-use allotment::{AllocError, Arena, ErrorKind, File, RawSlab, Source};
-use support::fork::{faulted, forked};
+use allotment::{
+    AllocError, Arena, ErrorKind, File, LocalPool, RawFreeList, RawSlab, Reap, Source,
+};
+use support::fork::{faulted, forked, rounds};
 use support::kernel::page_size;
 use support::list::{passed_through, under_a_tool};
 use support::setup::file_directory;
@@ -133,6 +137,99 @@ fn a_source_that_children_lack_lends_nothing_before_forks_are_counted() {
         let arena: Arena = Arena::builder().source(shared).build();
         refused_once(|| arena.try_alloc(7u64));
     });
+}
+
+#[test]
+fn a_checked_allocator_is_not_made_before_its_handlers_are_registered() {
+    let layout = Layout::new::<[u64; 5]>();
+    in_a_process(|| drop(refused_once(|| Arena::builder().hardened(true).try_build())));
+    in_a_process(|| drop(refused_once(|| RawSlab::builder(layout).hardened(true).try_build())));
+    in_a_process(|| drop(refused_once(|| RawFreeList::builder(layout).hardened(true).try_build())));
+    in_a_process(|| drop(refused_once(|| Reap::builder().hardened(true).try_build())));
+    in_a_process(|| drop(refused_once(|| LocalPool::builder().hardened(true).try_build())));
+    in_a_process(|| drop(refused_once(|| RawSlab::try_by_size(layout))));
+}
+
+// ---- handlers of the program that use checked allocators ----
+
+/// A slab that the program's handlers use.
+static SLAB: OnceLock<RawSlab> = OnceLock::new();
+
+/// A lock of the program, which its handlers hold during a fork.
+static PROGRAM_LOCK: Mutex<()> = Mutex::new(());
+
+thread_local! {
+    static HELD: Cell<Option<MutexGuard<'static, ()>>> = const { Cell::new(None) };
+}
+
+extern "C" fn take_program_lock() {
+    HELD.set(PROGRAM_LOCK.lock().ok());
+}
+
+extern "C" fn release_program_lock() {
+    drop(HELD.take());
+}
+
+/// Allocates and frees in each of the phases of a fork.
+extern "C" fn use_slab() {
+    if let Some(slab) = SLAB.get() {
+        let slots = [(); 10].map(|()| slab.alloc());
+        // SAFETY: allocated above, and freed once.
+        slots.into_iter().for_each(|slot| unsafe { slab.free(slot) });
+    }
+}
+
+/// Forks while three threads use the slab as `use_it` does.
+fn forks_while_threads_use_the_slab(use_it: fn()) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    use_it();
+                }
+            });
+        }
+        // SAFETY: the child uses a slab whose lock no thread holds at a fork.
+        let all_ended_well = (0..rounds(30)).all(|_| unsafe { forked(use_it) } == 0);
+        stop.store(true, Ordering::Relaxed);
+        assert!(all_ended_well, "the child neither hung nor failed");
+    });
+}
+
+fn make_slab() {
+    let slab = RawSlab::builder(Layout::new::<[u64; 5]>()).hardened(true).build();
+    assert!(SLAB.set(slab).is_ok());
+}
+
+#[test]
+fn a_program_whose_handlers_lock_registers_them_after_its_first_checked_allocator() {
+    in_a_process(|| {
+        make_slab();
+        let (before, after) = (Some(take_program_lock as _), Some(release_program_lock as _));
+        assert_eq!(pthread_atfork(before, after, after), 0);
+        forks_while_threads_use_the_slab(|| {
+            take_program_lock();
+            use_slab();
+            release_program_lock();
+            std::thread::sleep(Duration::from_micros(50));
+        });
+    });
+}
+
+#[test]
+fn handlers_of_the_program_use_checked_allocators_in_each_phase_of_a_fork() {
+    in_a_process(|| {
+        let handler: Handler = Some(use_slab);
+        assert_eq!(pthread_atfork(handler, handler, handler), 0);
+        make_slab();
+        assert_eq!(pthread_atfork(handler, handler, handler), 0);
+        forks_while_threads_use_the_slab(use_slab_once);
+    });
+}
+
+fn use_slab_once() {
+    use_slab();
 }
 
 /// The page that `map_in_child` maps.

@@ -7,8 +7,9 @@ mod import_graph;
 use import_graph::{parse, plain_code};
 
 /// The folders and the files beside them, lowest first. Each imports only from those before it.
-const ORDER: [&str; 14] = [
+const ORDER: [&str; 15] = [
     "sync",
+    "standard_error",
     "error",
     "memory",
     "statistics",

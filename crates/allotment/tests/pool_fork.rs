@@ -1,8 +1,6 @@
 //! Pools in a forked child, while the parent's other threads were inside their pools; and pools in
-//! a process with a small limit on addresses.
-//!
-//! A hardened pool has a lock, which a thread of the parent may hold at the fork. These tests claim
-//! nothing about that case.
+//! a process with a small limit on addresses. `checked_fork.rs` has what is particular to hardened
+//! pools.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -14,7 +12,7 @@ use std::sync::{Mutex, mpsc};
 
 use allotment::{ErrorKind, LocalPool, PoolGlobalAlloc, PoolRef};
 use support::child::{self, Child};
-use support::fork::forked;
+use support::fork::{forked, rounds};
 use support::list::{passed_through, under_a_tool};
 use support::slab::{Random, layout};
 
@@ -31,8 +29,21 @@ fn request(random: &mut Random) -> Vec<u8> {
 
 #[test]
 fn a_forked_child_uses_pools_while_the_parents_threads_were_inside_theirs() {
+    a_forked_child_uses_pools(false);
+}
+
+#[test]
+fn a_forked_child_uses_hardened_pools_while_the_parents_threads_were_inside_theirs() {
+    a_forked_child_uses_pools(true);
+}
+
+fn a_forked_child_uses_pools(hardened: bool) {
+    // The live report of a hardened pool would name each block that outlives its pool.
+    let new_pool = || LocalPool::builder().hardened(hardened).report_live(false).build();
+    // A hardened pool fills and checks each block.
+    let requests = if hardened { 20 } else { 200 };
     let exchanged: Mutex<Vec<Vec<u8>>> = Mutex::default();
-    let ours = LocalPool::new();
+    let ours = new_pool();
     let mut of_ours: Vec<Vec<u8>> = ours.enter(|| (0..1000).map(|n| vec![n as u8; 100]).collect());
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -40,13 +51,13 @@ fn a_forked_child_uses_pools_while_the_parents_threads_were_inside_theirs() {
             let (stop, exchanged) = (&stop, &exchanged);
             scope.spawn(move || {
                 let mut random = Random::new(thread);
-                let pool = LocalPool::new();
+                let pool = new_pool();
                 let mut here = Vec::new();
                 while !stop.load(Ordering::Relaxed) {
                     here.push(pool.enter(|| request(&mut random)));
                     if random.one_in(10) {
                         // A pool of one request, and blocks that others free.
-                        here.push(LocalPool::new().enter(|| request(&mut random)));
+                        here.push(new_pool().enter(|| request(&mut random)));
                         let mut others = exchanged.lock().unwrap();
                         core::mem::swap(&mut here, &mut others);
                         others.truncate(500);
@@ -55,7 +66,7 @@ fn a_forked_child_uses_pools_while_the_parents_threads_were_inside_theirs() {
                 }
             });
         }
-        for round in 0..12 {
+        for round in 0..rounds(12) {
             // No thread holds the mutex at the fork.
             let mut inherited = exchanged.lock().unwrap();
             let work = || {
@@ -65,16 +76,16 @@ fn a_forked_child_uses_pools_while_the_parents_threads_were_inside_theirs() {
                 inherited.clear();
                 of_ours.truncate(500);
                 let mut kept = Vec::new();
-                for _ in 0..200 {
+                for _ in 0..requests {
                     kept.push(ours.enter(|| request(&mut random)));
-                    kept.push(LocalPool::new().enter(|| request(&mut random)));
+                    kept.push(new_pool().enter(|| request(&mut random)));
                 }
                 std::thread::scope(|scope| {
                     for thread in 0..3 {
                         scope.spawn(move || {
                             let mut random = Random::new(thread);
-                            let pool = LocalPool::new();
-                            for _ in 0..100 {
+                            let pool = new_pool();
+                            for _ in 0..requests / 2 {
                                 pool.enter(|| request(&mut random));
                             }
                         });

@@ -1,8 +1,7 @@
 //! Slabs in a child made by fork, while the parent's other threads were inside them.
 //!
 //! The slots that the parent's other threads cached, and the pages that they had claimed, are lost
-//! to the child. A hardened slab has a lock, which a thread of the parent may have held at the
-//! fork, so it is not tested here.
+//! to the child. `checked_fork.rs` has what is particular to hardened slabs.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -13,7 +12,7 @@ use std::sync::Arc;
 use allotment::slab::Lifetime;
 use allotment::source::SharedSource;
 use allotment::{Budget, ErrorKind, File, Malloc, Mmap, RawSlab, Slab};
-use support::fork::forked;
+use support::fork::{forked, rounds};
 use support::setup::file_directory;
 use support::slab::{self, Object, Random, WORDS, free_all, stamped, words};
 
@@ -50,8 +49,17 @@ impl Drop for Stops<'_> {
 
 #[test]
 fn a_forked_child_uses_slabs_while_the_parents_threads_were_inside() {
+    a_forked_child_uses_slabs(false);
+}
+
+#[test]
+fn a_forked_child_uses_hardened_slabs_while_the_parents_threads_were_inside() {
+    a_forked_child_uses_slabs(true);
+}
+
+fn a_forked_child_uses_slabs(hardened: bool) {
     for source in [SharedSource::from(Mmap::new()), Malloc.into()] {
-        let slab = words().source(source).name("inherited").build();
+        let slab = words().source(source).name("inherited").hardened(hardened).build();
         let ours = stamped(&slab, 2000);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -63,9 +71,9 @@ fn a_forked_child_uses_slabs_while_the_parents_threads_were_inside() {
                     scope.spawn(move || churn(slab, thread, || !stop.load(Ordering::Relaxed)))
                 })
                 .collect();
-            for round in 0..12 {
+            for round in 0..rounds(12) {
                 let work = || {
-                    let left = core::cell::Cell::new(200);
+                    let left = core::cell::Cell::new(if hardened { 20 } else { 200 });
                     let mut objects = stamped(&slab, 3000);
                     slab::assert_apart(objects.iter().chain(&ours));
                     objects.iter().chain(&ours).for_each(Object::assert_intact);
@@ -91,7 +99,7 @@ fn a_forked_child_uses_slabs_while_the_parents_threads_were_inside() {
                         allotment::report().allocators.iter().any(|one| one.name == "inherited")
                     );
                     // A slab of the child's own.
-                    let fresh = words().build();
+                    let fresh = words().hardened(hardened).build();
                     free_all(&fresh, stamped(&fresh, 1000));
                     slab::assert_empties(&fresh);
                 };

@@ -149,7 +149,7 @@ fn identity(
     hardened: bool,
     name: Option<&str>,
 ) -> Result<(&'static Record, OptionalChecks), AllocError> {
+    let checks = ArenaLedger::new_if_checked(hardened, name)?;
     let record = Record::acquire(AllocatorKind::Arena, name)?;
-    let checks = ArenaLedger::new_if_checked(hardened, name);
     Ok((record, checks.map(|checks| -> Box<dyn ArenaChecks> { checks })))
 }

@@ -36,9 +36,12 @@ pub(super) struct ArenaLedger {
 
 impl ArenaLedger {
     /// The records of an arena, or `None` if there is no reason to check it.
-    pub(super) fn new_if_checked(hardened: bool, name: Option<&str>) -> Option<Box<Self>> {
-        let ledger = *Ledger::new_if_checked(hardened, AllocatorKind::Arena, name, 0)?;
-        Some(Box::new(Self { ledger, order: RefCell::default() }))
+    pub(super) fn new_if_checked(
+        hardened: bool,
+        name: Option<&str>,
+    ) -> Result<Option<Box<Self>>, AllocError> {
+        let ledger = Ledger::new_if_checked(hardened, AllocatorKind::Arena, name, 0)?;
+        Ok(ledger.map(|ledger| Box::new(Self { ledger: *ledger, order: RefCell::default() })))
     }
 
     /// Whether this mode records objects.

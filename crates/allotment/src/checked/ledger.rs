@@ -24,6 +24,8 @@
 //! 4. Freeing needs no memory: what it may need is reserved when an object is allocated.
 //! 5. The lock is not held during a call to the allocator's `new_block` or `release_block`, which
 //!    may use the ledger.
+//! 6. No other thread holds the lock at a fork (`memory/fork_mutex.rs`). So in the child the ledger
+//!    is whole. What a thread of the parent had taken from the ledger and not yet given on is lost.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -39,11 +41,11 @@ use core::alloc::Layout;
 use core::fmt;
 use core::ptr::NonNull;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::misuse::{Misuse, abort_on_misuse};
 use super::mode::CheckMode;
 use crate::error::{AllocError, ErrorKind};
+use crate::memory::fork_mutex::{self, ForkMutex, ForkMutexGuard};
 use crate::memory::tools;
 use crate::statistics::{AllocatorKind, Record};
 
@@ -155,7 +157,7 @@ pub(crate) struct Ledger {
     mode: CheckMode,
     kind: AllocatorKind,
     name: Option<Box<str>>,
-    objects: Mutex<LedgerState>,
+    objects: ForkMutex<LedgerState>,
 }
 
 impl fmt::Debug for Ledger {
@@ -166,16 +168,18 @@ impl fmt::Debug for Ledger {
 
 impl Ledger {
     /// An empty ledger for an allocator with this many classes of vacant blocks. `None` if there is
-    /// no reason to check it.
+    /// no reason to check it. An error if forks can't be watched.
     pub(crate) fn new_if_checked(
         hardened: bool,
         kind: AllocatorKind,
         name: Option<&str>,
         classes: usize,
-    ) -> Option<Box<Self>> {
-        let mode = CheckMode::of_process(hardened)?;
+    ) -> Result<Option<Box<Self>>, AllocError> {
+        let Some(mode) = CheckMode::of_process(hardened) else { return Ok(None) };
+        fork_mutex::watch_forks()?;
         let objects = LedgerState { vacant: vec![Vec::new(); classes], ..LedgerState::default() };
-        Some(Box::new(Self { mode, kind, name: name.map(Box::from), objects: Mutex::new(objects) }))
+        let (name, objects) = (name.map(Box::from), ForkMutex::new(objects));
+        Ok(Some(Box::new(Self { mode, kind, name, objects })))
     }
 
     pub(crate) fn mode(&self) -> CheckMode {
@@ -187,8 +191,8 @@ impl Ledger {
         self.mode == CheckMode::Passthrough
     }
 
-    fn objects(&self) -> MutexGuard<'_, LedgerState> {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    fn objects(&self) -> ForkMutexGuard<'_, LedgerState> {
+        self.objects.lock()
     }
 
     /// The number of live objects, and their bytes.

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::memory::os;
+use crate::standard_error;
 use crate::statistics::{printable, record_of};
 
 /// A misuse that a checked allocator detected.
@@ -58,10 +58,8 @@ pub(crate) fn abort_on_misuse(
         }
         _ => String::new(),
     };
-    let message =
-        format!("allotment: {kind} '{name}': {misuse}: {size} bytes at {address:#x}{owner}\n");
-    // A thread that prints a checked allocator with `eprintln!` holds the lock of standard error,
-    // and waits for the ledger, which the caller may have locked.
-    os::write_to_standard_error(message.as_bytes());
+    standard_error::print(format_args!(
+        "allotment: {kind} '{name}': {misuse}: {size} bytes at {address:#x}{owner}\n"
+    ));
     std::process::abort()
 }

@@ -111,7 +111,7 @@ impl RawFreeList {
 
     fn with_settings(layout: Layout, settings: FreeListSettings) -> Result<Self, AllocError> {
         let (hardened, name) = (settings.common.hardened, settings.common.name());
-        let checks = checked::new_if_checked(hardened, name);
+        let checks = checked::new_if_checked(hardened, name)?;
         let slot = checks.as_deref().map_or(Some(layout), |checks| checks.slot_layout(layout));
         let sizes = ObjectSizes::new(layout, slot)?;
         let record = Record::acquire(AllocatorKind::FreeList, name)?;

@@ -23,9 +23,12 @@ use crate::statistics::{AllocatorKind, Record};
 const CLASS: usize = 0;
 
 /// Makes the records that a list needs; `None` if it is not checked.
-pub(super) fn new_if_checked(hardened: bool, name: Option<&str>) -> Option<Box<dyn ListChecks>> {
+pub(super) fn new_if_checked(
+    hardened: bool,
+    name: Option<&str>,
+) -> Result<Option<Box<dyn ListChecks>>, AllocError> {
     let ledger = Ledger::new_if_checked(hardened, AllocatorKind::FreeList, name, CLASS + 1)?;
-    Some(ledger)
+    Ok(ledger.map(|ledger| -> Box<dyn ListChecks> { ledger }))
 }
 
 impl CheckedAllocator for RawFreeList {

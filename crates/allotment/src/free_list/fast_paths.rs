@@ -3,10 +3,10 @@
 //! The invariants are those of `raw.rs`.
 
 use core::ptr::NonNull;
-use std::io::Write;
 
 use super::raw::RawFreeList;
 use crate::error::{AllocError, ErrorKind, OnFailure, PanicOrAbort, ReturnError, always, or_fail};
+use crate::standard_error;
 use crate::statistics::printable;
 
 /// At most this many objects, or this many bytes of them if that is fewer, are linked at once.
@@ -209,11 +209,9 @@ impl RawFreeList {
             let name = self.name().filter(|name| !name.is_empty()).unwrap_or("(no name)");
             let name = printable(name);
             let size = self.layout().size();
-            // A closed standard error is no reason to panic.
-            let _ = writeln!(
-                std::io::stderr(),
-                "allotment: free list '{name}' dropped with {live} live objects of {size} bytes each"
-            );
+            standard_error::print(format_args!(
+                "allotment: free list '{name}' dropped with {live} live objects of {size} bytes each\n"
+            ));
         }
     }
 }

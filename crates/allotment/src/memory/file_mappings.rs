@@ -28,6 +28,7 @@ use super::growing_table::{GrowingTable, TableEntry};
 use super::os;
 use super::system_array::SystemArray;
 use crate::error::AllocError;
+use crate::standard_error;
 
 #[derive(Debug, Default)]
 struct MappingEntry {
@@ -83,14 +84,15 @@ pub(crate) extern "C" fn reserve_in_child() {
 /// them, through which it would reach other memory. Async-signal-safe.
 #[cold]
 pub(crate) fn end_child(error: AllocError) -> ! {
-    os::write_to_standard_error(if error.kind() == os::ADDRESSES_IN_USE {
-        b"allotment: ended a child made by fork: other memory is mapped at addresses of its parent's \
+    let message = if error.kind() == os::ADDRESSES_IN_USE {
+        "allotment: ended a child made by fork: other memory is mapped at addresses of its parent's \
           `File`, probably by a handler of pthread_atfork; register that handler after the first \
           allocation in a `File`\n"
     } else {
-        b"allotment: ended a child made by fork: the system refused to reserve the addresses of \
+        "allotment: ended a child made by fork: the system refused to reserve the addresses of \
           memory that only its parent has; fork when the system has more memory\n"
-    });
+    };
+    standard_error::print(format_args!("{message}"));
     abort()
 }
 

@@ -14,6 +14,8 @@
 //! | `index_stack` | a lock-free stack of indexes: warm chunks, statistics records and other entries |
 //! | `os` | every system call; `os_for_miri` replaces it under Miri |
 //! | `process_identity` | which process this is, before and after a fork |
+//! | `fork_gate` | the gate that keeps other threads out of critical sections during a fork |
+//! | `fork_mutex` | mutexes that no other thread holds at a fork |
 //! | `tools` | reports to AddressSanitizer and Valgrind which memory is free |
 //! | `table_slot` | slots for tables that are made when they are first needed, and stay |
 //! | `system_array` | arrays in the system's malloc, for the library's own tables |
@@ -36,6 +38,7 @@
 pub mod bits;
 pub mod budget;
 pub mod chunk_cache;
+pub mod fork_gate;
 pub mod growing_table;
 pub mod index_stack;
 pub mod layout;
@@ -55,6 +58,8 @@ pub mod file;
 pub mod file_mappings;
 #[cfg(not(loom))]
 pub mod first_touch;
+#[cfg(not(loom))]
+pub mod fork_mutex;
 #[cfg(not(any(loom, miri)))]
 pub mod os;
 #[cfg(miri)]

@@ -44,7 +44,7 @@ pub use self::pages::{
 };
 pub use self::process::{
     around_fork, coarse_millis, fence_process, nanos, on_fork, register_process_fences,
-    thread_nanos, wait_on, wake_all, write_to_standard_error,
+    thread_nanos, wait_on, wake_all,
 };
 
 /// The hardware page, in bytes.

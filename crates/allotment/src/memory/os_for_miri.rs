@@ -78,7 +78,8 @@ pub fn on_fork(_child: extern "C" fn(), _registered: &AtomicBool) -> Result<(), 
 
 pub fn around_fork(
     _before: extern "C" fn(),
-    _after: extern "C" fn(),
+    _in_parent: extern "C" fn(),
+    _in_child: extern "C" fn(),
     _registered: &AtomicBool,
 ) -> Result<(), AllocError> {
     Ok(())
@@ -245,8 +246,4 @@ pub fn reserve_blocks(_: BorrowedFd<'_>, _: u64, len: usize) -> Result<(), Alloc
 
 pub fn punch_hole(_: BorrowedFd<'_>, _: u64, len: usize) -> Result<(), AllocError> {
     Err(refused(Errno::NOSYS, len))
-}
-
-pub fn write_to_standard_error(bytes: &[u8]) {
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), bytes);
 }

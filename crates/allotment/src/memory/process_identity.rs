@@ -44,9 +44,4 @@ impl ProcessIdentity {
     pub(crate) fn is_current(self) -> bool {
         self == Self::current()
     }
-
-    /// The identity as a number other than 0.
-    pub(crate) fn get(self) -> u64 {
-        self.0.get()
-    }
 }

@@ -10,6 +10,7 @@ use core::ptr::NonNull;
 use super::class_lists::CarveRange;
 use super::size_classes::{CLASSES, STEP, SizeClass};
 use crate::checked::{CheckedAllocator, GUARD, Ledger};
+use crate::error::AllocError;
 use crate::statistics::AllocatorKind;
 
 /// What a reap or a pool needs in checked mode besides its lists of chunks.
@@ -34,9 +35,9 @@ impl BlockLedger {
         hardened: bool,
         kind: AllocatorKind,
         name: Option<&str>,
-    ) -> Option<Box<Self>> {
-        let ledger = *Ledger::new_if_checked(hardened, kind, name, CLASSES)?;
-        Some(Box::new(Self { ledger, range: CarveRange::empty() }))
+    ) -> Result<Option<Box<Self>>, AllocError> {
+        let ledger = Ledger::new_if_checked(hardened, kind, name, CLASSES)?;
+        Ok(ledger.map(|ledger| Box::new(Self { ledger: *ledger, range: CarveRange::empty() })))
     }
 
     /// Carves from this range from now on.

@@ -21,6 +21,7 @@ use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
 use crate::memory::{region, tools};
 use crate::options::new_calls;
+use crate::standard_error;
 use crate::statistics::{AllocatorKind, Record, Statistics};
 
 /// Default limit on the bytes of empty chunks that an ended pool leaves to the next pool.
@@ -146,7 +147,7 @@ impl LocalPool {
         let checked = if passthrough {
             None
         } else {
-            BlockLedger::new_if_checked(common.hardened, AllocatorKind::Pool, name.as_deref())
+            BlockLedger::new_if_checked(common.hardened, AllocatorKind::Pool, name.as_deref())?
         };
         let record = Record::acquire(AllocatorKind::Pool, name.as_deref())?;
         let (spare, most_spare) = match common.release {
@@ -469,7 +470,6 @@ impl Drop for LocalPool {
 
 impl LocalPool {
     fn report_live(&self) {
-        use std::io::Write;
         if !self.reports_live || self.passthrough {
             return;
         }
@@ -488,10 +488,9 @@ impl LocalPool {
             } else {
                 format!(" ({}{more})", sizes.join(", "))
             };
-            let _ = writeln!(
-                std::io::stderr(),
-                "allotment: pool '{name}' ended with {live} objects in use{sizes}; their memory stays until they are freed"
-            );
+            standard_error::print(format_args!(
+                "allotment: pool '{name}' ended with {live} objects in use{sizes}; their memory stays until they are freed\n"
+            ));
         }
     }
 }

@@ -26,7 +26,6 @@ use core::cell::{Cell, UnsafeCell};
 use core::mem::offset_of;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::block_allocator::BlockAllocator;
 use super::chunk_supply::ChunkGrowth;
@@ -39,6 +38,7 @@ use super::size_classes::SizeClass;
 use super::sweep::Sweep;
 use crate::error::{AllocError, ErrorKind, OnFailure, OnRefusal, ReturnError};
 use crate::memory::cache_padded::CachePadded;
+use crate::memory::fork_mutex::{ForkMutex, ForkMutexGuard};
 use crate::memory::region;
 use crate::memory::relaxed_access::relaxed_load_at;
 use crate::statistics::Record;
@@ -100,7 +100,7 @@ pub(super) struct PoolShared {
     pub(super) slow_allocs: Cell<u32>,
     /// When the pool was first found to hold more than it keeps, in milliseconds, or 0.
     pub(super) over_limit_since: Cell<u64>,
-    checked_lock: Mutex<bool>,
+    checked_lock: ForkMutex<bool>,
     /// The index in the table of parked.rs, or [`NO_INDEX`].
     pub(super) index: u32,
     pub(super) next_on_stack: AtomicU32,
@@ -137,7 +137,7 @@ impl PoolShared {
             delay_ms: Cell::new(0),
             slow_allocs: Cell::new(0),
             over_limit_since: Cell::new(0),
-            checked_lock: Mutex::new(false),
+            checked_lock: ForkMutex::new(false),
             index,
             next_on_stack: AtomicU32::new(0),
             ownership: CachePadded(Ownership::new()),
@@ -264,8 +264,8 @@ impl PoolShared {
     }
 
     /// Takes the lock of checked mode. The value is whether the pool has ended.
-    pub(super) fn lock_checked(&self) -> MutexGuard<'_, bool> {
-        self.checked_lock.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock_checked(&self) -> ForkMutexGuard<'_, bool> {
+        self.checked_lock.lock()
     }
 
     /// Runs work on the blocks in checked mode: under the lock, and outside every pool, because it

@@ -1,20 +1,20 @@
 //! Slabs shared by size: all callers that need objects of about the same size get the same slab.
 
 use core::alloc::Layout;
-use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Weak};
 
 use super::RawSlab;
 use crate::error::{AllocError, or_fail};
+use crate::memory::fork_mutex::{self, ForkMutex};
 use crate::memory::layout::checked_align_up;
-use crate::memory::process_identity::ProcessIdentity;
 
 type SlabsBySize = BTreeMap<(usize, usize), Weak<RawSlab>>;
 
-/// The shared slabs that are alive. The lock is held while a slab is looked up or made, never while
-/// a slab is used.
-static SLABS: Mutex<(u32, SlabsBySize)> = Mutex::new((0, SlabsBySize::new()));
+/// The shared slabs that are alive: the ordinary ones, and the hardened ones of the C interface. A
+/// lock is held while a slab is looked up or entered, never while one is made or used.
+static SLABS: ForkMutex<SlabsBySize> = ForkMutex::new(SlabsBySize::new());
+static HARDENED_SLABS: ForkMutex<SlabsBySize> = ForkMutex::new(SlabsBySize::new());
 
 /// Rounds a layout up to a size that is shared: multiples of 16 up to 1 KiB, then eight steps per
 /// doubling.
@@ -25,28 +25,29 @@ fn shared_layout(layout: Layout) -> Option<Layout> {
     Layout::from_size_align(checked_align_up(size, step.max(align))?, align).ok()
 }
 
-/// Takes the lock. Returns `None` if a fork left the lock held by a thread that this process does
-/// not have, or if forks can't be counted.
-fn lock() -> Option<MutexGuard<'static, (u32, SlabsBySize)>> {
-    static OWNER: AtomicU64 = AtomicU64::new(0);
-    ProcessIdentity::count_forks().ok()?;
-    let process = ProcessIdentity::current().get();
-    let guard = match SLABS.try_lock() {
-        Ok(guard) => guard,
-        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        Err(TryLockError::WouldBlock) => {
-            // The holder belongs to this process, or to the process before the fork and does not
-            // exist here. An owner of 0 means that a thread has just taken the lock for the first
-            // time in the program.
-            let owner = OWNER.load(Ordering::Relaxed);
-            if owner != 0 && owner != process {
-                return None;
-            }
-            SLABS.lock().unwrap_or_else(PoisonError::into_inner)
-        }
-    };
-    OWNER.store(process, Ordering::Relaxed);
-    Some(guard)
+/// The slab that all callers share for objects of about this size, in one of the tables.
+fn shared_slab(
+    slabs: &ForkMutex<SlabsBySize>,
+    layout: Layout,
+    hardened: bool,
+) -> Result<Arc<RawSlab>, AllocError> {
+    fork_mutex::watch_forks()?;
+    // A layout that can't be rounded up has no slab; the builder returns the error.
+    let layout = shared_layout(layout).unwrap_or(layout);
+    let key = (layout.size(), layout.align());
+    let find = |slabs: &SlabsBySize| slabs.get(&key).and_then(Weak::upgrade);
+    if let Some(slab) = find(&slabs.lock()) {
+        return Ok(slab);
+    }
+    // Dropped after the lock, if another thread enters one first.
+    let fresh = Arc::new(RawSlab::builder(layout).hardened(hardened).try_build()?);
+    let mut slabs = slabs.lock();
+    if let Some(slab) = find(&slabs) {
+        return Ok(slab);
+    }
+    slabs.retain(|_, slab| slab.strong_count() > 0);
+    slabs.insert(key, Arc::downgrade(&fresh));
+    Ok(fresh)
 }
 
 /// # Slabs that are shared by size
@@ -83,17 +84,13 @@ impl RawSlab {
     /// # Errors
     /// Same as [`try_new`](Self::try_new).
     pub fn try_by_size(layout: Layout) -> Result<Arc<Self>, AllocError> {
-        // A layout that can't be rounded up has no slab; `try_new` returns the error.
-        let layout = shared_layout(layout).unwrap_or(layout);
-        let Some(mut slabs) = lock() else { return Self::try_new(layout).map(Arc::new) };
-        let key = (layout.size(), layout.align());
-        if let Some(slab) = slabs.1.get(&key).and_then(Weak::upgrade) {
-            return Ok(slab);
-        }
-        let slab = Arc::new(Self::try_new(layout)?);
-        slabs.1.retain(|_, slab| slab.strong_count() > 0);
-        slabs.1.insert(key, Arc::downgrade(&slab));
-        Ok(slab)
+        shared_slab(&SLABS, layout, false)
+    }
+
+    /// As [`try_by_size`](Self::try_by_size), but the slab is hardened. For the C interface.
+    #[doc(hidden)]
+    pub fn try_hardened_by_size(layout: Layout) -> Result<Arc<Self>, AllocError> {
+        shared_slab(&HARDENED_SLABS, layout, true)
     }
 }
 

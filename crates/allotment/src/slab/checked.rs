@@ -8,11 +8,9 @@
 //! Hardened: every byte of a slot without an object is free, in the ledger's sense.
 
 use core::alloc::Layout;
-use core::cell::Cell;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::page_table::SlabPage;
 use super::registry;
@@ -20,49 +18,36 @@ use super::shared::{SlabChecks, SlabShared};
 use super::tags::TAG_MARK;
 use crate::checked::{CheckedAllocator, Ledger};
 use crate::error::AllocError;
-use crate::memory::{os, segment_map, tools};
+use crate::memory::fork_mutex::{self, ForkMutex};
+use crate::memory::{segment_map, tools};
 use crate::statistics::{AllocatorKind, Record, Statistics};
 
 type MallocBlocks = BTreeMap<usize, u32>;
 
 /// In pass-through mode, the slab of each malloc block. The address of a block does not lead to its
-/// slab. All slabs share the map, so a thread that forks holds the lock meanwhile: if another
-/// thread held it, the child could use no slab.
-static MALLOC_BLOCKS: Mutex<MallocBlocks> = Mutex::new(MallocBlocks::new());
-
-thread_local! {
-    static HELD_AT_FORK: Cell<Option<MutexGuard<'static, MallocBlocks>>> = const { Cell::new(None) };
-}
-
-fn malloc_blocks() -> MutexGuard<'static, MallocBlocks> {
-    MALLOC_BLOCKS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Holds [`MALLOC_BLOCKS`] during every later fork.
-fn hold_at_fork() -> Result<(), AllocError> {
-    extern "C" fn before() {
-        // A thread whose thread-local values are gone forks without the lock.
-        let _ =
-            HELD_AT_FORK.try_with(|held| held.set(Some(held.take().unwrap_or_else(malloc_blocks))));
-    }
-    extern "C" fn after() {
-        drop(HELD_AT_FORK.try_with(Cell::take));
-    }
-    static REGISTERED: AtomicBool = AtomicBool::new(false);
-    os::around_fork(before, after, &REGISTERED)
-}
+/// slab. All slabs share the map.
+static MALLOC_BLOCKS: ForkMutex<MallocBlocks> = ForkMutex::new(MallocBlocks::new());
 
 /// The number of the slab that handed out a malloc block, if one did.
 pub(super) fn slab_of_malloc_block(block: NonNull<u8>) -> Option<u32> {
-    malloc_blocks().get(&block.addr().get()).copied()
+    // Without the handlers of the lock no slab has been made in this mode, so there is no block.
+    if !tools::passthrough() || fork_mutex::watch_forks().is_err() {
+        return None;
+    }
+    MALLOC_BLOCKS.lock().get(&block.addr().get()).copied()
 }
 
 /// Makes the ledger of a slab; `None` if the slab is not checked.
-pub(super) fn new_if_checked(hardened: bool, name: Option<&str>) -> Option<Box<dyn SlabChecks>> {
-    let ledger = Ledger::new_if_checked(hardened, AllocatorKind::Slab, name, 0)?;
+pub(super) fn new_if_checked(
+    hardened: bool,
+    name: Option<&str>,
+) -> Result<Option<Box<dyn SlabChecks>>, AllocError> {
+    let Some(ledger) = Ledger::new_if_checked(hardened, AllocatorKind::Slab, name, 0)? else {
+        return Ok(None);
+    };
     // A handle that is given a foreign pointer reads the map, and then comes here.
     segment_map::allow_all_lookups();
-    Some(ledger)
+    Ok(Some(ledger))
 }
 
 impl CheckedAllocator for SlabShared {
@@ -79,17 +64,16 @@ impl CheckedAllocator for SlabShared {
     }
 
     fn note_malloc_block(&self, block: NonNull<u8>, _: usize) -> Result<(), AllocError> {
-        hold_at_fork()?;
         // The fast paths look up every address that they are given in the map.
         segment_map::allow_lookup(block.addr().get())?;
-        malloc_blocks().insert(block.addr().get(), self.number);
+        MALLOC_BLOCKS.lock().insert(block.addr().get(), self.number);
         registry::add_reference(self.number);
         Ok(())
     }
 
     /// The caller has a reference to the slab, so this is not the last one.
     fn forget_malloc_block(&self, block: NonNull<u8>, _: usize) {
-        malloc_blocks().remove(&block.addr().get());
+        MALLOC_BLOCKS.lock().remove(&block.addr().get());
         SlabShared::release_reference(self.number);
     }
 

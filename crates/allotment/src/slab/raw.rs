@@ -99,7 +99,7 @@ impl RawSlab {
 impl RawSlab {
     pub(super) fn make(layout: Layout, settings: SlabSettings) -> Result<Self, AllocError> {
         thread_table::watch_forks()?;
-        let checks = checked::new_if_checked(settings.common.hardened, settings.common.name());
+        let checks = checked::new_if_checked(settings.common.hardened, settings.common.name())?;
         let overflow = AllocError::new(ErrorKind::SizeOverflow, layout.size());
         let slot = checks.as_ref().map_or(Some(layout), |_| guarded(layout)).ok_or(overflow)?;
         let shared = SlabShared::make(layout, slot, checks, settings)?;

@@ -17,7 +17,6 @@ use core::alloc::Layout;
 use core::fmt;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::io::Write;
 
 use super::cache_header::CacheHeader;
 use super::empty_pages::EmptyPages;
@@ -38,6 +37,7 @@ use crate::memory::layout::SEGMENT_GRANULE;
 use crate::memory::span_allocator::{SpanAllocator, takes_whole_granules};
 use crate::memory::system_array::SystemArray;
 use crate::memory::{os, segment_map};
+use crate::standard_error;
 use crate::statistics::{AllocatorKind, Record, Statistics, printable};
 
 /// The part of a slab that all threads share.
@@ -421,13 +421,11 @@ impl SlabShared {
         if live.live_objects > 0 {
             let name =
                 printable(self.name().filter(|name| !name.is_empty()).unwrap_or("(no name)"));
-            // A closed standard error is no reason to panic.
-            let _ = writeln!(
-                std::io::stderr(),
-                "allotment: slab '{name}' dropped with {} live objects of {} bytes each",
+            standard_error::print(format_args!(
+                "allotment: slab '{name}' dropped with {} live objects of {} bytes each\n",
                 live.live_objects,
                 self.layout.size()
-            );
+            ));
         }
     }
 

@@ -103,8 +103,7 @@ pub trait Subject: Sized {
     const ZERO_SIZES_APART: bool = true;
     /// Whether a freed object's memory serves the next one.
     const REUSES: bool = true;
-    /// Whether its lock may be held by another thread of the parent process at a fork, so that a
-    /// child of a process with several threads may not use it under a memory tool.
+    /// Whether all subjects of a size are one allocator, which rounds the size up.
     const SHARED: bool = false;
 
     fn try_create(options: &Options) -> Result<Self, AllocError>;

@@ -35,15 +35,16 @@ pub fn on_fork(child: extern "C" fn(), registered: &AtomicBool) -> Result<(), Al
     register_at_fork(None, None, child, registered)
 }
 
-/// Registers a function that every later fork calls before it forks, and one that it calls
+/// Registers a function that every later fork calls before it forks, and functions that it calls
 /// afterwards in the parent and in the child, all on the forking thread. The rest is as for
-/// [`on_fork`]: a second call of each must be harmless, in the parent too.
+/// [`on_fork`]: a second call of each must be harmless.
 pub fn around_fork(
     before: extern "C" fn(),
-    after: extern "C" fn(),
+    in_parent: extern "C" fn(),
+    in_child: extern "C" fn(),
     registered: &AtomicBool,
 ) -> Result<(), AllocError> {
-    register_at_fork(Some(before), Some(after), after, registered)
+    register_at_fork(Some(before), Some(in_parent), in_child, registered)
 }
 
 fn register_at_fork(
@@ -111,19 +112,6 @@ pub fn wake_all(word: &AtomicU32) {
 
 fn futex_flags() -> rustix::thread::futex::Flags {
     rustix::thread::futex::Flags::PRIVATE
-}
-
-/// Writes to standard error without the lock of [`std::io::Stderr`]: a thread that holds the lock
-/// may wait for the caller. What can't be written is lost.
-pub fn write_to_standard_error(mut bytes: &[u8]) {
-    while !bytes.is_empty() {
-        match rustix::io::write(std::io::stderr(), bytes) {
-            Ok(0) => return,
-            Ok(written) => bytes = &bytes[written..],
-            Err(Errno::INTR) => {}
-            Err(_) => return,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,63 @@
+//! Messages on standard error, without the lock of [`std::io::Stderr`].
+//!
+//! A thread that holds that lock may wait for the caller, or a child made by fork may lack the
+//! thread. A message takes no memory of the heap.
+
+use core::fmt::{self, Write};
+
+/// Longer messages are written in parts, which those of other threads may separate.
+const BUFFER_BYTES: usize = 1024;
+
+struct Message {
+    bytes: [u8; BUFFER_BYTES],
+    len: usize,
+}
+
+impl Message {
+    fn flush(&mut self) {
+        write_all(&self.bytes[..self.len]);
+        self.len = 0;
+    }
+}
+
+impl Write for Message {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut left = text.as_bytes();
+        while !left.is_empty() {
+            if self.len == BUFFER_BYTES {
+                self.flush();
+            }
+            let (now, later) = left.split_at(left.len().min(BUFFER_BYTES - self.len));
+            self.bytes[self.len..][..now.len()].copy_from_slice(now);
+            self.len += now.len();
+            left = later;
+        }
+        Ok(())
+    }
+}
+
+/// Prints a message, with one system call if it has at most 1 KiB. What can't be written is lost.
+pub(crate) fn print(message: fmt::Arguments<'_>) {
+    let mut buffer = Message { bytes: [0; BUFFER_BYTES], len: 0 };
+    let _ = buffer.write_fmt(message);
+    buffer.flush();
+}
+
+#[cfg(not(miri))]
+fn write_all(mut bytes: &[u8]) {
+    use rustix::io::Errno;
+    while !bytes.is_empty() {
+        match rustix::io::write(std::io::stderr(), bytes) {
+            Ok(0) => return,
+            Ok(written) => bytes = &bytes[written..],
+            Err(Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// As above; Miri makes no such system call.
+#[cfg(miri)]
+fn write_all(bytes: &[u8]) {
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), bytes);
+}
