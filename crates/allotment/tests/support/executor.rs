@@ -104,12 +104,9 @@ impl Executor {
         }
     }
 
-    /// Panics as the first task did that panicked, if one did.
-    pub fn resume_panic(&self) {
-        let panic = self.state().panic.take();
-        if let Some(panic) = panic {
-            std::panic::resume_unwind(panic);
-        }
+    /// Takes the panic of the first task that panicked, if one did.
+    pub fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
+        self.state().panic.take()
     }
 }
 

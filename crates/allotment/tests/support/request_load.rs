@@ -1,12 +1,12 @@
 //! The load of a server: requests in tasks that move between threads, pools around polls and for each
 //! request, and blocks that escape from them in every way.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use allotment::pool::{self, enter_thread_pool, poll_in_thread_pools};
@@ -404,11 +404,20 @@ fn thrown<T>(caught: std::thread::Result<T>) -> Option<FilledBlock> {
     }
 }
 
-/// Takes blocks of requests, keeps some for a while, and resizes and frees them.
-fn work_on(blocks: Receiver<FilledBlock>) {
+/// How long a thread waits for a block before it looks whether a check has failed.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Takes blocks of requests, keeps some for a while, and resizes and frees them. Ends when no more
+/// can come, or a check has failed: the tasks that are left may then keep the channel open.
+fn work_on(blocks: &Receiver<FilledBlock>, has_failed: &AtomicBool) {
     let mut random = Random::new(7);
     let mut kept = VecDeque::new();
-    for block in blocks {
+    loop {
+        let block = match blocks.recv_timeout(PATIENCE) {
+            Ok(block) => block,
+            Err(RecvTimeoutError::Timeout) if !has_failed.load(Ordering::Relaxed) => continue,
+            Err(_) => return,
+        };
         let size = block.size();
         kept.push_back(if random.one_in(3) {
             block.resize(size + random.below(50))
@@ -442,11 +451,12 @@ pub fn serve(ledger: &'static Ledger, requests: u64) -> Served {
         tenant: Budget::new(200 * KIB),
     });
     (0..CONNECTIONS).for_each(|_| server.start_connection());
-    let workers = AtomicU64::new(0);
+    let (workers, has_failed) = (AtomicU64::new(0), AtomicBool::new(false));
+    let has_failed = &has_failed;
     std::thread::scope(|scope| {
         let receivers = [
-            scope.spawn(move || work_on(for_no_pool)),
-            scope.spawn(move || enter_thread_pool(|| work_on(for_a_pool))),
+            scope.spawn(move || work_on(&for_no_pool, has_failed)),
+            scope.spawn(move || enter_thread_pool(|| work_on(&for_a_pool, has_failed))),
         ];
         let places: Vec<_> = (0..WORKERS)
             .map(|_| {
@@ -465,10 +475,12 @@ pub fn serve(ledger: &'static Ledger, requests: u64) -> Served {
                 })
             })
             .collect();
-        for place in places {
-            place.join().unwrap_or_else(|panic| resume_unwind(panic));
+        // All of them end before the first panic goes on.
+        let ended: Vec<_> = places.into_iter().map(|place| place.join()).collect();
+        if let Some(panic) = executor.take_panic().or(ended.into_iter().find_map(Result::err)) {
+            has_failed.store(true, Ordering::Relaxed);
+            resume_unwind(panic);
         }
-        executor.resume_panic();
         let server = Arc::into_inner(server).expect("no task is left");
         assert_eq!(server.served.load(Ordering::Relaxed), requests);
         assert_eq!(server.tenant.used(), 0, "what escapes is the program's");
