@@ -340,6 +340,29 @@ fn a_pool_that_is_made_inside_another_takes_no_memory_from_it() {
 }
 
 #[test]
+fn an_ended_pool_keeps_no_budget_that_was_made_inside_another_pool() {
+    alone("an_ended_pool_keeps_no_budget_that_was_made_inside_another_pool", || {
+        let outer = LocalPool::new();
+        let mut escaped = Vec::new();
+        for hardened in [false, true] {
+            let build = || {
+                let builder = LocalPool::builder().hardened(hardened).report_live(false);
+                outer.enter(|| builder.budget(&Budget::new(MIB)).build())
+            };
+            drop(build());
+            assert_eq!(outer.statistics().live_objects, 0, "hardened: {hardened}");
+            let pool = build();
+            escaped.push(Block::of(&pool, WORDS));
+            drop(pool);
+            assert_eq!(outer.statistics().live_objects, 0, "hardened: {hardened}");
+        }
+        drop(escaped);
+        outer.trim();
+        assert_eq!(outer.statistics().held_bytes, 0);
+    });
+}
+
+#[test]
 fn a_reservation_that_is_refused_leaves_nothing() {
     alone("a_reservation_that_is_refused_leaves_nothing", || {
         let budget = Budget::new(MIB);

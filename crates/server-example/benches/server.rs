@@ -1,4 +1,4 @@
-//! The benchmark `server`: `cargo bench -p allotment-server-example -- --help`.
+//! The benchmark `server`: `cargo bench -p allotment-server-example --bench server -- --help`.
 
 use server_example::{built_programs, driver};
 use std::process::ExitCode;

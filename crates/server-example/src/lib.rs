@@ -8,13 +8,16 @@
 //! | `mimalloc` | mimalloc as a global allocator |
 //! | [`service`] | the example: an HTTP service that confirms orders; `src/bin` has its programs |
 //! | [`driver`] | the benchmark `server`: starts the programs, sends requests, checks each reply, and compares |
+//! | [`week`] | the benchmark `week`: plays a simulated week, and draws memory over time |
 //!
 //! ```text
 //! cargo run --release -p allotment-server-example --bin service-pools -- --pools connection
-//! cargo bench -p allotment-server-example -- --quick
+//! cargo bench -p allotment-server-example --bench server -- --quick
+//! cargo bench -p allotment-server-example --bench week -- --quick
 //! ```
 
 pub mod driver;
 #[cfg(feature = "mimalloc")]
 pub mod mimalloc;
 pub mod service;
+pub mod week;

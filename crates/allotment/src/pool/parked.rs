@@ -11,9 +11,11 @@ use core::cell::Cell;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
+use super::block_allocator::BlockAllocator;
 use super::checked::BlockLedger;
-use super::chunk_supply::{ChunkGrowth, ChunkSupply};
+use super::chunk_supply::ChunkGrowth;
 use super::current::{replace_current, thread_token};
+use super::region_supply::RegionSupply;
 use super::settings::BlockSettings;
 use super::shared::{NO_INDEX, PoolMode, PoolShared};
 use crate::error::{AllocError, ErrorKind, OnRefusal};
@@ -141,13 +143,17 @@ impl PoolShared {
         self.owner_token.store(0, Ordering::Relaxed);
         self.reference.store(0, Ordering::Relaxed);
         if self.is_checked() {
-            let empty = self.with_checked(|blocks, ended| {
+            // The budget is dropped after the lock, which a free of its memory may take.
+            let end = |blocks: &mut BlockAllocator<RegionSupply>, ended: &mut bool| {
                 let checked = blocks.checked.as_deref().expect("checked mode");
                 checked.ledger.empty_quarantine(blocks);
                 *ended = true;
-                blocks.supply.settle();
-                Self::end_checked(blocks)
-            });
+                let budget = blocks.supply.settle();
+                (Self::end_checked(blocks), budget)
+            };
+            // SAFETY: passed on to the caller.
+            let (empty, budget) = unsafe { self.with_checked_mut(end) };
+            drop(budget);
             if empty {
                 self.ownership.end(|_| true);
                 self.stack_if_empty();
@@ -157,9 +163,9 @@ impl PoolShared {
         // SAFETY: passed on to the caller; there is no other reference to the blocks.
         let blocks = unsafe { &mut *self.blocks.get() };
         blocks.unreserve();
-        if blocks.supply.is_limited() {
-            // What outlives the pool is the program's.
-            blocks.supply.settle();
+        // What outlives the pool is the program's.
+        let budget = blocks.supply.settle();
+        if budget.is_some() {
             blocks.switch_record(blocks.record, None);
         }
         // Freed large blocks wait for nobody from now on.
@@ -190,6 +196,7 @@ impl PoolShared {
         let EndedPools { parked, empty: without_live } = &*ENDED_POOLS[stack_number()];
         let stack = if empty { without_live } else { parked };
         stack.push(&PoolTable, self.index);
+        drop(budget);
     }
 
     /// Whether a number other than 0 could be a reference to a pool that exists or existed.

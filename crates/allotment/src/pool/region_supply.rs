@@ -15,8 +15,6 @@ pub(super) struct RegionSupply {
     budget: Option<Budget>,
     /// The bytes charged to the budget.
     charged: Cell<usize>,
-    /// The pool has ended: the budget counts nothing any more.
-    settled: Cell<bool>,
     /// Identifies the pool that takes from this supply. Rises when a pool begins and when it ends.
     user: Cell<u64>,
     /// What the region notes as the owner of the granules: the address of the pool's shared part.
@@ -26,27 +24,24 @@ pub(super) struct RegionSupply {
 impl RegionSupply {
     /// Granules for this owner, without a budget.
     pub fn new(owner: NonNull<()>) -> Self {
-        let (charged, settled, user) = (Cell::new(0), Cell::new(false), Cell::new(1));
-        Self { budget: None, charged, settled, user, owner }
+        Self { budget: None, charged: Cell::new(0), user: Cell::new(1), owner }
     }
 
     /// Begins to count for a pool.
     pub fn set_budget(&mut self, budget: Option<Budget>) {
         self.budget = budget;
         self.charged.set(0);
-        self.settled.set(false);
         self.user.set(self.user.get() + 1);
     }
 
-    /// Takes back all charges. From now on nothing is charged, and no chunk is.
-    pub fn settle(&self) {
+    /// Takes back all charges. From now on nothing is charged, and no chunk is. Returns the budget:
+    /// its memory may lie in any pool, this one too, so the caller drops it when it has left this
+    /// value.
+    #[must_use]
+    pub fn settle(&mut self) -> Option<Budget> {
         self.credit(self.charged.get());
-        self.settled.set(true);
         self.user.set(self.user.get() + 1);
-    }
-
-    fn counting_budget(&self) -> Option<&Budget> {
-        self.budget.as_ref().filter(|_| !self.settled.get())
+        self.budget.take()
     }
 }
 
@@ -123,11 +118,11 @@ impl ChunkSupply for RegionSupply {
     }
 
     fn is_limited(&self) -> bool {
-        self.counting_budget().is_some()
+        self.budget.is_some()
     }
 
     fn charge(&self, bytes: usize) -> Result<(), AllocError> {
-        let Some(budget) = self.counting_budget() else { return Ok(()) };
+        let Some(budget) = &self.budget else { return Ok(()) };
         budget.charge(bytes)?;
         self.charged.set(self.charged.get() + bytes);
         Ok(())
@@ -142,7 +137,7 @@ impl ChunkSupply for RegionSupply {
     }
 
     fn credit(&self, bytes: usize) {
-        if let Some(budget) = self.counting_budget() {
+        if let Some(budget) = &self.budget {
             budget.credit(bytes);
             self.charged.set(self.charged.get() - bytes);
         }

@@ -280,6 +280,21 @@ impl PoolShared {
         work(unsafe { self.blocks() }, &mut ended)
     }
 
+    /// The same with exclusive access, for the pool's end.
+    ///
+    /// # Safety
+    /// The calling thread owns this value. (An owner's fast paths read the empty lists without the
+    /// lock.)
+    pub(super) unsafe fn with_checked_mut<R>(
+        &self,
+        work: impl FnOnce(&mut BlockAllocator<RegionSupply>, &mut bool) -> R,
+    ) -> R {
+        let _outside = CurrentPoolGuard::outside();
+        let mut ended = self.lock_checked();
+        // SAFETY: this thread holds the lock and is the owner, so no other thread has a reference.
+        work(unsafe { &mut *self.blocks.get() }, &mut ended)
+    }
+
     // ---- calls of the owner ----
 
     /// Takes a block from a free list, for a layout of one of the most common classes.

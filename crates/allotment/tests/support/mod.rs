@@ -10,7 +10,11 @@ pub mod child;
 pub mod collection_program;
 #[cfg(test)]
 pub mod corpus;
+#[cfg(test)]
+pub mod executor;
 pub mod file_program;
+#[cfg(test)]
+pub mod filled_block;
 #[cfg(test)]
 pub mod fork;
 pub mod input;
@@ -25,6 +29,8 @@ pub mod model;
 #[cfg(test)]
 pub mod pool_program;
 pub mod program;
+#[cfg(test)]
+pub mod request_load;
 pub mod setup;
 pub mod slab;
 pub mod slab_program;

@@ -33,7 +33,7 @@ const QUICK_REQUESTS: u64 = 3_000;
 #[derive(Debug, Parser)]
 #[command(
     name = "server",
-    bin_name = "cargo bench -p allotment-server-example --",
+    bin_name = "cargo bench -p allotment-server-example --bench server --",
     after_help = variants_help()
 )]
 struct Arguments {
