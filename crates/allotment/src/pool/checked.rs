@@ -32,10 +32,15 @@ impl BlockLedger {
     /// Makes the ledger that these options or this process ask for, if any.
     pub(super) fn new_if_checked(
         hardened: bool,
+        record_places: bool,
         kind: AllocatorKind,
         name: Option<&str>,
     ) -> Option<Box<Self>> {
-        let ledger = *Ledger::new_if_checked(hardened, kind, name, CLASSES)?;
+        let ledger = *if record_places {
+            Ledger::new_with_places(hardened, kind, name, CLASSES)
+        } else {
+            Ledger::new_if_checked(hardened, kind, name, CLASSES)?
+        };
         Some(Box::new(Self { ledger, range: CarveRange::empty() }))
     }
 

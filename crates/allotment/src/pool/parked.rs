@@ -13,9 +13,11 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use super::checked::BlockLedger;
 use super::chunk_supply::{ChunkGrowth, ChunkSupply};
+#[cfg(feature = "places")]
+use super::current::CurrentPoolGuard;
 use super::current::{replace_current, thread_token};
 use super::settings::BlockSettings;
-use super::shared::{NO_INDEX, PoolMode, PoolShared};
+use super::shared::{CheckedState, NO_INDEX, PoolMode, PoolShared};
 use crate::error::{AllocError, ErrorKind, OnRefusal};
 use crate::memory::budget::Budget;
 use crate::memory::cache_padded::CachePadded;
@@ -109,7 +111,7 @@ impl PoolShared {
         let blocks = unsafe { &mut *shared.blocks.get() };
         // In normal mode the lock is not used.
         if checked.is_some() {
-            *shared.lock_checked() = false;
+            *shared.lock_checked() = CheckedState::Owned;
         }
         shared.set_mode(if checked.is_some() { PoolMode::Checked } else { PoolMode::Normal });
         blocks.growth = growth;
@@ -141,12 +143,12 @@ impl PoolShared {
         self.owner_token.store(0, Ordering::Relaxed);
         self.reference.store(0, Ordering::Relaxed);
         if self.is_checked() {
-            let empty = self.with_checked(|blocks, ended| {
+            let empty = self.with_checked(|blocks, state| {
                 let checked = blocks.checked.as_deref().expect("checked mode");
                 checked.ledger.empty_quarantine(blocks);
-                *ended = true;
+                *state = CheckedState::Ended;
                 blocks.supply.settle();
-                Self::end_checked(blocks)
+                Self::end_checked(blocks, state)
             });
             if empty {
                 self.ownership.end(|_| true);
@@ -190,6 +192,25 @@ impl PoolShared {
         let EndedPools { parked, empty: without_live } = &*ENDED_POOLS[stack_number()];
         let stack = if empty { without_live } else { parked };
         stack.push(&PoolTable, self.index);
+    }
+
+    /// Calls `visit` with the blocks of each checked pool that has ended while blocks are live, one
+    /// pool after the other, under the lock and outside every pool.
+    #[cfg(feature = "places")]
+    pub(super) fn visit_ended_checked(mut visit: impl FnMut(&BlockLedger)) {
+        // Acquire pairs with the Release in `create`.
+        let pools = POOLS.iter().map(|pool| pool.load(Ordering::Acquire));
+        for pool in pools.take(POOL_COUNT.load(Ordering::Relaxed) as usize) {
+            // SAFETY: null, or a `PoolShared`, which is never unmapped.
+            let Some(shared) = (unsafe { pool.as_ref() }) else { continue };
+            let _outside = CurrentPoolGuard::outside();
+            let state = shared.lock_checked();
+            if *state == CheckedState::Ended {
+                // SAFETY: the pool is checked, has ended and is not empty, and this thread holds
+                // the lock (invariant 2 of shared.rs).
+                visit(unsafe { shared.blocks() }.checked.as_deref().expect("checked mode"));
+            }
+        }
     }
 
     /// Whether a number other than 0 could be a reference to a pool that exists or existed.
