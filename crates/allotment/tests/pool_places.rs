@@ -240,6 +240,26 @@ fn reports_are_made_while_other_threads_allocate_free_and_end_pools() {
     });
 }
 
+/// A library that looks up symbols holds its lock while it allocates. A pool that took such a lock to
+/// record a place would wait for ever here.
+#[test]
+fn backtraces_are_printed_in_such_pools_while_reports_are_made() {
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let pool = recording().build();
+                for _ in 0..5 {
+                    let text = pool.enter(|| Backtrace::force_capture().to_string());
+                    assert!(text.contains("backtraces_are_printed"), "{text}");
+                    let live = pool.enter(|| pool.live_by_place());
+                    assert!(live.places.iter().any(|place| place.bytes >= text.len()), "{live}");
+                    assert!(!live.to_string().contains("stack_table"), "{live}");
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn a_pool_that_records_nothing_reports_no_places() {
     let pool = LocalPool::new();

@@ -43,8 +43,8 @@ pub struct LiveByPlace {
 #[non_exhaustive]
 pub struct LivePlace {
     /// The calls that led to the allocation, the innermost first, at most [`MAX_PLACE_CALLS`].
-    /// Calls inside this library and the standard library are left out. It is empty if the program
-    /// has no symbols.
+    /// Calls inside this library and the standard library are left out, as is a call that equals
+    /// the one before. It is empty if the program has no symbols.
     pub calls: Vec<PlaceCall>,
     /// The number of live objects.
     pub objects: usize,
@@ -152,7 +152,7 @@ impl LiveByPlace {
 
 /// The calls to list for a stack of return addresses.
 fn calls(stack: &[usize]) -> Vec<PlaceCall> {
-    let mut calls = Vec::new();
+    let mut calls: Vec<PlaceCall> = Vec::new();
     // The innermost calls walked the stack.
     let mut walked = false;
     for &address in stack {
@@ -166,8 +166,12 @@ fn calls(stack: &[usize]) -> Vec<PlaceCall> {
             if calls.len() < MAX_PLACE_CALLS && !is_internal(function.as_deref(), path) {
                 let file = path.map(|path| relative(path).display().to_string());
                 let (line, column) = (symbol.lineno(), symbol.colno());
-                let is_known = function.is_some() || file.is_some();
-                calls.extend(is_known.then_some(PlaceCall { function, file, line, column }));
+                let call = PlaceCall { function, file, line, column };
+                let is_known = call.function.is_some() || call.file.is_some();
+                // A recursion is listed once.
+                if is_known && calls.last() != Some(&call) {
+                    calls.push(call);
+                }
             }
         });
         if calls.len() == MAX_PLACE_CALLS {
@@ -192,6 +196,7 @@ fn is_internal(function: Option<&str>, file: Option<&Path>) -> bool {
         "main",
         "_start",
         "__libc_start_main",
+        "__libc_start_main_impl",
         "__libc_start_call_main",
         "start_thread",
         "clone",
