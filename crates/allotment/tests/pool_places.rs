@@ -105,6 +105,10 @@ fn ordinary_objects_are_listed_by_place_during_the_pools_life_and_after_its_end(
             assert!(left.places[0].calls.len() <= MAX_PLACE_CALLS);
             drop(small);
             assert_eq!(escaped_by_place(), LiveByPlace::default());
+            // It adopts what is left of the pool, and has no ledger.
+            let next = LocalPool::new();
+            assert_eq!(escaped_by_place(), LiveByPlace::default());
+            drop(next);
         }
     });
 }
