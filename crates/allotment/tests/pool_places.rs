@@ -87,7 +87,7 @@ fn ordinary_objects_are_listed_by_place_during_the_pools_life_and_after_its_end(
                 drop(keep_large());
                 ((0..3).map(keep_small).collect::<Vec<_>>().into_iter(), keep_large())
             });
-            let vector = small.as_slice().len() * size_of::<Kept>();
+            let vector = size_of_val(small.as_slice());
             let live = pool.enter(|| pool.live_by_place());
             assert_eq!(amounts(&live), [(1, 5000), (3, 120), (1, vector), (0, 0)]);
             is_at(&live.places[0].calls[0], "keep_large", large.line);
@@ -197,8 +197,7 @@ fn places_beyond_the_limits_are_counted_together() {
     alone("places_beyond_the_limits_are_counted_together", || {
         const BITS: u32 = MAX_PLACES.ilog2() + 1;
         let pool = recording().build();
-        let mut kept = Vec::new();
-        kept.reserve(1 << BITS);
+        let mut kept = Vec::with_capacity(1 << BITS);
         pool.enter(|| (0..1 << BITS).for_each(|choices| keep_below(choices, BITS, &mut kept)));
         let live = pool.live_by_place();
         assert!(live.places.len() <= MAX_REPORTED_PLACES, "{} places", live.places.len());
