@@ -91,7 +91,7 @@ fn a_maximum_of_zero_refuses_every_byte_and_the_error_says_so() {
     // These two hold memory as soon as they exist.
     is_refused("slab", Slab::<u8>::builder().maximum(0).try_build().unwrap_err());
     let sealed = Sealed::<u32>::builder().maximum(0).try_build(|_| Ok::<_, AllocError>(7));
-    is_refused("sealed", sealed.err().expect("it is refused"));
+    is_refused("sealed", sealed.expect_err("it is refused"));
 }
 
 #[test]
