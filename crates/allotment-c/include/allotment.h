@@ -255,7 +255,8 @@ typedef struct allot_options {
     size_t reserved;         /* reap, pool: bytes of blocks taken and faulted in at creation */
     size_t initial;          /* reap, pool: minimum bytes of the first chunk; 0 means 64 KiB */
     size_t increment;        /* reap, pool: minimum bytes of each further chunk */
-    size_t maximum;          /* limit on the bytes held, as a budget of its own below `budget` */
+    size_t maximum;          /* limit on the bytes held, as a budget of its own below `budget`; 0
+                              * means none. A budget of 0 bytes refuses all */
 } allot_options;
 
 /* ---- statistics and report ------------------------------------------------------------------- */

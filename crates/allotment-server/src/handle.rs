@@ -62,6 +62,11 @@ impl<R: ReadOnlyShared, S, Q, A> ServerHandle<R, S, Q, A> {
     /// With [`WhenFull::Refuse`](crate::WhenFull::Refuse) it does not wait. Otherwise it waits as
     /// long as it is polled; for a limit, use the runtime's timer. A future that is dropped before
     /// its end submits nothing, and drops the request.
+    ///
+    /// Tasks are woken in the order in which they began to wait. A task that was woken holds no
+    /// space. If it is neither polled nor dropped, the next ones are woken in its stead: when a
+    /// worker takes a request, when another woken task submits its own, or, while a worker is idle,
+    /// within milliseconds. Until one of these happens, space in the queue may stay unused.
     pub fn submit_async(&self, request: Q) -> Submit<R, S, Q, A> {
         Submit::new(Arc::clone(&self.server), request)
     }

@@ -20,6 +20,9 @@ use crate::ticket::OutcomeSender;
 /// when it is used.
 const MAX_INITIAL_CAPACITY: usize = 1024;
 
+/// How long an idle worker waits for the tasks that were woken before it wakes others.
+const HAND_ON_AFTER: Duration = Duration::from_millis(1);
+
 /// What a submitter does when the queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
@@ -83,8 +86,11 @@ struct QueueState<Q, A> {
     idle_workers: usize,
     /// Submitting threads that wait for space.
     waiting_submitters: usize,
-    /// Submitting tasks that wait for space, by their numbers, in the order of their last polls.
+    /// Submitting tasks that wait for space, by their numbers, which ascend: a task keeps its turn
+    /// when it is polled again.
     waiting_tasks: VecDeque<(u64, Waker)>,
+    /// Tasks that were woken for space and are expected to use it, in the order of their wake-ups.
+    woken_tasks: VecDeque<u64>,
     /// The number of the task that waited last.
     last_task: u64,
     /// Workers that have ended or are about to.
@@ -104,9 +110,14 @@ struct WorkerRecord {
 }
 
 impl<Q, A> QueueState<Q, A> {
+    /// The number of further requests for which a queue with this limit has space.
+    fn space(&self, limit: usize) -> usize {
+        limit.saturating_add(self.idle_workers).saturating_sub(self.requests.len())
+    }
+
     /// Whether a queue with this limit has no space for a request.
     fn is_full(&self, limit: usize) -> bool {
-        self.requests.len() >= limit.saturating_add(self.idle_workers)
+        self.space(limit) == 0
     }
 
     /// Adds a request and returns its number.
@@ -117,13 +128,28 @@ impl<Q, A> QueueState<Q, A> {
         number
     }
 
-    /// Takes the task that has waited longest, if a queue with this limit has space for it. The
-    /// caller wakes it when it has released the lock.
+    /// Notes that a task was polled or dropped. Those that were woken before it and have done
+    /// neither are expected no longer: they may never be polled again.
+    fn end_wake_up(&mut self, task: u64) {
+        if let Some(position) = self.woken_tasks.iter().position(|number| *number == task) {
+            self.woken_tasks.drain(..=position);
+        }
+    }
+
+    /// The position of a waiting task, or as an error where it would be.
+    fn position(&self, task: u64) -> Result<usize, usize> {
+        self.waiting_tasks.binary_search_by_key(&task, |(number, _)| *number)
+    }
+
+    /// Takes the task that has waited longest, if a queue with this limit has space that no woken
+    /// task is expected to use. The caller wakes it when it has released the lock.
     fn task_to_wake(&mut self, limit: usize) -> Option<Waker> {
-        if self.is_full(limit) {
+        if self.space(limit) <= self.woken_tasks.len() {
             return None;
         }
-        self.waiting_tasks.pop_front().map(|(_, waker)| waker)
+        let (task, waker) = self.waiting_tasks.pop_front()?;
+        self.woken_tasks.push_back(task);
+        Some(waker)
     }
 }
 
@@ -148,6 +174,7 @@ impl<Q, A> RequestQueue<Q, A> {
             idle_workers: 0,
             waiting_submitters: 0,
             waiting_tasks: VecDeque::new(),
+            woken_tasks: VecDeque::new(),
             last_task: 0,
             ending_workers: 0,
             accepted: 0,
@@ -233,7 +260,8 @@ impl<Q, A> RequestQueue<Q, A> {
         waker: Waker,
     ) -> Poll<Result<u64, Refused<Q>>> {
         let mut state = self.lock();
-        let previous = state.waiting_tasks.iter().position(|(number, _)| number == task);
+        state.end_wake_up(*task);
+        let previous = state.position(*task).ok();
         // Dropped outside the lock: it runs the executor's code.
         let _previous = previous.and_then(|position| state.waiting_tasks.remove(position));
         let reason = if self.is_stopping() {
@@ -245,7 +273,7 @@ impl<Q, A> RequestQueue<Q, A> {
             if state.idle_workers > 0 {
                 self.request_added.notify_one();
             }
-            drop(state);
+            drop(self.wake_tasks(state));
             return Poll::Ready(Ok(number));
         } else if when_full == WhenFull::Refuse {
             RefusalReason::Full(state.requests.len())
@@ -256,7 +284,8 @@ impl<Q, A> RequestQueue<Q, A> {
                 state.last_task += 1;
                 *task = state.last_task;
             }
-            state.waiting_tasks.push_back((*task, waker));
+            let (Ok(turn) | Err(turn)) = state.position(*task);
+            state.waiting_tasks.insert(turn, (*task, waker));
             drop(state);
             return Poll::Pending;
         };
@@ -272,18 +301,26 @@ impl<Q, A> RequestQueue<Q, A> {
     /// another one.
     pub(crate) fn forget_task(&self, task: u64) {
         let mut state = self.lock();
-        let waker = match state.waiting_tasks.iter().position(|(number, _)| *number == task) {
-            Some(position) => {
-                // Dropped outside the lock: it runs the executor's code.
-                let forgotten = state.waiting_tasks.remove(position);
-                drop(state);
-                drop(forgotten);
-                return;
-            }
-            None => state.task_to_wake(self.limit),
-        };
-        drop(state);
-        wake(waker);
+        state.end_wake_up(task);
+        let waiting = state.position(task).ok();
+        let forgotten = waiting.and_then(|position| state.waiting_tasks.remove(position));
+        drop(self.wake_tasks(state));
+        // Dropped outside the lock: it runs the executor's code.
+        drop(forgotten);
+    }
+
+    /// Wakes waiting tasks, as many as there is space for beyond the woken tasks that are expected.
+    /// Releases the lock while it runs a waker.
+    fn wake_tasks<'q>(
+        &'q self,
+        mut state: MutexGuard<'q, QueueState<Q, A>>,
+    ) -> MutexGuard<'q, QueueState<Q, A>> {
+        while let Some(waker) = state.task_to_wake(self.limit) {
+            drop(state);
+            wake(waker);
+            state = self.lock();
+        }
+        state
     }
 
     /// Ends this worker's last request, and waits for the next one. Returns `None` when the worker
@@ -296,9 +333,7 @@ impl<Q, A> RequestQueue<Q, A> {
                 state.workers[worker].request =
                     Some(CurrentRequest { number: request.number, since: Instant::now() });
                 self.wake_submitter(&state);
-                let task = state.task_to_wake(self.limit);
-                drop(state);
-                wake(task);
+                drop(self.wake_tasks(state));
                 return Some(request);
             }
             if self.is_stopping() {
@@ -306,17 +341,32 @@ impl<Q, A> RequestQueue<Q, A> {
             }
             state.idle_workers += 1;
             self.wake_submitter(&state);
-            if let Some(task) = state.task_to_wake(self.limit) {
-                drop(state);
-                wake(Some(task));
-                state = self.lock();
-            }
-            // The lock was released: a request may have come.
-            if state.requests.is_empty() && !self.is_stopping() {
-                state = wait(&self.request_added, state);
-            }
+            state = self.wait_for_request(self.wake_tasks(state));
             state.idle_workers -= 1;
         }
+    }
+
+    /// Waits until a request may have come or the server is stopping. The caller is an idle worker,
+    /// so there is space. A task that was woken for it may never be polled again. While tasks wait,
+    /// others are therefore woken in its stead. (No task begins to wait while a worker waits here
+    /// that was not notified: the queue is not full then.)
+    fn wait_for_request<'q>(
+        &'q self,
+        mut state: MutexGuard<'q, QueueState<Q, A>>,
+    ) -> MutexGuard<'q, QueueState<Q, A>> {
+        while state.requests.is_empty() && !self.is_stopping() {
+            if state.waiting_tasks.is_empty() {
+                return wait(&self.request_added, state);
+            }
+            let waited = self.request_added.wait_timeout(state, HAND_ON_AFTER);
+            let (locked, result) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = locked;
+            if result.timed_out() {
+                state.woken_tasks.clear();
+                state = self.wake_tasks(state);
+            }
+        }
+        state
     }
 
     fn wake_submitter(&self, state: &QueueState<Q, A>) {
@@ -333,7 +383,7 @@ impl<Q, A> RequestQueue<Q, A> {
         self.space_available.notify_all();
         let tasks = mem::take(&mut state.waiting_tasks);
         drop(state);
-        tasks.into_iter().for_each(|(_, waker)| wake(Some(waker)));
+        tasks.into_iter().for_each(|(_, waker)| wake(waker));
     }
 
     /// Drops the waiting requests. Their outcomes are delivered on the calling thread.
@@ -427,11 +477,9 @@ impl<Q, A> RequestQueue<Q, A> {
     }
 }
 
-/// Wakes a task. The executor's code may panic; the worker or the stop goes on.
-fn wake(task: Option<Waker>) {
-    if let Some(waker) = task {
-        run_catching(|| current_server::wake(waker));
-    }
+/// Wakes a task. The executor's code may panic; the caller goes on.
+fn wake(waker: Waker) {
+    run_catching(|| current_server::wake(waker));
 }
 
 fn wait<'a, T>(condition: &Condvar, state: MutexGuard<'a, T>) -> MutexGuard<'a, T> {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use allotment_server::{
     Initialiser, Outcome, RefusalReason, Refused, RequestContext, Running, ServerHandle, Ticket,
@@ -66,6 +66,15 @@ impl Task {
     fn wakes(&self) -> usize {
         self.wakes.0.load(Ordering::SeqCst)
     }
+
+    /// Waits until it has been woken. Fails if that does not happen.
+    fn wait_for_wake_up(&self) {
+        let begin = Instant::now();
+        while self.wakes() == 0 {
+            assert!(begin.elapsed() < Duration::from_secs(60), "it is not woken");
+            thread::yield_now();
+        }
+    }
 }
 
 type Server = Running<(), (), u32, u32>;
@@ -87,7 +96,13 @@ fn gated(limit: usize, when_full: WhenFull) -> (Server, mpsc::Sender<()>, Ticket
             number
         })
         .unwrap();
-    let first = running.submit(0).unwrap();
+    // With a queue of zero and `Refuse`, it is refused until the worker has started.
+    let first = loop {
+        match running.submit(0) {
+            Ok(first) => break first,
+            Err(refused) => assert_eq!(refused.reason, RefusalReason::Full(0)),
+        }
+    };
     entered.recv().unwrap();
     (running, release, first)
 }
@@ -98,23 +113,74 @@ fn a_task_waits_for_space_without_blocking_and_is_woken_once_for_it() {
     let second = running.submit(1).unwrap();
     let mut tasks = [2, 3].map(|number| Task::submit(&running, number));
     assert!(tasks.iter_mut().all(|task| task.poll().is_pending()));
-    // Polled again, it still waits once.
+    // Polled again, it still waits once, and keeps its turn.
     assert!(tasks[0].poll().is_pending());
     assert_eq!(tasks.each_ref().map(Task::wakes), [0, 0]);
     release.send(()).unwrap();
     assert_eq!(first.wait(), Outcome::Done(0));
     // The worker takes the second request. There is space for one: the task that waits longest.
-    while tasks[1].wakes() == 0 {
+    tasks[0].wait_for_wake_up();
+    assert_eq!(tasks.each_ref().map(Task::wakes), [1, 0]);
+    let Poll::Ready(Ok(third)) = tasks[0].poll() else { panic!("there is space") };
+    assert!(tasks[1].poll().is_pending());
+    (0..2).for_each(|_| release.send(()).unwrap());
+    assert_eq!((second.wait(), third.wait()), (Outcome::Done(1), Outcome::Done(2)));
+    let Poll::Ready(Ok(fourth)) = tasks[1].poll() else { panic!("there is space") };
+    release.send(()).unwrap();
+    assert_eq!(block_on(fourth), Outcome::Done(3));
+}
+
+#[test]
+fn a_task_that_does_not_use_its_wake_up_does_not_keep_others_from_an_idle_worker() {
+    let (running, release, first) = gated(0, WhenFull::Wait);
+    let mut tasks: Vec<_> = (1..9).map(|number| Task::submit(&running, number)).collect();
+    assert!(tasks.iter_mut().all(|task| task.poll().is_pending()));
+    release.send(()).unwrap();
+    assert_eq!(first.wait(), Outcome::Done(0));
+    // Only the last one is ever polled again.
+    tasks[7].wait_for_wake_up();
+    let Poll::Ready(Ok(last)) = tasks[7].poll() else { panic!("the worker is idle") };
+    release.send(()).unwrap();
+    assert_eq!(last.wait(), Outcome::Done(8));
+    // The others lost nothing.
+    let first = loop {
+        if let Poll::Ready(first) = tasks[0].poll() {
+            break first.unwrap();
+        }
+        thread::yield_now();
+    };
+    release.send(()).unwrap();
+    assert_eq!(first.wait(), Outcome::Done(1));
+}
+
+#[test]
+fn space_that_woken_tasks_do_not_use_goes_to_others_while_all_workers_are_busy() {
+    let (running, release, first) = gated(2, WhenFull::Wait);
+    let queued = [1, 2].map(|number| running.submit(number).unwrap());
+    let mut tasks: Vec<_> = (3..7).map(|number| Task::submit(&running, number)).collect();
+    assert!(tasks.iter_mut().all(|task| task.poll().is_pending()));
+    // The first task is woken, and not polled.
+    release.send(()).unwrap();
+    tasks[0].wait_for_wake_up();
+    release.send(()).unwrap();
+    tasks[1].wait_for_wake_up();
+    // The queue has space for two. The second task takes one, and the other goes to the third.
+    assert_eq!(tasks[2].wakes(), 0);
+    let Poll::Ready(Ok(second)) = tasks[1].poll() else { panic!("there is space") };
+    assert_eq!((tasks[2].wakes(), tasks[3].wakes()), (1, 0));
+    let Poll::Ready(Ok(third)) = tasks[2].poll() else { panic!("there is space") };
+    // Late: it waits again, and is woken before the fourth.
+    assert!(tasks[0].poll().is_pending());
+    release.send(()).unwrap();
+    while tasks[0].wakes() == 1 {
         thread::yield_now();
     }
-    assert_eq!(tasks.each_ref().map(Task::wakes), [0, 1]);
-    let Poll::Ready(Ok(third)) = tasks[1].poll() else { panic!("there is space") };
-    assert!(tasks[0].poll().is_pending());
-    (0..2).for_each(|_| release.send(()).unwrap());
-    assert_eq!((second.wait(), third.wait()), (Outcome::Done(1), Outcome::Done(3)));
-    let Poll::Ready(Ok(fourth)) = tasks[0].poll() else { panic!("there is space") };
-    release.send(()).unwrap();
-    assert_eq!(block_on(fourth), Outcome::Done(2));
+    assert_eq!(tasks[3].wakes(), 0);
+    let Poll::Ready(Ok(late)) = tasks[0].poll() else { panic!("there is space") };
+    (0..3).for_each(|_| release.send(()).unwrap());
+    assert_eq!(first.wait(), Outcome::Done(0));
+    assert_eq!(queued.map(Ticket::wait), [1, 2].map(Outcome::Done));
+    assert_eq!([second, third, late].map(Ticket::wait), [4, 5, 3].map(Outcome::Done));
 }
 
 #[test]
@@ -128,9 +194,7 @@ fn a_task_that_is_dropped_after_its_wake_up_passes_it_on() {
     assert_eq!(tasks[1].wakes(), 0);
     release.send(()).unwrap();
     assert_eq!(first.wait(), Outcome::Done(0));
-    while tasks[0].wakes() == 0 {
-        thread::yield_now();
-    }
+    tasks[0].wait_for_wake_up();
     assert_eq!(tasks[1].wakes(), 0);
     drop(tasks.remove(0));
     assert_eq!(tasks[0].wakes(), 1);

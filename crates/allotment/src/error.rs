@@ -154,6 +154,10 @@ impl fmt::Display for AllocError {
             ErrorKind::BadAlignment => {
                 write!(f, "an alignment of {bytes} is not a power of two; use 1, 2, 4 and so on")
             }
+            ErrorKind::BudgetExceeded if self.limit == 0 => write!(
+                f,
+                "{bytes} bytes refused: the budget has a limit of 0 bytes, which refuses all; raise the limit, or set none"
+            ),
             ErrorKind::BudgetExceeded => {
                 write!(f, "{bytes} bytes are more than the budget")?;
                 if let Some(limit) = self.budget_limit() {

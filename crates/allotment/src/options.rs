@@ -127,7 +127,8 @@ macro_rules! common_option {
     };
     (maximum, $(#[$detail:meta])*) => {
         /// Limits the bytes held, with a [`Budget`](crate::Budget) of the allocator's own. If a
-        /// budget was set before, the new one is its child, and both limits hold.
+        /// budget was set before, the new one is its child, and both limits hold. A maximum of 0
+        /// refuses every byte; for no limit, leave the option out.
         $(#[$detail])*
         pub fn maximum(mut self, bytes: usize) -> Self {
             self.settings.common.budget = Some(match &self.settings.common.budget {

@@ -71,6 +71,30 @@ fn a_maximum_caps_what_each_allocator_holds() {
 }
 
 #[test]
+fn a_maximum_of_zero_refuses_every_byte_and_the_error_says_so() {
+    let is_refused = |allocator: &str, error: AllocError| {
+        assert_eq!(error.kind(), ErrorKind::BudgetExceeded, "{allocator}");
+        assert_eq!(error.budget_limit(), Some(0), "{allocator}");
+        let message = error.to_string();
+        let cause = " bytes refused: the budget has a limit of 0 bytes, which refuses all; ";
+        assert!(message.contains(cause) && message.ends_with("or set none"), "{message}");
+    };
+    let arena = <Arena>::builder().maximum(0).build();
+    is_refused("arena", arena.try_alloc(1_u8).unwrap_err());
+    let list = FreeList::<u8>::builder().maximum(0).build();
+    is_refused("free list", list.try_alloc(1).map_err(|(error, _)| error).unwrap_err());
+    let reap = Reap::builder().maximum(0).build();
+    is_refused("reap", reap.try_alloc_layout(Layout::new::<u8>()).unwrap_err());
+    let pool = LocalPool::builder().maximum(0).build();
+    is_refused("pool", pool.try_alloc_layout(Layout::new::<u8>()).unwrap_err());
+    is_refused("pool", pool.reference().try_alloc_layout(Layout::new::<u8>()).unwrap_err());
+    // These two hold memory as soon as they exist.
+    is_refused("slab", Slab::<u8>::builder().maximum(0).try_build().unwrap_err());
+    let sealed = Sealed::<u32>::builder().maximum(0).try_build(|_| Ok::<_, AllocError>(7));
+    is_refused("sealed", sealed.expect_err("it is refused"));
+}
+
+#[test]
 fn a_maximum_behind_a_budget_is_a_child_of_it_and_both_limits_hold() {
     let budget = Budget::new(512 << 10);
     let check = |allocator: &str, allocate: Allocate<'_>| {

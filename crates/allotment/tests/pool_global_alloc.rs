@@ -376,6 +376,18 @@ fn the_claims_hold_in_pass_through_mode() {
 }
 
 #[test]
+fn a_pool_with_a_maximum_of_zero_sends_everything_on_to_the_global_heap() {
+    let pool = LocalPool::builder().maximum(0).build();
+    let (boxed, mut vector) = pool.enter(|| (Box::new([7_u8; 40]), vec![7_u8; 100]));
+    assert!(in_global(&*boxed) && in_global(&*vector));
+    assert_eq!(pool.refused_bytes(), if passed_through() { 0 } else { 140 });
+    pool.enter(|| vector.extend_from_slice(&[8; 1000]));
+    assert!(in_global(&*vector));
+    assert_eq!((pool.statistics().held_bytes, pool.statistics().live_objects), (0, 0));
+    pool.enter(|| drop((boxed, vector)));
+}
+
+#[test]
 fn what_a_limit_refuses_is_counted_and_comes_from_the_global_heap_where_the_builder_says_so() {
     let build = |on_refusal| LocalPool::builder().maximum(128 << 10).on_refusal(on_refusal).build();
     for on_refusal in [OnRefusal::Panic, OnRefusal::ReturnError, OnRefusal::UseGlobalHeap] {

@@ -365,7 +365,7 @@ fn trim_gives_all_empty_pages_back_and_says_how_much_that_was() {
         Release::Adaptive,
         Release::AtOnce,
         Release::Keep(1 << 20),
-        Release::Decay(core::time::Duration::from_secs(3600)),
+        Release::Decay(Duration::from_secs(3600)),
     ] {
         let slab = words().release(release).build();
         let mut objects = stamped(&slab, 30_000);

@@ -99,6 +99,14 @@ static void a_budget_of_nothing_refuses_everything(void)
     allot_budget_destroy(none);
 }
 
+/* As in every field of the options, zero is the default. */
+static void a_maximum_of_zero_is_no_limit(void)
+{
+    allot_pool *pool = allot_pool_create(&(allot_options){.maximum = 0});
+    EXPECT(allot_pool_try_alloc(pool, 1 << 24, 8) != NULL);
+    allot_pool_destroy(pool);
+}
+
 static void past_the_budget(void)
 {
     allot_budget *budget = allot_budget_create(5000);
@@ -121,6 +129,7 @@ static void work(void)
     a_childs_bytes_are_its_parents_too();
     every_allocator_has_a_maximum();
     a_budget_of_nothing_refuses_everything();
+    a_maximum_of_zero_is_no_limit();
 }
 
 int main(int count, char **arguments)

@@ -44,6 +44,7 @@ use std::collections::{HashMap, VecDeque};
 
 use super::misuse::{Misuse, abort_on_misuse};
 use super::mode::CheckMode;
+use super::places::PlaceNumber;
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::fork_mutex::{self, ForkMutex, ForkMutexGuard};
 use crate::memory::tools;
@@ -124,6 +125,9 @@ pub(crate) struct CheckedObject {
     pub size: usize,
     /// The number of objects that this ledger's allocator had allocated before.
     pub number: u64,
+    /// The place that allocated it, if the ledger records places.
+    #[cfg_attr(not(feature = "places"), expect(dead_code, reason = "only reports read it"))]
+    pub place: PlaceNumber,
     pub freed: bool,
 }
 
@@ -155,6 +159,7 @@ unsafe impl Send for LedgerState {}
 /// What a checked allocator records in addition to its chunks.
 pub(crate) struct Ledger {
     mode: CheckMode,
+    records_places: bool,
     kind: AllocatorKind,
     name: Option<Box<str>>,
     objects: ForkMutex<LedgerState>,
@@ -176,10 +181,32 @@ impl Ledger {
         classes: usize,
     ) -> Result<Option<Box<Self>>, AllocError> {
         let Some(mode) = CheckMode::of_process(hardened) else { return Ok(None) };
+        Self::new(mode, false, kind, name, classes).map(Some)
+    }
+
+    /// As [`new_if_checked`](Self::new_if_checked), for an allocator that records the place of each
+    /// allocation, which is a reason to check it.
+    pub(crate) fn new_with_places(
+        hardened: bool,
+        kind: AllocatorKind,
+        name: Option<&str>,
+        classes: usize,
+    ) -> Result<Box<Self>, AllocError> {
+        let mode = CheckMode::of_process(hardened).unwrap_or(CheckMode::Recorded);
+        Self::new(mode, true, kind, name, classes)
+    }
+
+    fn new(
+        mode: CheckMode,
+        records_places: bool,
+        kind: AllocatorKind,
+        name: Option<&str>,
+        classes: usize,
+    ) -> Result<Box<Self>, AllocError> {
         fork_mutex::watch_forks()?;
         let objects = LedgerState { vacant: vec![Vec::new(); classes], ..LedgerState::default() };
         let (name, objects) = (name.map(Box::from), ForkMutex::new(objects));
-        Ok(Some(Box::new(Self { mode, kind, name, objects })))
+        Ok(Box::new(Self { mode, records_places, kind, name, objects }))
     }
 
     pub(crate) fn mode(&self) -> CheckMode {
@@ -199,6 +226,16 @@ impl Ledger {
     pub(crate) fn live(&self) -> (usize, usize) {
         let objects = self.objects();
         (objects.by_address.len() - objects.quarantine.len(), objects.live_bytes)
+    }
+
+    /// Calls `visit` with the place and the bytes of each live object, if places are recorded.
+    #[cfg(feature = "places")]
+    pub(crate) fn visit_places(&self, mut visit: impl FnMut(PlaceNumber, usize)) {
+        if self.records_places {
+            let objects = self.objects();
+            let live = objects.by_address.values().filter(|object| !object.freed);
+            live.for_each(|object| visit(object.place, object.size));
+        }
     }
 
     /// The number of objects in quarantine.
@@ -299,9 +336,10 @@ impl Ledger {
 
     /// Enters an object, whose entry was reserved. Returns its number.
     pub(crate) fn enter(&self, start: NonNull<u8>, layout: Layout) -> u64 {
+        let place = if self.records_places { PlaceNumber::of_caller() } else { PlaceNumber::NONE };
         let (mut objects, size) = (self.objects(), layout.size());
         let number = objects.next_number;
-        let entry = CheckedObject { start, layout, size, number, freed: false };
+        let entry = CheckedObject { start, layout, size, number, place, freed: false };
         objects.by_address.insert(start.addr().get(), entry);
         objects.reserved -= 1;
         objects.next_number += 1;
@@ -367,7 +405,8 @@ impl Ledger {
         unsafe { self.fill_free(start, whole) };
         objects.by_address.entry(address).and_modify(|entry| entry.freed = true);
         objects.quarantine.push_back(start);
-        if objects.quarantine.len() > MAX_QUARANTINED {
+        let most = if self.mode == CheckMode::Recorded { 0 } else { MAX_QUARANTINED };
+        if objects.quarantine.len() > most {
             let oldest = objects.pop_quarantined();
             drop(objects);
             self.release(allocator, oldest.expect("one was pushed above"));

@@ -8,18 +8,23 @@
 //! |---|---|---|---|
 //! | tool | AddressSanitizer or Valgrind is present | a block of the allocator, with a red zone behind the object | what the tool finds; double frees and foreign pointers where objects are recorded |
 //! | hardened | the builder's option | the same; red zones and free bytes hold patterns that are checked | double free, foreign pointer, wrong size or alignment, overrun, write after free, write after reset |
+//! | recorded | a pool's option `record_places` | a block of the allocator, with a red zone that is not checked | double frees, until the block is used again, and foreign pointers |
 //! | pass-through | `ALLOTMENT_PASSTHROUGH=1` | a malloc block of its own | what malloc or its tool finds |
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `mode` | why an allocator is checked |
 //! | `misuse` | the kinds of misuse, and their messages |
+//! | `places` | the places of the program that allocate |
 //! | `ledger` | live objects, quarantine, red zones, fill patterns and malloc blocks |
 
 mod ledger;
 mod misuse;
 mod mode;
+mod places;
 
 pub(crate) use ledger::{CheckedAllocator, CheckedObject, Ledger};
 pub(crate) use misuse::{Misuse, abort_on_misuse};
 pub(crate) use mode::{CheckMode, GUARD, guarded};
+#[cfg(feature = "places")]
+pub(crate) use places::{MAX_STACKS, PlaceNumber, WALKING_FUNCTION, symbols};

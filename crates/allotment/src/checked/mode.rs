@@ -17,6 +17,8 @@ pub(crate) enum CheckMode {
     Tool,
     /// The builder's `hardened` option.
     Hardened,
+    /// A pool's `record_places` option, and no other reason: the ledger only records the objects.
+    Recorded,
     /// `ALLOTMENT_PASSTHROUGH=1`: each object is a block of malloc.
     Passthrough,
 }

@@ -33,10 +33,15 @@ impl BlockLedger {
     /// Makes the ledger that these options or this process ask for, if any.
     pub(super) fn new_if_checked(
         hardened: bool,
+        record_places: bool,
         kind: AllocatorKind,
         name: Option<&str>,
     ) -> Result<Option<Box<Self>>, AllocError> {
-        let ledger = Ledger::new_if_checked(hardened, kind, name, CLASSES)?;
+        let ledger = if record_places {
+            Some(Ledger::new_with_places(hardened, kind, name, CLASSES)?)
+        } else {
+            Ledger::new_if_checked(hardened, kind, name, CLASSES)?
+        };
         Ok(ledger.map(|ledger| Box::new(Self { ledger: *ledger, range: CarveRange::empty() })))
     }
 

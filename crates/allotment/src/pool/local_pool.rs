@@ -30,7 +30,8 @@ const MAX_LEFT_BYTES: usize = 256 << 10;
 const SPARE_LARGE_BYTES: usize = 4 << 20;
 /// That limit after it has adapted to blocks that are allocated and freed again and again.
 const MOST_SPARE_BYTES: usize = 64 << 20;
-/// A report of live objects names at most this number of sizes: those with the most bytes.
+/// A report of live objects names at most this number of sizes and of places: those with the most
+/// bytes.
 const MAX_REPORTED_SIZES: usize = 8;
 /// How long a pool may hold more than it keeps by default, in milliseconds. A pool that fills and
 /// empties repeatedly pays for the page faults of released memory at most once in this time.
@@ -147,7 +148,9 @@ impl LocalPool {
         let checked = if passthrough {
             None
         } else {
-            BlockLedger::new_if_checked(common.hardened, AllocatorKind::Pool, name.as_deref())?
+            let (hardened, record_places) = (common.hardened, settings.record_places);
+            let kind = AllocatorKind::Pool;
+            BlockLedger::new_if_checked(hardened, record_places, kind, name.as_deref())?
         };
         let record = Record::acquire(AllocatorKind::Pool, name.as_deref())?;
         let (spare, most_spare) = match common.release {
@@ -370,7 +373,7 @@ impl LocalPool {
     /// pool with a budget they do not count: its numbers are what it allocated, and what it holds
     /// for that. (If another thread frees one of the live blocks that such a pool took over, the
     /// numbers of live blocks and bytes may be too low by it.) A pool whose blocks are checked (in
-    /// hardened mode, or under AddressSanitizer or Valgrind) takes over neither. In pass-through
+    /// hardened mode, with recorded places, or under AddressSanitizer or Valgrind) takes over neither. In pass-through
     /// mode every number is zero.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
@@ -387,7 +390,7 @@ impl LocalPool {
     ///
     /// Live objects that the pool took over from ended pools are among them; a pool with
     /// `report_live(true)` takes over none, and prints this list when it ends. The list is empty in
-    /// hardened mode, under memory tools and in pass-through mode.
+    /// hardened mode, with recorded places, under memory tools and in pass-through mode.
     ///
     /// ```
     /// let pool = allotment::LocalPool::builder().report_live(true).build();
@@ -402,6 +405,36 @@ impl LocalPool {
         }
         // SAFETY: as in `alloc_or`; the pool is not checked.
         unsafe { self.shared.live_by_size() }
+    }
+
+    /// Returns the live objects by the place that allocated them: at the end of a request, what
+    /// escapes it. Empty unless the pool was built with
+    /// [`record_places`](crate::pool::LocalPoolBuilder::record_places).
+    ///
+    /// The cost is that of [`escaped_by_place`](crate::pool::escaped_by_place), for this pool alone.
+    ///
+    /// ```
+    /// use allotment::{LocalPool, PoolBox};
+    ///
+    /// let pool = LocalPool::builder().record_places(true).build();
+    /// let escapes = pool.enter(|| (PoolBox::new([7_u8; 40]), PoolBox::new(7_u8)));
+    /// let live = pool.live_by_place();
+    /// assert_eq!(live.places.iter().map(|place| place.bytes).sum::<usize>(), 41);
+    /// println!("{live}");
+    /// # drop(escapes);
+    /// ```
+    #[cfg(feature = "places")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "places")))]
+    #[must_use]
+    pub fn live_by_place(&self) -> super::LiveByPlace {
+        let _outside = CurrentPoolGuard::outside();
+        let mut counts = super::live_by_place::PlaceCounts::default();
+        if self.shared.is_checked() {
+            self.shared.with_checked(|blocks, _| {
+                counts.add(blocks.checked.as_deref().expect("checked mode"));
+            });
+        }
+        counts.report()
     }
 
     /// Returns the bytes that the global heap has served because the pool refused them: through
@@ -488,10 +521,24 @@ impl LocalPool {
             } else {
                 format!(" ({}{more})", sizes.join(", "))
             };
+            let places = self.reported_places();
             standard_error::print(format_args!(
-                "allotment: pool '{name}' ended with {live} objects in use{sizes}; their memory stays until they are freed\n"
+                "allotment: pool '{name}' ended with {live} objects in use{sizes}; their memory stays until they are freed{places}\n"
             ));
         }
+    }
+
+    /// The lines that the report at the end has for the places of live objects.
+    #[cfg(feature = "places")]
+    fn reported_places(&self) -> String {
+        let mut live = self.live_by_place();
+        live.keep(MAX_REPORTED_SIZES);
+        live.to_string().lines().map(|line| format!("\n  {line}")).collect()
+    }
+
+    #[cfg(not(feature = "places"))]
+    fn reported_places(&self) -> &'static str {
+        ""
     }
 }
 

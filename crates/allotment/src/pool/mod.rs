@@ -2,9 +2,9 @@
 //! and [`LocalPool`], which a thread enters.
 //!
 //! [`current`] returns the pool that the thread has entered, and [`outside`] runs a closure in none.
-//! [`enter_thread_pool`] and [`poll_in_thread_pools`] use a pool that each thread has by itself. This module also has the types that
-//! the calls of [`Reap`] and [`LocalPool`] return; the types that most programs name are at the
-//! root of the crate.
+//! [`enter_thread_pool`] and [`poll_in_thread_pools`] use a pool that each thread has by itself.
+//! This module also has the types that the calls of [`Reap`] and [`LocalPool`] return; the types
+//! that most programs name are at the root of the crate.
 
 // The files, lowest first: each imports only files above it in this table, except that a type and
 // its builder import each other.
@@ -29,6 +29,7 @@
 // | `release` | `shared` continued: when empty memory goes back |
 // | `remote` | `shared` continued: blocks that are freed outside their pool |
 // | `parked` | `shared` continued: reuse of what ended pools leave |
+// | `live_by_place` | live objects by the place that allocated them (feature `places`) |
 // | `pool_ref` | references to a pool |
 // | `global_alloc` | `PoolGlobalAlloc`, a global allocator that prefers the current pool |
 // | `local_pool`, `local_pool_builder` | `LocalPool` and its options |
@@ -60,6 +61,8 @@ mod global_alloc;
 mod global_heap;
 #[cfg(not(loom))]
 mod large;
+#[cfg(all(not(loom), feature = "places"))]
+mod live_by_place;
 #[cfg(not(loom))]
 mod local_pool;
 #[cfg(not(loom))]
@@ -96,6 +99,11 @@ mod thread_pool;
 pub use collections::{PoolBox, PoolString, PoolVec};
 #[cfg(not(loom))]
 pub use global_alloc::PoolGlobalAlloc;
+#[cfg(all(not(loom), feature = "places"))]
+pub use live_by_place::{
+    LiveByPlace, LivePlace, MAX_PLACE_CALLS, MAX_PLACES, MAX_REPORTED_PLACES, PlaceCall,
+    escaped_by_place,
+};
 #[cfg(not(loom))]
 pub use local_pool::{InPool, LocalPool};
 #[cfg(not(loom))]

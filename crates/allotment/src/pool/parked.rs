@@ -14,10 +14,12 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use super::block_allocator::BlockAllocator;
 use super::checked::BlockLedger;
 use super::chunk_supply::ChunkGrowth;
+#[cfg(feature = "places")]
+use super::current::CurrentPoolGuard;
 use super::current::{replace_current, thread_token};
 use super::region_supply::RegionSupply;
 use super::settings::BlockSettings;
-use super::shared::{NO_INDEX, PoolMode, PoolShared};
+use super::shared::{CheckedState, NO_INDEX, PoolMode, PoolShared};
 use crate::error::{AllocError, ErrorKind, OnRefusal};
 use crate::memory::budget::Budget;
 use crate::memory::cache_padded::CachePadded;
@@ -111,7 +113,7 @@ impl PoolShared {
         let blocks = unsafe { &mut *shared.blocks.get() };
         // In normal mode the lock is not used.
         if checked.is_some() {
-            *shared.lock_checked() = false;
+            *shared.lock_checked() = CheckedState::Owned;
         }
         shared.set_mode(if checked.is_some() { PoolMode::Checked } else { PoolMode::Normal });
         blocks.growth = growth;
@@ -144,12 +146,12 @@ impl PoolShared {
         self.reference.store(0, Ordering::Relaxed);
         if self.is_checked() {
             // The budget is dropped after the lock, which a free of its memory may take.
-            let end = |blocks: &mut BlockAllocator<RegionSupply>, ended: &mut bool| {
+            let end = |blocks: &mut BlockAllocator<RegionSupply>, state: &mut CheckedState| {
                 let checked = blocks.checked.as_deref().expect("checked mode");
                 checked.ledger.empty_quarantine(blocks);
-                *ended = true;
+                *state = CheckedState::Ended;
                 let budget = blocks.supply.settle();
-                (Self::end_checked(blocks), budget)
+                (Self::end_checked(blocks, state), budget)
             };
             // SAFETY: passed on to the caller.
             let (empty, budget) = unsafe { self.with_checked_mut(end) };
@@ -197,6 +199,25 @@ impl PoolShared {
         let stack = if empty { without_live } else { parked };
         stack.push(&PoolTable, self.index);
         drop(budget);
+    }
+
+    /// Calls `visit` with the blocks of each checked pool that has ended while blocks are live, one
+    /// pool after the other, under the lock and outside every pool.
+    #[cfg(feature = "places")]
+    pub(super) fn visit_ended_checked(mut visit: impl FnMut(&BlockLedger)) {
+        // Acquire pairs with the Release in `create`.
+        let pools = POOLS.iter().map(|pool| pool.load(Ordering::Acquire));
+        for pool in pools.take(POOL_COUNT.load(Ordering::Relaxed) as usize) {
+            // SAFETY: null, or a `PoolShared`, which is never unmapped.
+            let Some(shared) = (unsafe { pool.as_ref() }) else { continue };
+            let _outside = CurrentPoolGuard::outside();
+            let state = shared.lock_checked();
+            if *state == CheckedState::Ended {
+                // SAFETY: the pool is checked, has ended and is not empty, and this thread holds
+                // the lock (invariant 2 of shared.rs).
+                visit(unsafe { shared.blocks() }.checked.as_deref().expect("checked mode"));
+            }
+        }
     }
 
     /// Whether a number other than 0 could be a reference to a pool that exists or existed.

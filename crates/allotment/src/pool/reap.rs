@@ -165,7 +165,7 @@ impl Reap {
 
     pub(super) fn make(settings: BlockSettings) -> Result<Self, AllocError> {
         let (hardened, name) = (settings.common.hardened, settings.common.name());
-        let checked = BlockLedger::new_if_checked(hardened, AllocatorKind::Reap, name)?;
+        let checked = BlockLedger::new_if_checked(hardened, false, AllocatorKind::Reap, name)?;
         let record = Record::acquire(AllocatorKind::Reap, name)?;
         // Freed large blocks go to the recycler, which keeps them warm.
         let growth = settings.growth(0, 0);

@@ -8,7 +8,7 @@ use core::ptr::{self, NonNull};
 use super::block_allocator::BlockAllocator;
 use super::ownership::RemoteBlock;
 use super::region_supply::RegionSupply;
-use super::shared::PoolShared;
+use super::shared::{CheckedState, PoolShared};
 use super::size_classes::SizeClass;
 use crate::memory::layout::align_up;
 use crate::memory::os;
@@ -197,26 +197,30 @@ impl PoolShared {
     }
 
     /// Clears the blocks of a checked pool that has ended, if none is live. Returns whether it did.
-    /// The caller holds the lock.
-    pub(super) fn end_checked(blocks: &BlockAllocator<RegionSupply>) -> bool {
+    /// The caller holds the lock, and passes the state that it protects.
+    pub(super) fn end_checked(
+        blocks: &BlockAllocator<RegionSupply>,
+        state: &mut CheckedState,
+    ) -> bool {
         let empty = blocks.live().0 == 0;
         if empty {
             // SAFETY: nothing is live.
             unsafe { blocks.clear(None) };
             blocks.checked.as_deref().expect("checked mode").ledger.end();
             blocks.record.release();
+            *state = CheckedState::Empty;
         }
         empty
     }
 
     /// Frees a block in checked mode, on any thread.
     pub(super) fn free_checked(&self, block: NonNull<u8>, layout: Layout) {
-        let last = self.with_checked(|blocks, ended| {
+        let last = self.with_checked(|blocks, state| {
             // When a pool ends, its quarantine is emptied: a block freed after that is not handed
             // out again.
             let checked = blocks.checked.as_deref().expect("checked mode");
             checked.ledger.free(blocks, block, layout);
-            *ended && Self::end_checked(blocks)
+            *state == CheckedState::Ended && Self::end_checked(blocks, state)
         });
         if last {
             self.ownership.end(|_| true);

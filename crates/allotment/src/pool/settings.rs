@@ -13,6 +13,8 @@ pub(super) struct BlockSettings {
     pub initial: usize,
     pub increment: Option<usize>,
     pub reserved: usize,
+    /// A pool's option.
+    pub record_places: bool,
 }
 
 impl BlockSettings {
@@ -21,6 +23,7 @@ impl BlockSettings {
         initial: DEFAULT_INITIAL_BYTES,
         increment: None,
         reserved: 0,
+        record_places: false,
     };
 
     /// How chunks grow, for an allocator that keeps this number of bytes of freed large blocks, and

@@ -7,8 +7,8 @@
 //!    index is always valid. Only that of a pool in pass-through mode is: it has no block, no
 //!    reference and no index, and is never current.
 //! 2. What is not atomic is accessed only by the thread to which the state of `ownership` gives it
-//!    (ownership.rs); in checked mode `block_allocator` is accessed by any thread that holds
-//!    `checked_lock`.
+//!    (ownership.rs); in checked mode `blocks` is accessed by any thread that holds `checked_lock`,
+//!    until the pool has ended and is empty.
 //! 3. `owner_token` is the token of the owning thread while a pool owns this value, else 0. So a
 //!    thread that finds its own token there is the owner: it wrote the token itself, and clears it
 //!    before it gives up the ownership. (A pool that was forgotten leaves its thread's token
@@ -64,6 +64,18 @@ pub(super) enum PoolMode {
     Passthrough,
 }
 
+/// What the lock of checked mode says about a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CheckedState {
+    /// The pool has not ended, or it is not checked: its owner may use the blocks.
+    Owned,
+    /// The pool has ended, and blocks are live.
+    Ended,
+    /// The pool has ended, and no block is live. A thread that adopts it uses the blocks without
+    /// the lock.
+    Empty,
+}
+
 /// A search for empty chunks may look at this number of free blocks for each refused allocation.
 const SEARCHED_PER_REFUSAL: usize = 16;
 
@@ -100,7 +112,7 @@ pub(super) struct PoolShared {
     pub(super) slow_allocs: Cell<u32>,
     /// When the pool was first found to hold more than it keeps, in milliseconds, or 0.
     pub(super) over_limit_since: Cell<u64>,
-    checked_lock: ForkMutex<bool>,
+    checked_lock: ForkMutex<CheckedState>,
     /// The index in the table of parked.rs, or [`NO_INDEX`].
     pub(super) index: u32,
     pub(super) next_on_stack: AtomicU32,
@@ -137,7 +149,7 @@ impl PoolShared {
             delay_ms: Cell::new(0),
             slow_allocs: Cell::new(0),
             over_limit_since: Cell::new(0),
-            checked_lock: ForkMutex::new(false),
+            checked_lock: ForkMutex::new(CheckedState::Owned),
             index,
             next_on_stack: AtomicU32::new(0),
             ownership: CachePadded(Ownership::new()),
@@ -263,21 +275,21 @@ impl PoolShared {
         self.mode() == PoolMode::Checked
     }
 
-    /// Takes the lock of checked mode. The value is whether the pool has ended.
-    pub(super) fn lock_checked(&self) -> ForkMutexGuard<'_, bool> {
+    /// Takes the lock of checked mode.
+    pub(super) fn lock_checked(&self) -> ForkMutexGuard<'_, CheckedState> {
         self.checked_lock.lock()
     }
 
     /// Runs work on the blocks in checked mode: under the lock, and outside every pool, because it
-    /// allocates. The `bool` is whether the pool has ended.
+    /// allocates.
     pub(super) fn with_checked<R>(
         &self,
-        work: impl FnOnce(&BlockAllocator<RegionSupply>, &mut bool) -> R,
+        work: impl FnOnce(&BlockAllocator<RegionSupply>, &mut CheckedState) -> R,
     ) -> R {
         let _outside = CurrentPoolGuard::outside();
-        let mut ended = self.lock_checked();
+        let mut state = self.lock_checked();
         // SAFETY: this thread holds the lock (invariant 2).
-        work(unsafe { self.blocks() }, &mut ended)
+        work(unsafe { self.blocks() }, &mut state)
     }
 
     /// The same with exclusive access, for the pool's end.
@@ -287,12 +299,12 @@ impl PoolShared {
     /// lock.)
     pub(super) unsafe fn with_checked_mut<R>(
         &self,
-        work: impl FnOnce(&mut BlockAllocator<RegionSupply>, &mut bool) -> R,
+        work: impl FnOnce(&mut BlockAllocator<RegionSupply>, &mut CheckedState) -> R,
     ) -> R {
         let _outside = CurrentPoolGuard::outside();
-        let mut ended = self.lock_checked();
+        let mut state = self.lock_checked();
         // SAFETY: this thread holds the lock and is the owner, so no other thread has a reference.
-        work(unsafe { &mut *self.blocks.get() }, &mut ended)
+        work(unsafe { &mut *self.blocks.get() }, &mut state)
     }
 
     // ---- calls of the owner ----
