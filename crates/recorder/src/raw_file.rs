@@ -97,6 +97,23 @@ pub fn is_recording() -> bool {
     }
 }
 
+/// The process is not recorded, because its `malloc` bypasses the hooks.
+pub fn never_record() {
+    let _ = PHASE.compare_exchange(UNKNOWN, OFF, Ordering::AcqRel, Ordering::Relaxed);
+}
+
+/// Creates a file without events, which says why the process is not recorded.
+///
+/// # Safety
+///
+/// [`never_record`] was called first, and no other thread calls this function.
+pub unsafe fn announce_own_malloc() {
+    if PHASE.load(Ordering::Acquire) == OFF {
+        // SAFETY: as the caller promised; `is_recording` does not access the location any more.
+        let _ = unsafe { find_directory() && create_file(state::OWN_MALLOC) };
+    }
+}
+
 /// Whether the results of the stack cache are verified.
 pub fn verifies_cache() -> bool {
     VERIFYING.load(Ordering::Relaxed) != 0

@@ -191,6 +191,13 @@ fn in_one_line(summary: &RecordSummary<'_>) -> String {
         let processes = count(unseen.processes, "process", "processes");
         lost.push(format!("what operator new gave in {processes}"));
     }
+    if let Some(own) = &totals.own_malloc {
+        let processes = count(own.processes, "process", "processes");
+        lost.push(format!(
+            "what {processes} with a malloc in the executable allocated ({})",
+            own.executable
+        ));
+    }
     if totals.still_running > 0 {
         lost.push(format!(
             "what {} did after the program's end",
