@@ -140,9 +140,9 @@ fn look_up_all() {
             if is_past_own.get() && found.get().is_null() {
                 match symbols.find(next.name) {
                     Some(Definition::At(address)) => found.set(address),
-                    // The name exists, so this does not allocate.
-                    // SAFETY: the name ends with a zero.
                     Some(Definition::Chosen) => {
+                        // The name exists, so this does not allocate.
+                        // SAFETY: the name ends with a zero.
                         found.set(unsafe { dlsym(RTLD_NEXT, next.name.as_ptr()) });
                     }
                     None => {}

@@ -147,6 +147,13 @@ fn a_confirmed_change_is_told_with_its_gain_its_reason_and_its_code() {
 }
 
 #[test]
+fn the_legend_fits_on_a_line() {
+    let text = plain(&findings(vec![arena(0, "parse", 0.1)]), &SummaryFacts::default());
+    let legend = text.lines().find(|line| line.contains("saves: share")).unwrap();
+    assert!(legend.contains("cost:") && legend.chars().count() <= 100, "{legend}");
+}
+
+#[test]
 fn code_is_in_the_language_of_the_place() {
     let mut findings = findings(vec![arena(0, "parse", 0.1)]);
     findings.sites[0].frames = vec![frame("server::parse", "src/parse.rs")];

@@ -148,6 +148,11 @@ pub fn run(arguments: &RecordArguments) -> Result<(), Failure> {
 
 /// Finds a program's file, as a shell does.
 pub fn found(program: &OsStr) -> Result<PathBuf, Failure> {
+    if program.is_empty() {
+        return Err(Failure::Usage(
+            "the program's name is empty; name the program after --".to_owned(),
+        ));
+    }
     obstacle::find(program).ok_or_else(|| {
         let name = program.display();
         Failure::Failed(format!(

@@ -13,7 +13,7 @@ use bench::console::print::{NOTE, WIDTH, styled, wrapped};
 use bench::console::table::{Emphasis, Line, figure, render};
 
 /// The legend of the table's columns.
-pub const COLUMNS: &str = "   saves: share of CPU time; cost: of these blocks, with glibc's; time, memory: of the replay, against glibc's";
+pub const COLUMNS: &str = "   saves: share of CPU time; cost: of the blocks now; time, memory: of the replay, against glibc's";
 /// The table's rows, and the characters of its first column.
 const ROWS: usize = 5;
 const WHERE: usize = 36;

@@ -21,8 +21,7 @@ const WARNINGS: usize = 2;
 const SHORT_NS: u64 = 20_000_000;
 
 /// Why a change may save more than what allocating and freeing takes. A replay has neither.
-const BEYOND_COST: &str =
-    "; better locality, and walks that only free, may add to what a change saves.";
+const BEYOND_COST: &str = "; better locality, and walks that only free, may add to a saving.";
 
 /// What the summary shows besides the findings.
 #[derive(Debug, Default)]

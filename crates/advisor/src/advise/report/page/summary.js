@@ -61,7 +61,7 @@ function allocating() {
 function subline() {
     const share = allocating();
     if (program.allocations === 0) return null;
-    const beyond = share === program.allocator_share ? "" : "; better locality, and walks that only free, may add to what a change saves";
+    const beyond = share === program.allocator_share ? "" : "; better locality, and walks that only free, may add to a saving";
     const most = share === null ? "" : `Allocating and freeing takes ${share < 0.001 ? "" : "about "}${words.percent(share)} of its CPU time${beyond}. `;
     if (!data.replay) return `${most}All gains are estimates: nothing was replayed.`;
     const mallocs = data.replay.rows.filter(row => row.groups.length === 0 && row.name !== "null").length;
