@@ -294,12 +294,7 @@ fn the_place_of_a_change_is_told_with_its_file_and_line() {
     let mut group = arena(0, "parse", 0.3);
     group.place = Some(StackFrame { line: Some(120), ..frame("load_all", "/src/app/load.c") });
     let text = text_of(&findings(vec![group.clone()]));
-    assert!(
-        text.contains(
-            "Create and reset it in `load_all` (load.c:120), around the call of `parse`."
-        ),
-        "{text}"
-    );
+    assert!(text.contains("Create and reset it in `load_all` (load.c:120)."), "{text}");
     assert!(text.contains("They are allocated in `parse` (parse.c:7)."), "{text}");
     group.verdict.without_reset = true;
     let text = text_of(&findings(vec![group]));

@@ -252,11 +252,7 @@ fn place(group: &SiteGroup, findings: &Findings) -> String {
         && matches!(group.verdict.allocator, AdvisedAllocator::Arena | AdvisedAllocator::Reap)
     {
         let what = if group.verdict.without_reset { "Create it" } else { "Create and reset it" };
-        let calls = match quoted(&group.title) {
-            title if call.function == group.title || title.contains(' ') => String::new(),
-            title => format!(", around the call of {title}"),
-        };
-        parts.push(format!("{what} in {}{calls}", location(call)));
+        parts.push(format!("{what} in {}", location(call)));
     }
     let sites = || group.sites.iter().filter_map(|site| findings.sites.get(*site as usize));
     let allocates = sites().find_map(|site| site.frames.iter().find(|frame| !frame.wrapper));
