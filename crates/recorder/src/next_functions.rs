@@ -93,6 +93,7 @@ static ARE_BYPASSED: AtomicBool = AtomicBool::new(false);
 /// The process is not recorded then. The other hooks are called from inside of that `malloc`, where
 /// a recorder must not allocate.
 pub fn hooks_are_bypassed() -> bool {
+    // Relaxed: the flag stands for itself. What the lookup switched off is in `raw_file`.
     ARE_BYPASSED.load(Ordering::Relaxed)
 }
 

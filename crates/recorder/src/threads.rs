@@ -46,6 +46,7 @@ static REGISTER_AT_FORK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut(
 
 /// Sets the address of `__register_atfork` or `pthread_atfork`.
 pub fn set_register_at_fork(function: *mut c_void) {
+    // Relaxed: the address alone is used, and it is that of code.
     REGISTER_AT_FORK.store(function, Ordering::Relaxed);
 }
 
