@@ -265,6 +265,10 @@ fn arguments_that_make_no_sense_are_told_in_one_line() {
         (&[][..], 2, "PROGRAM"),
         (&["--"], 2, "PROGRAM"),
         (&["--", "no-such-program"], 1, "no-such-program"),
+        (&["--", ""], 2, "name is empty"),
+        (&["--report", "", "--", "ls"], 2, "--report"),
+        (&["-o", "", "--", "ls"], 2, "--output"),
+        (&["--recording", ""], 2, "--recording"),
         (&["--recording", "no-such-file"], 1, "no-such-file"),
         (&["--recording", "broken"], 1, "broken"),
         (&["--recording", "broken", "--", "ls"], 2, "--recording"),
@@ -277,6 +281,25 @@ fn arguments_that_make_no_sense_are_told_in_one_line() {
         assert_eq!(code(&output), Some(wanted), "{arguments:?}: {errors}");
         assert!(output.stdout.is_empty() && errors.lines().count() == 1, "{arguments:?}: {errors}");
         assert!(errors.contains(word), "{arguments:?}: {errors}");
+    }
+}
+
+#[test]
+fn a_limit_on_address_space_ends_in_advice_or_in_an_error_that_names_it() {
+    let program = program!();
+    let place = Place::new();
+    for kibibytes in ["1000000", "3000000"] {
+        let allot = env!("CARGO_BIN_EXE_allot");
+        let line = format!("ulimit -v {kibibytes}; exec {allot} advise --no-report -- {program}");
+        let output = Command::new("sh").args(["-c", &line]).current_dir(&place.0).output().unwrap();
+        let errors = text(&output.stderr);
+        match code(&output) {
+            Some(0) => assert!(errors.contains(" allocations of"), "{errors}"),
+            Some(1) => {
+                assert!(errors.contains("ulimit -v") && errors.lines().count() == 1, "{errors}");
+            }
+            _ => panic!("{kibibytes}: {:?}: {errors}", output.status),
+        }
     }
 }
 
@@ -323,7 +346,21 @@ fn the_busiest_process_is_advised_on_and_the_others_are_named() {
     assert!(flat(&again.stdout).contains("the others: 1 advised"), "{}", text(&again.stdout));
     let none = place.advise(&["--recording", "run.rec", "--process", "2"]);
     assert_eq!(code(&none), Some(2), "{}", text(&none.stderr));
-    assert!(text(&none.stderr).contains("no process 2"));
+    assert!(text(&none.stderr).contains("no process 2; give --process a number below 2"));
+    // A recording that ends within the header of its second process, and one without any.
+    let whole = fs::read(place.path("run.rec")).unwrap();
+    let second = whole.windows(9).rposition(|bytes| bytes == b"\"forked\":").unwrap();
+    for (length, asked, wanted) in [
+        (second, "1", (2, "it has process 0 only; the recording was cut off at byte")),
+        (20, "0", (1, "the recording has no process; record the program again")),
+    ] {
+        fs::write(place.path("cut.rec"), &whole[..length]).unwrap();
+        let cut = place.advise(&["--recording", "cut.rec", "--process", asked]);
+        let errors = text(&cut.stderr);
+        assert_eq!(code(&cut), Some(wanted.0), "{errors}");
+        assert!(errors.contains(wanted.1) && errors.lines().count() == 1, "{errors}");
+    }
+    fs::remove_file(place.path("cut.rec")).unwrap();
     assert_eq!(place.files(), ["run.rec"]);
 }
 

@@ -134,6 +134,21 @@ fn xmllint_gets_an_arena_for_the_document() {
 }
 
 #[test]
+fn an_arena_for_recursive_functions_is_created_in_the_loop_that_calls_them() {
+    let _alone = alone();
+    let Some(program) = built("recursive") else { return };
+    let findings = analysed("recursive", &[program.to_str().unwrap()]);
+    let best = advised(&findings)[0];
+    assert_eq!(best["verdict"]["allocator"], "arena", "{}", verdicts(&findings));
+    let place = &best["place"];
+    assert_eq!(place["function"], "load_all", "{place:#}");
+    assert!(place["file"].as_str().unwrap().ends_with("recursive.c"), "{place:#}");
+    let source = include_str!("programs/recursive.c");
+    let line = 1 + source.lines().position(|line| line.ends_with("// here")).unwrap();
+    assert_eq!(place["line"], line, "{place:#}");
+}
+
+#[test]
 fn jq_gets_an_arena() {
     let _alone = alone();
     if !installed("jq", "jq") {

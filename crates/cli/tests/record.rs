@@ -16,6 +16,8 @@ mod events;
 mod obstacles;
 #[path = "record/operator_new.rs"]
 mod operator_new;
+#[path = "record/own_malloc.rs"]
+mod own_malloc;
 #[path = "record/processes.rs"]
 mod processes;
 #[path = "record/programs.rs"]

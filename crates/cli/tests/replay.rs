@@ -59,13 +59,13 @@ fn comes_and_goes(name: &str, rounds: u64, live: u64) -> String {
 
 #[test]
 fn an_arena_that_is_never_reset_is_refused_where_blocks_come_and_go() {
-    let file = comes_and_goes("forever", 400, 100);
+    let file = comes_and_goes("forever", 80, 1600);
     let tried = ["--try", "0=arena-without-reset", "--check", "--rounds", "3", "--json"];
     let found = json(&allot(&[&["replay", &file][..], &tried].concat()));
     assert_eq!(found["replay"]["faithful"], true);
     let outcome = &found["advice"][0]["verdict"]["replayed"];
     assert_eq!(outcome["confirmed"], false, "{outcome}");
-    // 40,000 blocks of 1000 bytes stay, of which 101 were live at once.
+    // 128,000 blocks of 1000 bytes stay, of which 1,601 were live at once.
     assert!(outcome["memory_ratio"].as_f64().unwrap() > 50.0, "{outcome}");
     assert!(outcome["reason"].as_str().unwrap().starts_with("not confirmed"), "{outcome}");
 }

@@ -159,6 +159,22 @@ fn who_answers_each_byte_can_save_no_call_by_a_buffer() {
 }
 
 #[test]
+fn replies_on_connections_are_not_to_be_buffered_and_their_parts_are() {
+    let Some(program) = built("replies") else { return };
+    let whole = findings(&program, &[]);
+    assert!(!kinds(&whole).contains(&"writes"), "{:#}", whole["system"]);
+    let parts = findings(&program, &["parts"]);
+    // Where nothing is counted, connections aren't told from files.
+    if counted(&parts).is_some() {
+        let advice = parts["system"]["advice"].as_array().unwrap();
+        let writes = advice.iter().find(|advice| advice["kind"] == "writes").unwrap();
+        // One of the two writes of each of 30,000 replies.
+        assert_eq!(writes["calls"], 30_000, "{writes:#}");
+        assert!(writes["advice"].as_str().unwrap().contains("answer a message"), "{writes:#}");
+    }
+}
+
+#[test]
 fn memory_that_is_given_back_and_taken_again_is_to_be_kept() {
     let Some(program) = built("churn") else { return };
     let findings = findings(&program, &[]);

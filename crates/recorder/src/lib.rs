@@ -14,6 +14,7 @@
 //! | [`seccomp`] | whether a program's filter of system calls would harm the recorder |
 //! | [`number_table`], [`stream_keys`] | a hash table that numbers its keys, and the keys |
 //! | [`unwind`] | the parts of finding a stack that do not depend on a thread's state |
+//! | [`dynamic_symbols`] | finds names in the loaded objects |
 //! | [`operator_new`] | whether C++'s `operator new` bypasses the hooks |
 //! | [`raw_file`] | the file of this process, and its chunks |
 //! | [`thread_state`] | what a thread needs for recording |
@@ -38,6 +39,7 @@
 
 pub mod call_stack;
 pub mod clock;
+pub mod dynamic_symbols;
 pub mod events;
 pub mod generation;
 #[cfg(allot_preload)]

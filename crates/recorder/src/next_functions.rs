@@ -4,11 +4,12 @@
 //! Invariants: a function's address is stored once it was found, and never changes. Blocks of
 //! `EARLY_MEMORY` are never freed.
 
+use crate::dynamic_symbols::{Definition, ObjectSymbols};
 use crate::unwind::loader;
-use crate::{clock, operator_new, sys};
-use core::cell::UnsafeCell;
+use crate::{clock, operator_new, raw_file, sys, threads};
+use core::cell::{Cell, UnsafeCell};
 use core::ffi::{CStr, c_char, c_void};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 /// The next definition of a function, in another library.
 #[derive(Debug)]
@@ -40,7 +41,8 @@ macro_rules! functions {
     ($($static:ident = $name:literal;)*) => {
         $(#[doc = concat!("`", stringify!($name), "`.")]
           pub static $static: NextFunction = NextFunction::new($name);)*
-        static ALL: &[&NextFunction] = &[$(&$static),*];
+        /// All of them. The first is [`MALLOC`].
+        static ALL: [&NextFunction; [$($name),*].len()] = [$(&$static),*];
     };
 }
 
@@ -78,41 +80,92 @@ unsafe extern "C" {
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
+const NULL: *mut c_void = core::ptr::null_mut();
 const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
-const RTLD_DEFAULT: *mut c_void = core::ptr::null_mut();
 
 /// 0 at first, then the id of the thread that looks the functions up, then [`DONE`].
 static LOOKUP: AtomicU32 = AtomicU32::new(0);
 const DONE: u32 = u32::MAX;
+/// Whether another definition of `malloc` takes precedence over the hook.
+static ARE_BYPASSED: AtomicBool = AtomicBool::new(false);
+
+/// Whether another definition of `malloc` takes precedence over the hook: that of the executable.
+/// The process is not recorded then. The other hooks are called from inside of that `malloc`, where
+/// a recorder must not allocate.
+pub fn hooks_are_bypassed() -> bool {
+    // Relaxed: the flag stands for itself. What the lookup switched off is in `raw_file`.
+    ARE_BYPASSED.load(Ordering::Relaxed)
+}
+
+/// Names whose first definition is wanted, wherever it is.
+const FIRST: [&CStr; 5] = [
+    c"_dl_find_object",
+    c"_Znwm",
+    c"__libc_single_threaded",
+    c"__register_atfork",
+    c"pthread_atfork",
+];
 
 fn look_up_all() {
     let thread = sys::thread_id();
     loop {
         match LOOKUP.compare_exchange(0, thread, Ordering::Acquire, Ordering::Acquire) {
             Ok(_) => break,
-            // There is no such function, or the lookup itself calls it.
+            // There is no such function, or a signal handler calls it during the lookup.
             Err(DONE) => return,
             Err(owner) if owner == thread => return,
             Err(_) => sys::yield_now(),
         }
     }
-    // SAFETY: the name ends with a zero.
-    loader::set_find_object(unsafe { dlsym(RTLD_DEFAULT, c"_dl_find_object".as_ptr()) });
+    let first = [const { Cell::new(NULL) }; FIRST.len()];
+    let following = [const { Cell::new(NULL) }; ALL.len()];
+    let is_past_own = Cell::new(false);
+    loader::any_object(|object| {
+        if object.contains((&raw const LOOKUP) as u64, 1) {
+            is_past_own.set(true);
+            return false;
+        }
+        // SAFETY: objects are not unloaded during the iteration.
+        let Some(symbols) = (unsafe { ObjectSymbols::of(object) }) else { return false };
+        if !is_past_own.get() && symbols.find(MALLOC.name).is_some() {
+            ARE_BYPASSED.store(true, Ordering::Relaxed);
+        }
+        for (name, found) in FIRST.iter().zip(&first) {
+            if found.get().is_null()
+                && let Some(Definition::At(address)) = symbols.find(name)
+            {
+                found.set(address);
+            }
+        }
+        for (next, found) in ALL.iter().zip(&following) {
+            if is_past_own.get() && found.get().is_null() {
+                match symbols.find(next.name) {
+                    Some(Definition::At(address)) => found.set(address),
+                    Some(Definition::Chosen) => {
+                        // The name exists, so this does not allocate.
+                        // SAFETY: the name ends with a zero.
+                        found.set(unsafe { dlsym(RTLD_NEXT, next.name.as_ptr()) });
+                    }
+                    None => {}
+                }
+            }
+        }
+        false
+    });
+    let [find_object, operator_new, single_threaded, of_glibc, of_musl] =
+        first.map(|found| found.get());
+    loader::set_find_object(find_object);
+    threads::set_register_at_fork(if of_glibc.is_null() { of_musl } else { of_glibc });
+    if hooks_are_bypassed() {
+        raw_file::never_record();
+    }
     // Before a hook calls anything, so that the file's header contains the result.
-    // SAFETY: the same.
-    unsafe {
-        let malloc = dlsym(RTLD_NEXT, MALLOC.name.as_ptr());
-        operator_new::find_library(malloc, dlsym(RTLD_DEFAULT, c"_Znwm".as_ptr()));
+    operator_new::find_library(following[0].get(), operator_new);
+    for (next, found) in ALL.iter().zip(&following) {
+        next.address.store(found.get(), Ordering::Release);
     }
-    for next in ALL {
-        // SAFETY: the same.
-        let address = unsafe { dlsym(RTLD_NEXT, next.name.as_ptr()) };
-        next.address.store(address, Ordering::Release);
-    }
-    // SAFETY: the same. The byte has that type.
-    unsafe {
-        clock::set_single_threaded(dlsym(RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()).cast())
-    };
+    // SAFETY: the variable of that name is a byte.
+    unsafe { clock::set_single_threaded(single_threaded.cast()) };
     LOOKUP.store(DONE, Ordering::Release);
 }
 

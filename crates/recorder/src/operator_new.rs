@@ -8,6 +8,7 @@
 //! began, which is never unloaded. Of an object, only its dynamic section and the tables that the
 //! section names are read, after a check that they lie in the object.
 
+use crate::dynamic_symbols::{ElfSymbol, for_each_dynamic_entry};
 use crate::unwind::loader::{self, LoadedObject};
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -67,9 +68,6 @@ fn search_for_use() {
     }
 }
 
-/// The kind of the program header of the dynamic section.
-const PT_DYNAMIC: u32 = 2;
-
 // Tags of the dynamic section.
 const DT_PLTRELSZ: u64 = 2;
 const DT_STRTAB: u64 = 5;
@@ -80,28 +78,10 @@ const DT_JMPREL: u64 = 23;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct DynamicEntry {
-    tag: u64,
-    value: u64,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
 struct ElfRelocation {
     offset: u64,
     info: u64,
     addend: u64,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct ElfSymbol {
-    name: u32,
-    info: u8,
-    other: u8,
-    section: u16,
-    value: u64,
-    size: u64,
 }
 
 /// The beginnings of the names of all kinds of `operator new` and `delete`, and of the C++
@@ -115,21 +95,13 @@ const NAME_PREFIXES: [&[u8]; 6] = [b"_Znw", b"_Zna", b"_Zdl", b"_Zda", b"_ZNS", 
 /// The object is loaded.
 unsafe fn uses_operator_new(object: &LoadedObject<'_>) -> bool {
     let mut values = [0; DT_JMPREL as usize + 1];
-    let Some(section) = object.headers().iter().find(|header| header.kind == PT_DYNAMIC) else {
-        return false;
-    };
-    let mut address = object.bias().wrapping_add(section.address);
-    // SAFETY: everything that is read lies in the object. The loader has read the dynamic section
-    // up to its last entry.
+    // SAFETY: everything that is read lies in the object, which is loaded.
     unsafe {
-        while let Some(entry) = object.read::<DynamicEntry>(address)
-            && entry.tag != 0
-        {
-            if let Some(value) = values.get_mut(entry.tag as usize) {
-                *value = entry.value;
+        for_each_dynamic_entry(object, |tag, value| {
+            if let Some(known) = values.get_mut(tag as usize) {
+                *known = value;
             }
-            address += size_of::<DynamicEntry>() as u64;
-        }
+        });
         let [strings, symbols] =
             [DT_STRTAB, DT_SYMTAB].map(|tag| object.dynamic_address(values[tag as usize]));
         for (table, size) in [(DT_JMPREL, DT_PLTRELSZ), (DT_RELA, DT_RELASZ)] {

@@ -97,6 +97,26 @@ pub fn is_recording() -> bool {
     }
 }
 
+/// The process is not recorded, because its `malloc` bypasses the hooks.
+pub fn never_record() {
+    // Fails if a thread has begun to record already, which then goes on. Pairs with the load in
+    // `is_recording`, which sees OFF or a later phase.
+    let _ = PHASE.compare_exchange(UNKNOWN, OFF, Ordering::AcqRel, Ordering::Relaxed);
+}
+
+/// Creates a file without events, which says why the process is not recorded.
+///
+/// # Safety
+///
+/// [`never_record`] was called first, and no other thread calls this function.
+pub unsafe fn announce_own_malloc() {
+    // Pairs with the exchange in `never_record`.
+    if PHASE.load(Ordering::Acquire) == OFF {
+        // SAFETY: as the caller promised; `is_recording` does not access the location any more.
+        let _ = unsafe { find_directory() && create_file(state::OWN_MALLOC) };
+    }
+}
+
 /// Whether the results of the stack cache are verified.
 pub fn verifies_cache() -> bool {
     VERIFYING.load(Ordering::Relaxed) != 0

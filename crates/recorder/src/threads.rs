@@ -34,11 +34,20 @@ static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 unsafe extern "C" {
     fn pthread_key_create(key: *mut u32, end: extern "C" fn(*mut c_void)) -> c_int;
     fn pthread_setspecific(key: u32, value: *const c_void) -> c_int;
-    fn pthread_atfork(
-        before: Option<extern "C" fn()>,
-        parent: Option<extern "C" fn()>,
-        child: Option<extern "C" fn()>,
-    ) -> c_int;
+}
+
+type Handler = Option<extern "C" fn()>;
+/// The function that registers handlers of forks. glibc's `pthread_atfork` is not in the shared
+/// library, but calls this function of it; its last argument is the library that registers. musl has
+/// no such function, and calls `pthread_atfork` with the other arguments.
+type RegisterAtFork = extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
+/// A [`RegisterAtFork`], or null.
+static REGISTER_AT_FORK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Sets the address of `__register_atfork` or `pthread_atfork`.
+pub fn set_register_at_fork(function: *mut c_void) {
+    // Relaxed: the address alone is used, and it is that of code.
+    REGISTER_AT_FORK.store(function, Ordering::Relaxed);
 }
 
 /// A thread that is in a hook, with its state.
@@ -127,6 +136,15 @@ pub fn enter() -> Option<HookEntry> {
     }
 }
 
+/// [`enter`] for a thread that may hold a lock of an allocator: what it calls must not allocate.
+pub fn enter_without_allocating() -> Option<HookEntry> {
+    // glibc has room for this many keys in each thread, and allocates for later ones.
+    const KEYS_WITHIN_A_THREAD: u32 = 32;
+    let is_known = tls::get() != 0;
+    let key = KEY.load(Ordering::Relaxed);
+    if is_known || key < KEYS_WITHIN_A_THREAD { enter() } else { None }
+}
+
 /// [`enter`] for a thread that has no state.
 #[cold]
 fn enter_without_state(word: usize) -> Option<HookEntry> {
@@ -171,13 +189,18 @@ fn set_up() {
     }
     if !generation::has_begun() {
         if SET_UP_BEFORE.swap(1, Ordering::Relaxed) == 0 {
-            // SAFETY: the functions have the types that the C library expects.
+            // SAFETY: the functions have the types that the C library expects, and the function of
+            // either name for handlers of forks has the type of `RegisterAtFork`.
             unsafe {
                 let mut key = u32::MAX;
                 pthread_key_create(&raw mut key, thread_ends);
                 KEY.store(key, Ordering::Relaxed);
                 generation::wipe_on_fork();
-                pthread_atfork(None, None, Some(forked));
+                let register = REGISTER_AT_FORK.load(Ordering::Relaxed);
+                if !register.is_null() {
+                    let register: RegisterAtFork = core::mem::transmute(register);
+                    register(None, None, Some(forked), core::ptr::null_mut());
+                }
             }
         } else {
             // The states of other threads are copies of the parent's, in the middle of anything.

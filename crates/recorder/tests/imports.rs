@@ -4,7 +4,7 @@
 mod import_graph;
 
 /// The folders and the files beside them, lowest first. Each imports only from those before it.
-const ORDER: [&str; 17] = [
+const ORDER: [&str; 18] = [
     "sys",
     "tls",
     "clock",
@@ -13,6 +13,7 @@ const ORDER: [&str; 17] = [
     "number_table",
     "stream_keys",
     "unwind",
+    "dynamic_symbols",
     "operator_new",
     "raw_file",
     "thread_state",

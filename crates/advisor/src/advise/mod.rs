@@ -178,7 +178,8 @@ fn analyse_and_replay(
         .map_err(|error| Failure::Failed(format!("{}: {error}", recording.path.display())))?;
     others.went_on = recording.went_on;
     let warnings = recording.warnings.iter().cloned();
-    let warnings = warnings.chain(others.warning()).chain(unrecorded_part(&analysis, recording));
+    let warnings = warnings.chain(others.warning()).chain(others.own_malloc_warning());
+    let warnings = warnings.chain(unrecorded_part(&analysis, recording));
     let warnings = warnings.map(|text| ReportNote { warning: true, text });
     analysis.findings.notes.splice(0..0, warnings);
     if analysis.findings.program.allocations > 0 {
@@ -207,9 +208,12 @@ fn analyse_and_replay(
 /// What the recorder can't see of the program. `None` for an earlier recording: its environment is
 /// unknown.
 fn unrecorded_part(analysis: &Analysis, recording: &Recording) -> Option<String> {
-    let executable = Path::new(&analysis.findings.program.executable);
-    match record::obstacle(executable).filter(|_| recording.was_made_now)? {
+    let program = &analysis.findings.program;
+    match record::obstacle(Path::new(&program.executable)).filter(|_| recording.was_made_now)? {
+        // The answer says it.
+        Obstacle::Partly(_) if program.own_heap.is_some() => None,
         Obstacle::Partly(why) => Some(why),
+        // The analysis notes it.
         Obstacle::Unseen(_) => None,
     }
 }

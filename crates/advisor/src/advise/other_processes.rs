@@ -23,6 +23,8 @@ pub struct OtherProcesses {
     pub percent_of_chosen: u32,
     /// A process of which nothing was recorded still ran when the program had ended.
     pub went_on: bool,
+    /// Those of the others whose executable has a `malloc` of its own.
+    pub own_malloc: Vec<OtherProcess>,
 }
 
 /// Another process.
@@ -49,9 +51,13 @@ impl OtherProcesses {
         let runs = |other: &&OtherProcess| {
             reader.processes()[other.number].end.as_ref().is_some_and(|end| end.still_running)
         };
+        let has_own_malloc = |other: &&OtherProcess| {
+            reader.processes()[other.number].end.as_ref().is_some_and(|end| end.own_malloc)
+        };
         Self {
             chosen,
             went_on: false,
+            own_malloc: processes.iter().filter(has_own_malloc).cloned().collect(),
             percent_of_chosen: whole.get(chosen).map_or(0, |other| other.percent),
             still_running: whole.iter().filter(runs).cloned().collect(),
             processes,
@@ -81,6 +87,19 @@ impl OtherProcesses {
             self.chosen,
             self.processes.len(),
             self.percent_of_chosen,
+        ))
+    }
+
+    /// A warning about processes of which nothing was recorded.
+    pub fn own_malloc_warning(&self) -> Option<String> {
+        let first = self.own_malloc.first()?;
+        let more = match self.own_malloc.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        Some(format!(
+            "{} (process {}){more} has a malloc of its own in its executable, so what it allocates is not recorded",
+            first.command, first.number
         ))
     }
 

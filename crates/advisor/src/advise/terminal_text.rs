@@ -21,14 +21,6 @@ fn is_plain(c: char) -> bool {
         && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// `One change`, `3 changes`.
-pub fn counted(count: usize, one: &str, many: &str) -> String {
-    match count {
-        1 => format!("One {one}"),
-        count => format!("{count} {many}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,8 +4,9 @@ use super::other_processes::{OtherProcess, OtherProcesses};
 use super::summary::{LINES, SummaryFacts, summary};
 use crate::analyse::findings::{
     AdvisedAllocator, BlockFigures, CodeChange, CombinedPlan, Findings, FlameNode, Gain, LockSite,
-    MallocAdvice, ObjectCategory, RecordedProgram, ReplayFindings, ReplayOutcome, ReplayRow,
-    ReportNote, Site, SiteGroup, StackFrame, SystemCallAdvice, SystemFindings, VERSION, Verdict,
+    MallocAdvice, MallocLibrary, ObjectCategory, OwnHeap, RecordedProgram, ReplayFindings,
+    ReplayOutcome, ReplayRow, ReportNote, Site, SiteGroup, StackFrame, SystemCallAdvice,
+    SystemFindings, VERSION, Verdict,
 };
 
 fn plain(findings: &Findings, facts: &SummaryFacts) -> String {
@@ -92,6 +93,7 @@ fn group(
         id,
         title: title.to_owned(),
         sites: vec![0],
+        place: None,
         behaviour: BlockFigures { count: 1_000_000, ..BlockFigures::default() },
         verdict: Verdict {
             category,
@@ -145,6 +147,13 @@ fn a_confirmed_change_is_told_with_its_gain_its_reason_and_its_code() {
 }
 
 #[test]
+fn the_legend_fits_on_a_line() {
+    let text = plain(&findings(vec![arena(0, "parse", 0.1)]), &SummaryFacts::default());
+    let legend = text.lines().find(|line| line.contains("saves: share")).unwrap();
+    assert!(legend.contains("cost:") && legend.chars().count() <= 100, "{legend}");
+}
+
+#[test]
 fn code_is_in_the_language_of_the_place() {
     let mut findings = findings(vec![arena(0, "parse", 0.1)]);
     findings.sites[0].frames = vec![frame("server::parse", "src/parse.rs")];
@@ -179,8 +188,9 @@ fn a_sealed_object_stays_a_candidate_whatever_the_replay_says() {
         group(0, "load_config", ObjectCategory::ReadOnlyShared, AdvisedAllocator::Sealed, 0.0);
     sealed.verdict.candidate = true;
     let text = text_of(&findings(vec![replayed(sealed, true, "it costs no more than malloc")]));
-    assert!(text.contains("One candidate for sealing (read-only memory): check that"), "{text}");
-    assert!(text.contains("nothing writes to it; a recording can't"), "{text}");
+    assert!(text.contains("No allocator would help: no change would save 1 %"), "{text}");
+    assert!(text.contains("But one group of blocks could be sealed (read-only"), "{text}");
+    assert!(text.contains("if nothing writes to it; a recording can't"), "{text}");
     assert!(text.contains("sealed?") && text.contains("no extra cost"), "{text}");
     assert!(!text.contains("(replay-confirmed)"), "{text}");
     let sealed = |id| {
@@ -190,7 +200,105 @@ fn a_sealed_object_stays_a_candidate_whatever_the_replay_says() {
         replayed(sealed, true, "it costs no more than malloc")
     };
     let text = text_of(&findings(vec![sealed(0), sealed(1)]));
-    assert!(text.contains("2 candidates") && text.contains("nothing writes to them"), "{text}");
+    assert!(text.contains("2 groups of blocks could be sealed"), "{text}");
+    assert!(text.contains("nothing writes to them"), "{text}");
+}
+
+#[test]
+fn a_candidate_that_nobody_measured_comes_last() {
+    let mut sealed =
+        group(0, "load", ObjectCategory::ReadOnlyShared, AdvisedAllocator::Sealed, 0.5);
+    sealed.verdict.candidate = true;
+    let sealed = replayed(sealed, true, "it costs no more than malloc");
+    let list = group(1, "rows", ObjectCategory::Transient, AdvisedAllocator::FreeList, 0.0);
+    let list = replayed(list, false, "not confirmed, it is slower");
+    let text = text_of(&findings(vec![sealed, list]));
+    assert!(text.find("rows").unwrap() < text.find("load").unwrap(), "{text}");
+    assert!(text.contains("No allocator would help: what looked promising"), "{text}");
+}
+
+#[test]
+fn a_program_with_a_heap_of_its_own_is_told_so_before_candidates_are_named() {
+    let sealed = |id| {
+        let mut sealed =
+            group(id, "load", ObjectCategory::ReadOnlyShared, AdvisedAllocator::Sealed, 0.0);
+        sealed.verdict.candidate = true;
+        replayed(sealed, true, "it costs no more than malloc")
+    };
+    let heap = OwnHeap {
+        reason: "most of its objects are in V8's heap".to_owned(),
+        remedy: "Use `node --heap-prof` for them.".to_owned(),
+    };
+    let mut findings = findings(vec![sealed(0), sealed(1)]);
+    findings.program.own_heap = Some(heap.clone());
+    let text = text_of(&findings);
+    let answer = "No allocator would help: most of its objects are in V8's heap. Use `node --heap-prof` for them.";
+    assert!(text.contains(answer), "{text}");
+    assert!(!text.contains("could be sealed"), "{text}");
+    // Beside advice on what malloc does allocate, it is told below.
+    findings.groups = vec![arena(0, "parse", 0.2)];
+    let text = text_of(&findings);
+    assert!(text.contains("Use an arena for `parse`"), "{text}");
+    assert!(text.contains("Not recorded: most of its objects are in V8's heap."), "{text}");
+}
+
+#[test]
+fn a_malloc_that_saves_more_than_any_change_is_the_answer() {
+    let mut findings =
+        findings(vec![group(0, "all", ObjectCategory::LeaveIt, AdvisedAllocator::None, 0.001)]);
+    let replay = findings.replay.as_mut().unwrap();
+    replay.better_malloc = Some(MallocAdvice {
+        name: "jemalloc".to_owned(),
+        gain: Some(0.08),
+        time_ratio: Some(0.6),
+        more_peak_bytes: Some(17 << 17),
+        library: Some(MallocLibrary {
+            file: "libjemalloc.so.2".to_owned(),
+            packages: "libjemalloc2 in Debian".to_owned(),
+        }),
+        ..MallocAdvice::default()
+    });
+    replay.faster_malloc = Some(MallocAdvice {
+        name: "snmalloc".to_owned(),
+        gain: Some(0.12),
+        memory_ratio: Some(1.1),
+        drawback: Some("no distribution has it".to_owned()),
+        ..MallocAdvice::default()
+    });
+    let text = text_of(&findings);
+    let answer =
+        "Use jemalloc instead of glibc's malloc: saves about 8 % of CPU time (replay-confirmed).";
+    assert!(text.contains(answer), "{text}");
+    assert!(!text.contains("No allocator would help"), "{text}");
+    assert!(text.contains("0.60 × glibc's time and 2.1 MiB more memory"), "{text}");
+    assert!(
+        text.contains("LD_PRELOAD=libjemalloc.so.2 /usr/bin/server … (libjemalloc2 in Debian)"),
+        "{text}"
+    );
+    assert!(text.contains("snmalloc saves 12 %, but no distribution has it"), "{text}");
+}
+
+#[test]
+fn what_a_change_may_save_is_not_bounded_by_the_cost_of_malloc() {
+    let mut findings = findings(vec![arena(0, "parse", 0.3)]);
+    let replay = findings.replay.as_mut().unwrap();
+    replay.rows = vec![row("arena", vec![0], 12)];
+    replay.ceiling = Some(0.51);
+    let text = text_of(&findings);
+    assert!(text.contains("takes about 51 % of the CPU time; better locality"), "{text}");
+    assert!(!text.contains("can save more"), "{text}");
+}
+
+#[test]
+fn the_place_of_a_change_is_told_with_its_file_and_line() {
+    let mut group = arena(0, "parse", 0.3);
+    group.place = Some(StackFrame { line: Some(120), ..frame("load_all", "/src/app/load.c") });
+    let text = text_of(&findings(vec![group.clone()]));
+    assert!(text.contains("Create and reset it in `load_all` (load.c:120)."), "{text}");
+    assert!(text.contains("They are allocated in `parse` (parse.c:7)."), "{text}");
+    group.verdict.without_reset = true;
+    let text = text_of(&findings(vec![group]));
+    assert!(text.contains("Create it in `load_all` (load.c:120)"), "{text}");
 }
 
 #[test]
@@ -204,13 +312,17 @@ fn a_malloc_that_gives_as_much_comes_before_a_change_of_the_code() {
         time_ratio: Some(0.42),
         memory_ratio: Some(1.1),
         gives_as_much: true,
-        reason: String::new(),
+        library: Some(MallocLibrary {
+            file: "libmimalloc.so".to_owned(),
+            packages: "libmimalloc-dev in Debian".to_owned(),
+        }),
+        ..MallocAdvice::default()
     });
     let text = text_of(&findings);
     let answer = "Change the malloc, not the program: mimalloc saves about 11 % of CPU time, as much as \
                   changing the code would (replay-confirmed).";
     assert!(text.contains(answer), "{text}");
-    assert!(text.contains("LD_PRELOAD=libmimalloc.so.2 /usr/bin/server"), "{text}");
+    assert!(text.contains("LD_PRELOAD=libmimalloc.so /usr/bin/server"), "{text}");
     assert!(text.contains("saves 11 % of the program's CPU time"), "{text}");
     assert!(text.contains("malloc as good"), "{text}");
 }
@@ -264,6 +376,32 @@ fn the_bare_program_s_time_is_called_measured() {
 }
 
 #[test]
+fn cpu_time_above_the_time_of_the_run_is_explained() {
+    let mut findings = findings(Vec::new());
+    findings.program.bare_cpu_ns = Some(4_000_000_000);
+    let text = text_of(&findings);
+    assert!(text.contains("about 4.00 s of CPU time in all its threads and children"), "{text}");
+}
+
+#[test]
+fn the_remedy_is_on_the_screen_even_where_the_figures_are_long() {
+    let mut findings = findings(Vec::new());
+    let remedy = "Collect them in a buffer. More on that.";
+    findings.system.advice = vec![SystemCallAdvice {
+        kind: "writes".to_owned(),
+        title: "buffer the writes".to_owned(),
+        advice: format!("{}. That is 7 % of its CPU time. {remedy}", "3,000 writes ".repeat(20)),
+        remedy: remedy.to_owned(),
+        calls: 3_000,
+        saved_ns: 1,
+        gain: Some(0.07),
+    }];
+    let text = text_of(&findings);
+    assert!(text.contains("Buffer the writes: 3,000 writes"), "{text}");
+    assert!(text.contains("Collect them in a buffer.") && !text.contains("More on"), "{text}");
+}
+
+#[test]
 fn everything_at_once_fits_on_one_screen_and_what_matters_is_there() {
     let long =
         "void std::__detail::_Insert<std::pair<std::basic_string<char> const, int>>::operator()";
@@ -292,6 +430,7 @@ fn everything_at_once_fits_on_one_screen_and_what_matters_is_there() {
         title: title.to_owned(),
         advice: "408,889 reads of 1 byte each took 0.2 s; one of 64 KiB takes the place of 65,536"
             .repeat(3),
+        remedy: String::new(),
         calls: 408_889,
         saved_ns: 1,
         gain: Some(0.1),
@@ -361,6 +500,15 @@ fn other_processes_are_named_with_the_way_to_them() {
 }
 
 #[test]
+fn a_process_with_a_malloc_of_its_own_is_named() {
+    let rustc = OtherProcess { number: 2, command: "rustc main.rs".to_owned(), percent: 0 };
+    let others = OtherProcesses { own_malloc: vec![rustc], ..OtherProcesses::default() };
+    let warning = others.own_malloc_warning().unwrap();
+    assert!(warning.contains("rustc main.rs (process 2) has a malloc of its own"), "{warning}");
+    assert_eq!(OtherProcesses::default().own_malloc_warning(), None);
+}
+
+#[test]
 fn a_program_that_went_on_in_the_background_is_told_with_what_to_do() {
     let other = |number| OtherProcess { number, command: "nginx".to_owned(), percent: 1 };
     let one = OtherProcesses { still_running: vec![other(1)], ..OtherProcesses::default() };
@@ -388,6 +536,7 @@ fn advice_on_system_calls_and_locks_is_told_in_whole_sentences() {
             "{facts} That is 31 % of its CPU time. {}",
             "Read more at once. ".repeat(9)
         ),
+        remedy: "Read more at once. ".repeat(9),
         calls: 408_889,
         saved_ns: 1,
         gain: Some(0.31),
@@ -442,5 +591,7 @@ fn what_all_calls_take_is_by_the_replay_where_it_was_measured() {
     let replay = findings.replay.as_mut().unwrap();
     replay.ceiling = Some(0.13);
     replay.rows.push(row("arena for group 0", vec![0], 1));
-    assert!(text_of(&findings).contains("freeing takes about 13 % of the CPU time; no allocator"));
+    assert!(
+        text_of(&findings).contains("freeing takes about 13 % of the CPU time; better locality")
+    );
 }

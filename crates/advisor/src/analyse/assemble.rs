@@ -14,7 +14,8 @@ use super::sites::{SiteDraft, SiteFinder};
 use super::stack_pass::{StackPass, StackPassResult, StackStatistics};
 use super::symbols::{self, Symbols, short};
 use super::{
-    AnalyseOptions, Analysis, NO_SITE, flame, formatting, lock_waits, system_calls, wrappers,
+    AnalyseOptions, Analysis, NO_SITE, flame, formatting, lock_waits, own_heap, system_calls,
+    wrappers,
 };
 use crate::record::why_unseen;
 use bench::console::progress::Progress;
@@ -92,6 +93,10 @@ pub fn assemble(
 
     say("judging");
     let mut program = program(reader, process, &end);
+    // The kernel's figures are of the first process.
+    let anonymous = reader.end().filter(|_| process == 0).and_then(|end| end.usage.peak_anonymous);
+    program.own_heap =
+        own_heap::own_heap(&program.executable, modules.all(), anonymous, program.peak_live_bytes);
     if let Some(bare) = options.bare_cpu_ns {
         let all = reader.end().map(|end| end.usage.user_ns + end.usage.system_ns);
         let part = share(program.cpu_ns.unwrap_or(0), all.unwrap_or(0)).unwrap_or(1.0);
@@ -272,6 +277,50 @@ impl TitleFinder<'_, '_> {
         title.unwrap_or_else(|| self.function(*node))
     }
 
+    /// The call in which a piece of work begins: that of its frame or, where the function is
+    /// recursive, the call of the outermost one.
+    fn place(&mut self, name: &GroupName) -> Option<StackFrame> {
+        let GroupName::Work(possible) = *name else { return None };
+        let path: Vec<NodeId> = self.stacks.frames(self.possible_groups[possible].node).collect();
+        let functions: Vec<String> = path.iter().map(|&node| self.containing(node)).collect();
+        let at = outside_recursion(&functions, self.callee(possible).as_deref());
+        for &node in path.get(at..)? {
+            let found = self.symbols.at(self.stacks, node);
+            if found.iter().any(|frame| START.contains(&&*frame.function)) {
+                return None;
+            }
+            if let Some(frame) = found.iter().find(|frame| !frame.wrapper) {
+                return Some(frame.clone());
+            }
+        }
+        None
+    }
+
+    /// The function that contains a frame, with those that are inlined in it.
+    fn containing(&mut self, node: NodeId) -> String {
+        let found = self.symbols.at(self.stacks, node);
+        found.last().map_or_else(String::new, |frame| frame.function.clone())
+    }
+
+    /// The function that the frame of a piece of work calls, if [`NAMED`] of its allocations are
+    /// made in one.
+    fn callee(&mut self, possible: usize) -> Option<String> {
+        let possible_groups = self.possible_groups;
+        let PossibleGroup { node, stacks, .. } = &possible_groups[possible];
+        let mut callees: HashMap<String, u64> = HashMap::new();
+        let mut total = 0;
+        for &stack in stacks {
+            let stack = &self.all[stack as usize];
+            total += stack.statistics.count;
+            let frames = self.stacks.frames(NodeId(stack.node));
+            if let Some(callee) = frames.take_while(|frame| frame != node).last() {
+                *callees.entry(self.containing(callee)).or_default() += stack.statistics.count;
+            }
+        }
+        let (function, count) = callees.into_iter().max_by_key(|(_, count)| *count)?;
+        (count as f64 >= NAMED * total as f64).then_some(function)
+    }
+
     /// The function of a frame, or of the first caller that isn't a wrapper.
     fn function(&mut self, node: NodeId) -> String {
         let frames: Vec<NodeId> = self.stacks.frames(node).collect();
@@ -318,6 +367,21 @@ impl TitleFinder<'_, '_> {
     }
 }
 
+/// The index of the first of these functions, the innermost first, that is outside of the recursion
+/// of the innermost one, which calls `callee`. It may be the length.
+fn outside_recursion(functions: &[String], callee: Option<&str>) -> usize {
+    let outermost = |name: &str| functions.iter().rposition(|function| function == name);
+    let mut at = callee.and_then(outermost).map_or(0, |callee| callee + 1);
+    while let Some(function) = functions.get(at) {
+        let last = outermost(function).unwrap_or(at);
+        if last == at && !functions[..at].contains(function) {
+            break;
+        }
+        at = last + 1;
+    }
+    at
+}
+
 /// Sites and groups with names, the groups by gain.
 fn named(
     titles: &mut TitleFinder<'_, '_>,
@@ -357,6 +421,7 @@ fn named(
             id: number[old],
             title: titles.of(&group.name),
             sites: std::mem::take(&mut sites_of[old]),
+            place: titles.place(&group.name),
             behaviour: group.measured,
             verdict: group.verdict,
         })
@@ -382,6 +447,10 @@ fn program(reader: &RecordingReader, number: usize, end: &StackPassResult) -> Re
     let cpu_ns = measured.map(|ns| (ns as f64 * part) as u64);
     let exit = reader.end().filter(|_| number == 0).and_then(|end| end.outcome);
     let wall = usage.filter(|_| number == 0).map_or(0, |usage| usage.wall_ns);
+    let wall_ns = wall.max(totals.last_ns);
+    // Where it is estimated: one thread takes no more CPU time than it lasts.
+    let is_estimated = reader.processes().len() > 1 && end.threads.len() <= 1;
+    let cpu_ns = cpu_ns.map(|ns| if is_estimated { ns.min(wall_ns) } else { ns });
     RecordedProgram {
         command: process.header.command.clone(),
         executable: process.header.executable.clone(),
@@ -398,8 +467,9 @@ fn program(reader: &RecordingReader, number: usize, end: &StackPassResult) -> Re
             costs.without_recorder(ns.saturating_sub(counting as u64), totals)
         }),
         bare_measured: false,
-        wall_ns: wall.max(totals.last_ns),
+        wall_ns,
         peak_resident: usage.map(|usage| usage.peak_resident).filter(|&bytes| bytes > 0),
+        own_heap: None,
         threads: end.threads.len() as u32,
         events: totals.events,
         allocations: totals.allocations,
@@ -450,6 +520,15 @@ fn notes(
         note(
             true,
             format!("not recorded because memory ran out: {}", formatting::counted(missed, "call")),
+        );
+    }
+    if process.end.as_ref().is_some_and(|end| end.own_malloc) {
+        note(
+            true,
+            format!(
+                "{} has a malloc of its own in its executable, so nothing was recorded; build it with the system's malloc to record it",
+                process.header.executable
+            ),
         );
     }
     if let Some(library) = process.end.as_ref().and_then(|end| end.new_unseen.as_ref()) {
@@ -532,4 +611,29 @@ fn notes(
         );
     }
     notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::outside_recursion;
+
+    #[test]
+    fn the_call_of_the_outermost_recursive_function_is_found() {
+        let at = |path: &str, callee: Option<&str>| {
+            let functions: Vec<String> = path.split(' ').map(str::to_owned).collect();
+            let at = outside_recursion(&functions, callee);
+            functions.get(at).cloned()
+        };
+        let is = |function: &str| Some(function.to_owned());
+        // Without recursion, the call is in the innermost frame.
+        assert_eq!(at("main _start", Some("parse")), is("main"));
+        assert_eq!(at("parse parse main", None), is("main"));
+        assert_eq!(at("parse main", Some("parse")), is("main"));
+        assert_eq!(at("array value array value load main", Some("value")), is("load"));
+        assert_eq!(at("object value array value load main", Some("value")), is("load"));
+        assert_eq!(at("value object value load main", Some("object")), is("load"));
+        // An interpreter that calls itself further out is not this work's recursion.
+        assert_eq!(at("request eval call eval main", Some("parse")), is("request"));
+        assert_eq!(at("walk walk", None), None);
+    }
 }

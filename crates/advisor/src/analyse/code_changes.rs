@@ -89,6 +89,6 @@ pub fn change(allocator: AdvisedAllocator, function: &str, b: &BlockFigures) -> 
 pub fn better_malloc() -> CodeChange {
     CodeChange {
         rust: "#[global_allocator]\nstatic GLOBAL: mimalloc::MiMalloc = mimalloc::MiMalloc;".to_owned(),
-        c: "LD_PRELOAD=libmimalloc.so.2 program\n/* or link with -lmimalloc; the same for jemalloc and snmalloc */".to_owned(),
+        c: "LD_PRELOAD=libmimalloc.so program\n/* or link with -lmimalloc; the same for jemalloc */".to_owned(),
     }
 }

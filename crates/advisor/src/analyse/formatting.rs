@@ -26,6 +26,16 @@ pub fn at_most(share: f64) -> String {
     if percent.starts_with("less") { percent } else { format!("at most {percent}") }
 }
 
+/// A command line as a shell reads it: words that are empty or have special characters are quoted.
+pub fn command(words: &[String]) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "@%+=:,./-_".contains(c);
+    let quoted = |word: &String| match word {
+        word if !word.is_empty() && word.chars().all(is_plain) => word.clone(),
+        word => format!("'{}'", word.replace('\'', "'\\''")),
+    };
+    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
 pub fn count(count: u64) -> String {
     bench::console::table::grouped(count)
 }
@@ -52,6 +62,20 @@ pub fn bytes(bytes: u64) -> String {
         format!("{value:.1} {}", UNITS[unit])
     } else {
         format!("{value:.0} {}", UNITS[unit])
+    }
+}
+
+/// Peak memory compared with glibc's, after "takes": the ratio, or the difference where glibc's
+/// peak is too small for a ratio.
+pub fn memory(ratio: Option<f64>, more: Option<i64>) -> String {
+    match (ratio, more) {
+        (Some(ratio), _) => format!("{ratio:.2} × its peak memory"),
+        (None, Some(0)) => "as much memory".to_owned(),
+        (None, Some(more)) => {
+            let than = if more > 0 { "more" } else { "less" };
+            format!("{} {than} memory", bytes(more.unsigned_abs()))
+        }
+        (None, None) => "an unknown amount of memory".to_owned(),
     }
 }
 
@@ -101,5 +125,20 @@ mod tests {
             [1, 2, 16].map(|sizes| super::sizes(&BlockFigures { sizes, ..Default::default() }));
         assert_eq!(sizes, ["one size", "2 sizes", "16 or more sizes"]);
         assert_eq!([1.5, 12345.6].map(number), ["1.5", "12,346"]);
+    }
+
+    #[test]
+    fn memory_is_told_as_a_ratio_or_a_difference() {
+        assert_eq!(memory(Some(1.5), Some(5 << 20)), "1.50 × its peak memory");
+        assert_eq!(memory(None, Some(233_472)), "228 KiB more memory");
+        assert_eq!(memory(None, Some(-4_096)), "4,096 B less memory");
+        assert_eq!(memory(None, Some(0)), "as much memory");
+        assert_eq!(memory(None, None), "an unknown amount of memory");
+    }
+
+    #[test]
+    fn a_command_line_is_quoted_as_in_a_shell() {
+        let words = ["jq", "", ".a | .b", "it's", "-c", "/tmp/a-b_c.json"].map(str::to_owned);
+        assert_eq!(command(&words), "jq '' '.a | .b' 'it'\\''s' -c /tmp/a-b_c.json");
     }
 }

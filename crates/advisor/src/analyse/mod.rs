@@ -24,6 +24,7 @@
 //! | `code_changes`, `verdict_rules` | chooses an allocator from a group's figures, with the lines to change |
 //! | `groups` | divides the sites into groups, and judges each group |
 //! | `flame`, `lock_waits` | the flame graph, and waits for locks |
+//! | `own_heap` | programs that have a heap of their own |
 //! | `system_call_advice`, `system_calls` | what avoiding system calls would save |
 //! | `assemble` | runs all of this, and makes the findings |
 //! | [`screen`] | prints the findings on one screen |
@@ -45,6 +46,7 @@ mod live_blocks;
 mod lock_waits;
 mod memory_hints;
 mod overlap_check;
+mod own_heap;
 mod possible_groups;
 mod resolver;
 pub mod screen;
@@ -55,6 +57,8 @@ mod system_call_advice;
 mod system_calls;
 mod verdict_rules;
 mod wrappers;
+
+pub use verdict_rules::LEAST_ALLOCATOR_SHARE;
 
 use bench::console::failure::Failure;
 use bench::console::print;
@@ -150,21 +154,28 @@ pub fn run(arguments: &AnalyseArguments) -> Result<(), Failure> {
 pub fn analyse(path: &Path, options: &AnalyseOptions) -> Result<Analysis, Failure> {
     let failed = |error: TraceError| Failure::Failed(format!("{}: {error}", path.display()));
     let reader = RecordingReader::open(path).map_err(failed)?;
+    let Some(busiest) = busiest(&reader) else {
+        return Err(Failure::Failed(format!(
+            "{}: the recording has no process; record the program again",
+            path.display()
+        )));
+    };
     let process = match options.process {
         Some(process) if process < reader.processes().len() => process,
         Some(process) => {
+            let range = match reader.processes().len() {
+                1 => "it has process 0 only".to_owned(),
+                count => format!("give --process a number below {count}"),
+            };
+            let lost = reader.cut_off_at().map_or_else(String::new, |at| {
+                format!("; the recording was cut off at byte {at}, so later processes are missing")
+            });
             return Err(Failure::Usage(format!(
-                "{} has no process {process}; give --process a number below {}",
+                "{} has no process {process}; {range}{lost}",
                 path.display(),
-                reader.processes().len()
             )));
         }
-        None => busiest(&reader).ok_or_else(|| {
-            Failure::Failed(format!(
-                "{}: the recording has no process; record the program again",
-                path.display()
-            ))
-        })?,
+        None => busiest,
     };
     assemble::assemble(&reader, process, options).map_err(failed)
 }

@@ -119,7 +119,7 @@ fn paragraph(heading: &str, text: &str) -> String {
 
 fn heading(findings: &Findings) -> String {
     let program = &findings.program;
-    let mut command = program.command.join(" ");
+    let mut command = formatting::command(&program.command);
     if command.chars().count() > WIDTH {
         command = command.chars().take(WIDTH - 1).chain(['…']).collect();
     }

@@ -2,7 +2,8 @@
 //!
 //! Every rule estimates how many calls are avoidable, multiplies that by a lower bound of their
 //! cost, and is silent below [`LEAST`] of the program's CPU time. A call that has to wait never
-//! counts as a saving.
+//! counts as a saving, and neither does a reply: a request and its reply are not something to
+//! buffer.
 
 use super::findings::SystemCallAdvice;
 use super::formatting;
@@ -118,6 +119,7 @@ pub fn advice(kernel: &KernelCounts<'_>) -> Vec<SystemCallAdvice> {
                     formatting::percent(gain),
                     saving.remedy
                 ),
+                remedy: saving.remedy.to_owned(),
                 calls: saving.calls,
                 saved_ns: saving.ns as u64,
                 gain: Some(gain),
@@ -155,10 +157,12 @@ fn transfers(
     kernel: &KernelCounts<'_>,
     writes: bool,
     account: (Option<u64>, Option<u64>),
+    opposite_calls: Option<u64>,
     mut each: f64,
 ) -> Option<TransferSaving> {
-    let names = if writes { &WRITES } else { &READS };
+    let (names, opposite) = if writes { (&WRITES, &READS) } else { (&READS, &WRITES) };
     let mut sum = kernel.sum(names);
+    let mut messages = kernel.sum(opposite).calls;
     if kernel.calls.is_empty() {
         // Not counted: if their mean size is small, all of them count as small, otherwise none.
         let (calls, bytes) = (account.0?, account.1?);
@@ -166,19 +170,28 @@ fn transfers(
             return None;
         }
         sum = CallSum { calls, small: calls.min(bytes), small_bytes: bytes, ..sum };
+        messages = opposite_calls.unwrap_or(0);
     } else {
         let costs = kernel.costs?;
         each = each.min(sum.ns as f64 / sum.calls.max(1) as f64 + costs.call);
     }
-    // Reading a file never waits. A transfer from a pipe or a connection may be small because there
-    // was no more data yet: as many as there were waits, or messages in the other direction, count
-    // as such.
+    // Reading a file never waits. A transfer of a pipe or a connection may be small because there was
+    // no more data yet, or because it is a whole message. A buffer saves it only if another transfer
+    // in the same direction came right before it.
     let of = |writes: bool| kernel.small.iter().filter(move |small| small.writes == writes);
-    let of_files: u64 = of(writes).filter(|small| !small.waits).map(|small| small.calls).sum();
-    let answers: u64 = of(!writes).filter(|small| small.waits).map(|small| small.calls).sum();
-    let of_files = of_files.min(sum.small);
-    let others = (sum.small - of_files).saturating_sub(kernel.waited().max(answers));
-    let saved = of_files + others;
+    let saved = if kernel.small.is_empty() {
+        // Files aren't told from connections: as many as there were waits, or calls in the other
+        // direction, count as messages.
+        sum.small.saturating_sub(kernel.waited().max(messages))
+    } else {
+        let of_files: u64 = of(writes).filter(|small| !small.waits).map(|small| small.calls).sum();
+        let waiting = of(writes).filter(|small| small.waits);
+        let mut joined: u64 = waiting.map(|small| small.consecutive).sum();
+        if !writes {
+            joined = joined.saturating_sub(kernel.waited());
+        }
+        of_files.saturating_add(joined).min(sum.small)
+    };
     let left = sum.small_bytes as f64 / BUFFER;
     let ns = saved as f64 * (each - BUFFERED) - left * each;
     let most = of(writes).max_by_key(|small| small.calls);
@@ -216,7 +229,7 @@ impl TransferSaving {
         let waiting = self.small - self.saved;
         if waiting * 20 > self.small {
             text += &format!(
-                " {} of them may be small because there was no more data yet, and are not counted as savings.",
+                " {} of them wait for data or answer a message, and are not counted as savings.",
                 formatting::count(waiting)
             );
         }
@@ -226,7 +239,7 @@ impl TransferSaving {
 
 fn reads(kernel: &KernelCounts<'_>, costs: &SystemCallCosts) -> Option<CallSaving> {
     let account = (kernel.usage.read_calls, kernel.usage.read_bytes);
-    let found = transfers(kernel, false, account, costs.read)?;
+    let found = transfers(kernel, false, account, kernel.usage.write_calls, costs.read)?;
     Some(CallSaving {
         kind: "reads",
         title: "buffer the reads",
@@ -239,7 +252,7 @@ fn reads(kernel: &KernelCounts<'_>, costs: &SystemCallCosts) -> Option<CallSavin
 
 fn writes(kernel: &KernelCounts<'_>, costs: &SystemCallCosts) -> Option<CallSaving> {
     let account = (kernel.usage.write_calls, kernel.usage.written_bytes);
-    let found = transfers(kernel, true, account, costs.write)?;
+    let found = transfers(kernel, true, account, kernel.usage.read_calls, costs.write)?;
     Some(CallSaving {
         kind: "writes",
         title: "buffer the writes",
@@ -432,6 +445,46 @@ mod tests {
         let waits = [reads, call(FUTEX_WAIT, 1990, None)];
         let kinds: Vec<_> = advised(&waits, &usage).into_iter().map(|found| found.0).collect();
         assert_eq!(kinds, ["waits", "reads"]);
+    }
+
+    #[test]
+    fn a_reply_is_no_saving_and_the_parts_of_a_message_are() {
+        let calls = [call("read", 2000, Some(0)), call("write", 3000, Some(3000))];
+        let of_writes = |waits: bool, consecutive: u64| {
+            let small = SmallTransfers {
+                waits,
+                writes: true,
+                calls: 3000,
+                bytes: 3000,
+                consecutive,
+                ..SmallTransfers::default()
+            };
+            let kernel = KernelCounts {
+                calls: &calls,
+                small: std::slice::from_ref(&small),
+                usage: &ResourceUsage::default(),
+                page_faults: Some(0),
+                costs: Some(COSTS),
+                cpu_ns: Some(1e7),
+                processes: 1,
+                threads: 1,
+            };
+            advice(&kernel).into_iter().map(|advice| advice.calls).collect::<Vec<_>>()
+        };
+        assert!(of_writes(true, 0).is_empty());
+        assert_eq!(of_writes(true, 1000), [1000]);
+        // A file has no one who waits for a reply.
+        assert_eq!(of_writes(false, 0), [3000]);
+        // Where connections aren't told from files, as many are replies as there were reads.
+        assert_eq!(advised(&calls, &ResourceUsage::default()), [("writes".to_owned(), 1000)]);
+        let usage = ResourceUsage {
+            read_calls: Some(9_000),
+            read_bytes: Some(9_000 * SMALL),
+            write_calls: Some(10_000),
+            written_bytes: Some(60_000),
+            ..ResourceUsage::default()
+        };
+        assert_eq!(advised(&[], &usage), [("writes".to_owned(), 1_000)]);
     }
 
     #[test]

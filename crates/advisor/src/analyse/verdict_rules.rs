@@ -279,7 +279,7 @@ pub fn scattered(b: &BlockFigures, sites: usize, run_context: &RunContext) -> Ve
 
 fn little_in_all(run_context: &RunContext) -> String {
     format!(
-        "allocating and freeing takes {} of the CPU time in all, and no allocator can save more",
+        "allocating and freeing takes {} of the CPU time in all, too little for any allocator to matter",
         formatting::about(run_context.allocator_share.unwrap_or(0.0))
     )
 }

@@ -35,6 +35,8 @@ pub struct RecordingTotals {
     pub full: Option<EarlyEnd>,
     /// C++'s `operator new` was not recorded.
     pub new_unseen: Option<BypassingOperatorNew>,
+    /// Processes whose executable has a `malloc` of its own.
+    pub own_malloc: Option<ProcessesWithOwnMalloc>,
     /// Processes that still ran when the program had ended.
     pub still_running: u64,
     /// Parts of raw files that could not be read.
@@ -50,6 +52,14 @@ pub struct EarlyEnd {
     pub at_seconds: f64,
     /// Why.
     pub why: String,
+}
+
+/// Processes of which nothing was recorded, because their executable has a `malloc` of its own.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct ProcessesWithOwnMalloc {
+    /// The first one's executable.
+    pub executable: String,
+    pub processes: u64,
 }
 
 /// An `operator new` that isn't made of `malloc`.
@@ -345,6 +355,7 @@ impl RawFileCollector {
             costs: costs(&header.costs, rate),
             new_unseen: (header.state & state::NEW_BYPASSES_HOOKS != 0)
                 .then(|| String::from_utf8_lossy(header.library).into_owned()),
+            own_malloc: header.state & state::OWN_MALLOC != 0,
             exited,
             still_running: raw.until != NO_LIMIT || !exited && still_runs(raw.pid, &raw.path),
         };
@@ -353,6 +364,11 @@ impl RawFileCollector {
         self.totals.raw_bytes += end.raw_bytes;
         self.totals.missed += end.missed;
         self.totals.still_running += u64::from(end.still_running);
+        if end.own_malloc {
+            let executable = String::from_utf8_lossy(header.executable).into_owned();
+            let known = ProcessesWithOwnMalloc { executable, processes: 0 };
+            self.totals.own_malloc.get_or_insert(known).processes += 1;
+        }
         if let Some(library) = &end.new_unseen {
             let (pid, why) = (raw.pid, why_unseen(library));
             let library = library.clone();

@@ -148,6 +148,11 @@ pub fn run(arguments: &RecordArguments) -> Result<(), Failure> {
 
 /// Finds a program's file, as a shell does.
 pub fn found(program: &OsStr) -> Result<PathBuf, Failure> {
+    if program.is_empty() {
+        return Err(Failure::Usage(
+            "the program's name is empty; name the program after --".to_owned(),
+        ));
+    }
     obstacle::find(program).ok_or_else(|| {
         let name = program.display();
         Failure::Failed(format!(
@@ -190,6 +195,13 @@ fn in_one_line(summary: &RecordSummary<'_>) -> String {
     if let Some(unseen) = &totals.new_unseen {
         let processes = count(unseen.processes, "process", "processes");
         lost.push(format!("what operator new gave in {processes}"));
+    }
+    if let Some(own) = &totals.own_malloc {
+        let processes = count(own.processes, "process", "processes");
+        lost.push(format!(
+            "what {processes} with a malloc in the executable allocated ({})",
+            own.executable
+        ));
     }
     if totals.still_running > 0 {
         lost.push(format!(

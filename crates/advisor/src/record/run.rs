@@ -239,10 +239,12 @@ pub fn record(
     // Once the program has ended, only root may open it.
     let io = File::open(format!("/proc/{pid}/io")).ok();
     collector.set_first_process(child.id());
+    let mut anonymous = AnonymousMemory::of(pid);
     let (ended, collector) =
-        while_packing(collector, counter.as_mut().ok(), || wait(pid, begun, io));
+        while_packing(collector, counter.as_mut().ok(), &mut anonymous, || wait(pid, begun, io));
     let mut ended =
         ended.map_err(|error| Failure::Failed(format!("can't wait for the program: {error}")))?;
+    ended.usage.peak_anonymous = anonymous.peak;
     let counted =
         counter.and_then(|mut counter| counter.counts().map_err(|error| error.to_string()));
     let why = counted.as_ref().err();
@@ -272,11 +274,35 @@ fn other_sources(usage: &ResourceUsage) -> &'static str {
     }
 }
 
+/// The resident memory of a process that belongs to no file: heaps, stacks and mapped buffers.
+struct AnonymousMemory {
+    file: PathBuf,
+    /// The most bytes that were seen.
+    peak: Option<u64>,
+}
+
+impl AnonymousMemory {
+    fn of(pid: i32) -> Self {
+        Self { file: PathBuf::from(format!("/proc/{pid}/statm")), peak: None }
+    }
+
+    /// Reads its size now. Does nothing once the process has ended.
+    fn update(&mut self) {
+        let Ok(text) = fs::read_to_string(&self.file) else { return };
+        // Pages: all addresses, resident ones, resident ones of files.
+        let mut words = text.split(' ').map(|word| word.parse::<u64>().unwrap_or(0));
+        let (Some(resident), Some(of_files)) = (words.nth(1), words.next()) else { return };
+        let bytes = resident.saturating_sub(of_files) * procfs::page_size();
+        self.peak = self.peak.max(Some(bytes).filter(|&bytes| bytes > 0));
+    }
+}
+
 /// Runs `other`; meanwhile packs events with a low priority, and looks up the names of counted
-/// files.
+/// files and the size of the program's memory.
 fn while_packing<T>(
     mut collector: RawFileCollector,
     mut counter: Option<&mut SystemCallCounter>,
+    anonymous: &mut AnonymousMemory,
     other: impl FnOnce() -> T,
 ) -> (T, Result<RawFileCollector, TraceError>) {
     let done = AtomicBool::new(false);
@@ -286,6 +312,7 @@ fn while_packing<T>(
             unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
             while !done.load(Ordering::Acquire) {
                 counter.iter_mut().for_each(|counter| counter.update_file_names());
+                anonymous.update();
                 if !collector.pack_full_chunks()? {
                     thread::park_timeout(IDLE_TIME);
                 }
@@ -341,6 +368,7 @@ fn wait(pid: i32, begun: Instant, io: Option<File>) -> io::Result<ProgramEnd> {
         system_ns: ns(usage.ru_stime),
         wall_ns,
         peak_resident: usage.ru_maxrss as u64 * 1024,
+        peak_anonymous: None,
         minor_faults: usage.ru_minflt as u64,
         major_faults: usage.ru_majflt as u64,
         voluntary_switches: usage.ru_nvcsw as u64,

@@ -1,8 +1,10 @@
 //! Judges the advice by the rounds of the replay.
 
 use super::rounds::Comparison;
+use crate::analyse::LEAST_ALLOCATOR_SHARE;
 use crate::analyse::findings::{
-    CombinedPlan, MallocAdvice, ObjectCategory, RecordedProgram, ReplayOutcome, SiteGroup,
+    CombinedPlan, MallocAdvice, MallocLibrary, ObjectCategory, RecordedProgram, ReplayOutcome,
+    SiteGroup,
 };
 use crate::analyse::formatting;
 
@@ -14,6 +16,9 @@ pub const MOST_MEMORY: f64 = 1.5;
 /// Bytes beyond glibc's peak that every plan may take, even if [`MOST_MEMORY`] is exceeded: an
 /// allocator's first chunk is no reason to refuse it.
 const FREE_MEMORY: u64 = 1 << 20;
+/// The same for a malloc that serves everything: its tables and its first chunks take as much in a
+/// small program as in a large one.
+const FREE_MEMORY_OF_MALLOC: u64 = 8 << 20;
 /// The least saving, as a share of the program's CPU time.
 const LEAST_GAIN: f64 = 0.01;
 
@@ -24,9 +29,10 @@ pub struct ComparedMalloc {
     pub comparison: Comparison,
 }
 
-fn is_small(comparison: &Comparison) -> bool {
+/// Whether a peak is at most [`MOST_MEMORY`] times glibc's, or `free` bytes more.
+fn is_small(comparison: &Comparison, free: u64) -> bool {
     comparison.peaks.is_none_or(|(own, glibc)| {
-        own as f64 <= MOST_MEMORY * glibc as f64 || own <= glibc + FREE_MEMORY
+        own as f64 <= MOST_MEMORY * glibc as f64 || own <= glibc.saturating_add(free)
     })
 }
 
@@ -38,11 +44,7 @@ pub fn gain(comparison: &Comparison, program: &RecordedProgram) -> Option<f64> {
 }
 
 fn figures(comparison: &Comparison) -> String {
-    let memory = match (comparison.memory, comparison.peaks) {
-        (Some(memory), _) => format!("{memory:.2} × its peak memory"),
-        (None, Some((own, _))) => format!("{} more peak memory", formatting::bytes(own)),
-        (None, None) => "an unknown amount of memory".to_owned(),
-    };
+    let memory = formatting::memory(comparison.memory, comparison.more_memory());
     format!("{:.2} × glibc's time ({}) and {memory}", comparison.time, rounds(comparison))
 }
 
@@ -74,7 +76,7 @@ pub fn plan(comparison: &Comparison, program: &RecordedProgram) -> ReplayOutcome
             "it is no faster"
         };
         (false, format!("not confirmed, {slower}: in the replay it takes {figures}"))
-    } else if !is_small(comparison) {
+    } else if !is_small(comparison, FREE_MEMORY) {
         (
             false,
             format!("not confirmed, it needs too much memory: in the replay it takes {figures}"),
@@ -107,7 +109,7 @@ pub fn candidate(comparison: &Comparison) -> ReplayOutcome {
     let is_slower = comparison.is_slower() || comparison.time > 1.0 + comparison.noise();
     let (confirmed, reason) = if is_slower {
         (false, format!("not confirmed, it is slower: in the replay it takes {figures}"))
-    } else if !is_small(comparison) {
+    } else if !is_small(comparison, FREE_MEMORY) {
         (
             false,
             format!("not confirmed, it needs too much memory: in the replay it takes {figures}"),
@@ -212,13 +214,68 @@ fn percent(share: f64) -> String {
     formatting::percent(share.max(0.0))
 }
 
-/// The fastest malloc that is faster than glibc, doesn't need too much memory, and saves enough.
-pub fn best(mallocs: Vec<ComparedMalloc>, program: &RecordedProgram) -> Option<ComparedMalloc> {
-    mallocs
+/// The mallocs that save enough.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct UsefulMallocs {
+    /// The fastest one that can be installed and doesn't need too much memory.
+    pub best: Option<ComparedMalloc>,
+    /// One that is clearly faster than that, and why it is not the best.
+    pub faster: Option<(ComparedMalloc, &'static str)>,
+}
+
+/// Finds the mallocs that are faster than glibc and save enough. Where allocating and freeing takes
+/// too little of the program's CPU time for any allocator to matter, there is none: what the replay
+/// shows then is its own memory.
+pub fn useful(mallocs: Vec<ComparedMalloc>, program: &RecordedProgram) -> UsefulMallocs {
+    if program.allocator_share.is_some_and(|share| share < LEAST_ALLOCATOR_SHARE) {
+        return UsefulMallocs::default();
+    }
+    let gain = |malloc: &ComparedMalloc| gain(&malloc.comparison, program);
+    let drawback = |malloc: &ComparedMalloc| {
+        if !is_small(&malloc.comparison, FREE_MEMORY_OF_MALLOC) {
+            Some("it needs too much memory")
+        } else if library(&malloc.name).is_none() {
+            Some("no distribution has it")
+        } else {
+            None
+        }
+    };
+    let mut fast: Vec<ComparedMalloc> = mallocs
         .into_iter()
-        .filter(|malloc| malloc.comparison.is_quicker() && is_small(&malloc.comparison))
-        .filter(|malloc| gain(&malloc.comparison, program).is_none_or(|gain| gain >= LEAST_GAIN))
-        .min_by(|a, b| a.comparison.time.total_cmp(&b.comparison.time))
+        .filter(|malloc| malloc.comparison.is_quicker())
+        .filter(|malloc| gain(malloc).is_none_or(|gain| gain >= LEAST_GAIN))
+        .collect();
+    fast.sort_by(|a, b| a.comparison.time.total_cmp(&b.comparison.time));
+    let best = fast.iter().position(|malloc| drawback(malloc).is_none());
+    let best = best.map(|at| fast.remove(at));
+    let is_faster = |malloc: &ComparedMalloc| match (gain(malloc), best.as_ref().map(gain)) {
+        (Some(own), Some(Some(best))) => own - best >= LEAST_GAIN,
+        (_, None) => true,
+        (_, Some(_)) => best
+            .as_ref()
+            .is_some_and(|best| malloc.comparison.time < best.comparison.time - AS_MUCH),
+    };
+    let faster = fast
+        .into_iter()
+        .filter(is_faster)
+        .find_map(|malloc| drawback(&malloc).map(|why| (malloc, why)));
+    UsefulMallocs { best, faster }
+}
+
+/// Where a malloc's shared library comes from. `None`: no distribution has it. Distributions'
+/// tcmalloc is another one than that of the replay.
+fn library(malloc: &str) -> Option<MallocLibrary> {
+    let (file, packages) = match malloc {
+        "jemalloc" => {
+            ("libjemalloc.so.2", "libjemalloc2 in Debian and Ubuntu, jemalloc in Fedora and Arch")
+        }
+        "mimalloc" => (
+            "libmimalloc.so",
+            "libmimalloc-dev in Debian and Ubuntu, mimalloc-devel in Fedora, mimalloc in Arch",
+        ),
+        _ => return None,
+    };
+    Some(MallocLibrary { file: file.to_owned(), packages: packages.to_owned() })
 }
 
 /// Whether a malloc saves as much as all confirmed plans together, or so nearly that changing the
@@ -234,13 +291,14 @@ pub fn gives_as_much(
     }
 }
 
-/// The best malloc, with its reason.
-pub fn better_malloc(
-    best: &ComparedMalloc,
+/// The advice to use a malloc, with its reason.
+pub fn malloc_advice(
+    malloc: &ComparedMalloc,
     gives_as_much: bool,
+    drawback: Option<&str>,
     program: &RecordedProgram,
 ) -> MallocAdvice {
-    let ComparedMalloc { name, comparison } = best;
+    let ComparedMalloc { name, comparison } = malloc;
     let gain = gain(comparison, program);
     let mut reason = format!("{name} takes {} in the replay", figures(comparison));
     if let Some(gain) = gain {
@@ -251,8 +309,11 @@ pub fn better_malloc(
         gain,
         time_ratio: Some(comparison.time),
         memory_ratio: comparison.memory,
+        more_peak_bytes: comparison.more_memory(),
         gives_as_much,
         reason,
+        drawback: drawback.map(str::to_owned),
+        library: library(name),
     }
 }
 
@@ -283,7 +344,7 @@ pub fn malloc(group: &mut SiteGroup, better: Option<&MallocAdvice>, ceilings: f6
         },
         None => ReplayOutcome {
             confirmed: false,
-            reason: "not confirmed: in the replay no other malloc saves 1 % of the program's CPU time with at most 1.5 times glibc's memory"
+            reason: "not confirmed: in the replay no other malloc that distributions have saves 1 % of the program's CPU time with at most 1.5 times glibc's memory or 8 MiB more"
                 .to_owned(),
             time_ratio: None,
             memory_ratio: None,
@@ -366,10 +427,10 @@ mod tests {
     #[test]
     fn memory_is_told_in_bytes_where_glibc_needs_none() {
         let program = program(2_000_000_000);
-        let none = Comparison { memory: None, ..comparison(0.5, 0.01, (36 << 10, 0)) };
+        let none = Comparison { memory: None, ..comparison(0.5, 0.01, (40 << 10, 4 << 10)) };
         let verdict = plan(&none, &program);
         assert!(verdict.confirmed, "{}", verdict.reason);
-        assert!(verdict.reason.contains("and 36.0 KiB more peak memory"), "{}", verdict.reason);
+        assert!(verdict.reason.contains("and 36.0 KiB more memory"), "{}", verdict.reason);
         assert_eq!(verdict.memory_ratio, None);
     }
 
@@ -389,23 +450,59 @@ mod tests {
         assert!(little.reason.contains("it saves less than 0.1 % of"), "{}", little.reason);
     }
 
+    fn malloc(name: &str, time: f64, peaks: (u64, u64)) -> ComparedMalloc {
+        ComparedMalloc { name: name.to_owned(), comparison: comparison(time, 0.01, peaks) }
+    }
+
     #[test]
     fn the_best_malloc_is_fast_and_small() {
-        let malloc = |name: &str, time, own| ComparedMalloc {
-            name: name.to_owned(),
-            comparison: comparison(time, 0.01, (own, 10 * MIB)),
-        };
         let mallocs = vec![
-            malloc("large", 0.3, 30 * MIB),
-            malloc("good", 0.6, 9 * MIB),
-            malloc("slow", 0.99, MIB),
+            malloc("jemalloc", 0.3, (30 * MIB, 10 * MIB)),
+            malloc("mimalloc", 0.6, (9 * MIB, 10 * MIB)),
+            malloc("slow", 0.99, (MIB, 10 * MIB)),
         ];
         let program = program(2_000_000_000);
-        assert_eq!(best(mallocs.clone(), &program).unwrap().name, "good");
+        let found = useful(mallocs.clone(), &program);
+        assert_eq!(found.best.unwrap().name, "mimalloc");
+        // What is faster is told with its price.
+        let (faster, why) = found.faster.unwrap();
+        assert_eq!((&*faster.name, why), ("jemalloc", "it needs too much memory"));
         // 0.4 s of a hundred are too little for a change, even for so small a one.
         let long = RecordedProgram { cpu_ns: Some(100_000_000_000), ..RecordedProgram::default() };
-        assert_eq!(best(mallocs, &long), None);
-        assert_eq!(best(vec![malloc("slow", 0.99, MIB)], &program), None);
+        assert_eq!(useful(mallocs, &long), UsefulMallocs::default());
+        let slow = vec![malloc("slow", 0.99, (MIB, 10 * MIB))];
+        assert_eq!(useful(slow, &program), UsefulMallocs::default());
+    }
+
+    #[test]
+    fn a_malloc_is_not_withheld_for_the_memory_that_it_takes_in_every_program() {
+        let mallocs = vec![malloc("mimalloc", 0.4, (27 * MIB / 10, MIB))];
+        let best = useful(mallocs, &program(2_000_000_000)).best.unwrap();
+        let advice = malloc_advice(&best, false, None, &program(2_000_000_000));
+        assert_eq!(advice.more_peak_bytes, Some(17 * MIB as i64 / 10));
+        assert_eq!(advice.library.unwrap().file, "libmimalloc.so");
+    }
+
+    #[test]
+    fn a_malloc_that_no_distribution_has_is_only_named_beside_one_that_can_be_installed() {
+        let peaks = (10 * MIB, 10 * MIB);
+        let mallocs = vec![malloc("snmalloc", 0.3, peaks), malloc("jemalloc", 0.5, peaks)];
+        let found = useful(mallocs, &program(2_000_000_000));
+        assert_eq!(found.best.unwrap().name, "jemalloc");
+        let (faster, why) = found.faster.unwrap();
+        assert_eq!((&*faster.name, why), ("snmalloc", "no distribution has it"));
+        // Where it saves hardly more, it is not named.
+        let mallocs = vec![malloc("snmalloc", 0.5, peaks), malloc("jemalloc", 0.51, peaks)];
+        assert_eq!(useful(mallocs, &program(2_000_000_000)).faster, None);
+        let alone = useful(vec![malloc("snmalloc", 0.3, peaks)], &program(2_000_000_000));
+        assert!(alone.best.is_none() && alone.faster.is_some());
+    }
+
+    #[test]
+    fn where_allocating_takes_too_little_no_malloc_is_said_to_save_anything() {
+        let mallocs = vec![malloc("jemalloc", 0.3, (MIB, MIB))];
+        let program = RecordedProgram { allocator_share: Some(0.007), ..program(50_000_000_000) };
+        assert_eq!(useful(mallocs, &program), UsefulMallocs::default());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The results of a replay, as text and as JSON.
 
 use crate::analyse::findings::{Findings, ReplayRow, SiteGroup};
+use crate::analyse::formatting;
 use bench::console::print::{NOTE, styled, wrapped};
 use bench::console::table::{self, Emphasis, Line, figure, grouped, mebibytes, time};
 use serde_json::json;
@@ -45,7 +46,7 @@ pub fn table(findings: &Findings) -> String {
     let lines: Vec<Line> = replay.rows.iter().map(line).collect();
     let mut text = format!(
         "{}: {} allocations and frees of {}, {} (±{:.1} %)\n\n{}\n{}\n",
-        findings.program.command.join(" "),
+        formatting::command(&findings.program.command),
         grouped(replay.steps),
         match replay.threads {
             1 => "one thread".to_owned(),
@@ -80,6 +81,12 @@ pub fn table(findings: &Findings) -> String {
         text += &wrapped(&format!("Without changing the code: {}.", better.reason));
         text += "\n";
     }
+    if let Some(faster) = &replay.faster_malloc {
+        let drawback = faster.drawback.as_deref().unwrap_or("it has a drawback");
+        text += "\n";
+        text += &wrapped(&format!("{}, but {drawback}.", faster.reason));
+        text += "\n";
+    }
     match replay.faithful {
         Some(true) => {
             text += "\nCheck passed: with glibc and every plan, live bytes equal the recording's after every step, and no blocks overlap.\n";
@@ -96,7 +103,7 @@ pub fn table(findings: &Findings) -> String {
 }
 
 /// The legend of the table.
-const SAVES: &str = "saves: share of the program's CPU time, compared with glibc. null: no allocator, only the replay itself; no allocator can save more.";
+const SAVES: &str = "saves: share of the program's CPU time, compared with glibc. null: no allocator, only the replay itself. A change of the program may save more than null: the replay has neither the cache misses on its blocks nor walks that only free.";
 
 /// The most groups whose advice is printed; JSON has all.
 const MOST_GROUPS: usize = 16;

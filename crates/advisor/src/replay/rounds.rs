@@ -139,6 +139,8 @@ const LEAST_DIFFERENCE: f64 = 0.01;
 const TESTED: usize = 5;
 /// With fewer rounds, all of them have to differ by more than this, and by more than the noise.
 const UNTESTED: f64 = 0.05;
+/// Below this many bytes, a peak is no base for a ratio: the first chunk of any allocator is larger.
+const LEAST_PEAK: u64 = 1 << 20;
 /// The highest probability that chance alone explains the result, for a row to be quicker.
 const MOST_CHANCE: f64 = 0.05;
 
@@ -158,7 +160,7 @@ pub struct Comparison {
     /// The probabilities that chance alone makes it look this much quicker, and this much slower,
     /// by more than 1 % each.
     pub chance: (f64, f64),
-    /// Peak memory divided by glibc's; `None` if glibc's is 0 or either is unknown.
+    /// Peak memory divided by glibc's; `None` if glibc's is less than 1 MiB or either is unknown.
     pub memory: Option<f64>,
     /// Its peak, and glibc's.
     pub peaks: Option<(u64, u64)>,
@@ -195,10 +197,17 @@ impl Comparison {
                 chance_of(ratios().map(|ratio| ratio / (1.0 - LEAST_DIFFERENCE))),
                 chance_of(ratios().map(|ratio| (1.0 + LEAST_DIFFERENCE) / ratio)),
             ),
-            memory: peaks.filter(|peaks| peaks.1 > 0).map(|(own, base)| own as f64 / base as f64),
+            memory: peaks
+                .filter(|peaks| peaks.1 >= LEAST_PEAK)
+                .map(|(own, base)| own as f64 / base as f64),
             peaks,
             saved_ns: median(pairs().map(|(own, base)| base - own))?,
         })
+    }
+
+    /// The bytes of peak memory beyond glibc's; negative if it takes less.
+    pub fn more_memory(&self) -> Option<i64> {
+        self.peaks.map(|(own, base)| own as i64 - base as i64)
     }
 
     /// Twice the typical distance of a round from the median.
@@ -437,7 +446,15 @@ mod tests {
         let comparison = Comparison::of(&row, &glibc).unwrap();
         assert_eq!(comparison.time, 0.52);
         assert!((comparison.deviation - 0.02).abs() < 1e-9);
-        assert_eq!(comparison.memory, Some(0.52));
+        // The medians are 52 and 100 bytes.
+        assert_eq!((comparison.memory, comparison.more_memory()), (None, Some(-48)));
+        let with_mebibytes = |rounds: &[Round]| -> Vec<Round> {
+            let peak = |round: &Round| round.peak_resident.map(|bytes| bytes << 20);
+            let more = |round: &Round| Round { peak_resident: peak(round), ..round.clone() };
+            rounds.iter().map(more).collect()
+        };
+        let large = Comparison::of(&with_mebibytes(&row), &with_mebibytes(&glibc)).unwrap();
+        assert_eq!(large.memory, Some(0.52));
         assert_eq!(comparison.saved_ns, 50.0);
         assert_eq!(Comparison::of(&[], &glibc), None);
         // One round does not show the noise.

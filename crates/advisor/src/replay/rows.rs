@@ -4,7 +4,7 @@
 //! The rows of the plans judge each plan by itself. The confirmed plans then run together in rounds
 //! of their own, beside the rows that measure the ceilings of their groups.
 
-use super::judge::{self, ComparedMalloc};
+use super::judge::{self, ComparedMalloc, UsefulMallocs};
 use super::round_job::{NULL, REST, Round, RowAllocator};
 use super::rounds::{self, Comparison, RowRounds, RowSpec};
 use crate::analyse::findings::{
@@ -151,18 +151,21 @@ impl FinishedRows {
             .collect()
     }
 
-    /// Looks for a malloc that is better than glibc, and for advice that it makes unnecessary.
+    /// Looks for mallocs that are better than glibc, and for advice that the best one makes
+    /// unnecessary. Returns that one, and one that is faster still but has a drawback.
     pub fn judge_mallocs(
         &self,
         together: Option<&CombinedPlan>,
         findings: &mut Findings,
-    ) -> Option<MallocAdvice> {
-        let best = judge::best(self.mallocs(), &findings.program);
-        let better = best.as_ref().map(|best| {
+    ) -> (Option<MallocAdvice>, Option<MallocAdvice>) {
+        let UsefulMallocs { best, faster } = judge::useful(self.mallocs(), &findings.program);
+        let advice = |malloc: &ComparedMalloc, drawback: Option<&str>| {
             let as_much =
-                together.is_some_and(|all| judge::gives_as_much(best, all, &findings.program));
-            judge::better_malloc(best, as_much, &findings.program)
-        });
+                together.is_some_and(|all| judge::gives_as_much(malloc, all, &findings.program));
+            judge::malloc_advice(malloc, as_much, drawback, &findings.program)
+        };
+        let better = best.map(|best| advice(&best, None));
+        let faster = faster.map(|(malloc, drawback)| advice(&malloc, Some(drawback)));
         if let (Some(better), Some(together)) = (&better, together)
             && better.gives_as_much
         {
@@ -179,7 +182,7 @@ impl FinishedRows {
                 judge::malloc(group, better.as_ref(), all);
             }
         }
-        better
+        (better, faster)
     }
 
     /// The rows of figures; those of all confirmed plans together come last.
@@ -398,7 +401,7 @@ mod tests {
             let plan_rows = first(jemalloc);
             let confirmed = plan_rows.judge_plans(&mut findings).unwrap();
             let together = plan_rows.together(&second(), &confirmed, &mut findings);
-            let better = plan_rows.judge_mallocs(together.as_ref(), &mut findings).unwrap();
+            let better = plan_rows.judge_mallocs(together.as_ref(), &mut findings).0.unwrap();
             assert_eq!((&*better.name, better.gives_as_much), ("jemalloc", as_much));
             assert!(better.gain.unwrap() > 0.17, "{better:?}");
             let category = findings.groups[0].verdict.category;
@@ -408,7 +411,7 @@ mod tests {
         }
         let mut findings = findings();
         // 10 ms of two seconds are not worth it.
-        assert_eq!(first(690).judge_mallocs(None, &mut findings), None);
+        assert_eq!(first(690).judge_mallocs(None, &mut findings), (None, None));
     }
 
     #[test]

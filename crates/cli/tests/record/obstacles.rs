@@ -1,6 +1,6 @@
 //! What stands in the way of a recording, and what the program has taken from it.
 
-use crate::programs::{HEAD, compiled, mine, record, record_with};
+use crate::programs::{HEAD, compiled, compiled_for_musl, mine, record, record_with};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -49,6 +49,32 @@ fn a_program_that_can_t_be_seen_is_told_so_in_one_line() {
         let told = recorded.errors.lines().filter(|line| line.contains(why)).count();
         assert_eq!(told, 1, "{}", recorded.errors);
     }
+}
+
+#[test]
+fn a_program_that_is_linked_with_musl_is_recorded_in_its_threads_and_children() {
+    let source = "
+static void *work(void *nothing) {
+    for (int i = 0; i < 1000; i++) { void *p = malloc(420000 + i); KEEP(p); free(p); }
+    return nothing;
+}
+int main(void) {
+    pthread_t thread;
+    work(0);
+    if (pthread_create(&thread, 0, work, 0) || pthread_join(thread, 0)) return 1;
+    pid_t child = fork();
+    if (!child) { work(0); exit(0); }
+    int status;
+    waitpid(child, &status, 0);
+    return status;
+}";
+    let Some(program) = compiled_for_musl("musl", source) else { return };
+    let recorded = record(&program);
+    assert_eq!(recorded.status.code(), Some(0), "{}", recorded.errors);
+    assert!(recorded.errors.contains("lost: nothing"), "{}", recorded.errors);
+    let seen = mine(&recorded, 420_000, 421_000);
+    let of = |process: usize| seen.iter().filter(|event| event.process == process).count();
+    assert_eq!((of(0), of(1)), (2_000, 1_000), "{}", recorded.errors);
 }
 
 #[test]

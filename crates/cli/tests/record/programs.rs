@@ -131,6 +131,22 @@ pub fn compiled(name: &str, source: &str, flags: &[&str]) -> Option<Program> {
     Some(Program(program))
 }
 
+/// Compiles a program for the C library musl, dynamically linked. `None`, and a word about it, where
+/// there is no compiler for it.
+pub fn compiled_for_musl(name: &str, source: &str) -> Option<Program> {
+    let program = place(name);
+    let file = program.with_extension("c");
+    fs::write(&file, with_head(source)).unwrap();
+    let output =
+        Command::new("musl-gcc").args(["-O1", "-g", "-o"]).arg(&program).arg(&file).output();
+    let Ok(output) = output else {
+        eprintln!("SKIPPED: there is no musl-gcc (package musl-tools)");
+        return None;
+    };
+    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    Some(Program(program))
+}
+
 /// Compiles a program in C++. `None`, and a word about it, where there is no compiler.
 pub fn compiled_cpp(name: &str, source: &str, flags: &[&str]) -> Option<Program> {
     let program = place(name);

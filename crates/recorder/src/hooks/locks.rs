@@ -4,7 +4,7 @@ use super::call_site;
 use crate::clock::ticks;
 use crate::next_functions::{self as next, NextFunction};
 use crate::raw_file;
-use crate::threads::enter;
+use crate::threads::enter_without_allocating;
 use crate::unwind::CallSite;
 use core::ffi::{c_int, c_void};
 use trace_format::raw::LockKind;
@@ -47,7 +47,7 @@ fn lock(
     let before = ticks();
     let result = wait();
     if matches!(result, 0 | ETIMEDOUT)
-        && let Some(entry) = enter()
+        && let Some(entry) = enter_without_allocating()
     {
         let now = ticks();
         // SAFETY: the thread is in the hooked call.

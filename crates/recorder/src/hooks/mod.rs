@@ -86,7 +86,12 @@ fn call_site(stack_pointer: u64, frame_pointer: u64, return_address: u64) -> Cal
 /// Begins the recording with the program, unless it has allocated before.
 extern "C" fn begin() {
     next::MALLOC.get();
-    drop(enter());
+    if next::hooks_are_bypassed() {
+        // SAFETY: the lookup has switched the recording off, and a process runs this once.
+        unsafe { raw_file::announce_own_malloc() };
+    } else {
+        drop(enter());
+    }
 }
 
 extern "C" fn end() {

@@ -54,6 +54,9 @@ pub struct ProcessEnd {
     /// `malloc`. Its allocations are missing.
     #[serde(default)]
     pub new_unseen: Option<String>,
+    /// Its executable has a `malloc` of its own, so nothing was recorded.
+    #[serde(default)]
+    pub own_malloc: bool,
     /// It ran its exit handlers. Otherwise `_exit`, exec or a signal ended it, or it still ran.
     pub exited: bool,
     /// It still ran when the recording ended with the recorded program.
@@ -120,6 +123,10 @@ pub struct ResourceUsage {
     pub wall_ns: u64,
     /// The largest resident size of one process, in bytes.
     pub peak_resident: u64,
+    /// The most bytes of resident memory that belong to no file, of the first process, as far as it
+    /// was seen.
+    #[serde(default)]
+    pub peak_anonymous: Option<u64>,
     /// Page faults that read nothing from a disk.
     pub minor_faults: u64,
     /// Page faults that read from a disk.
@@ -188,6 +195,11 @@ pub struct SmallTransfers {
     pub calls: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Those of them right before which the same thread had transferred data of the same file in the
+    /// same direction, without reading from another file or waiting for one in between. A buffer
+    /// joins these; it would only delay the others where somebody waits for them.
+    #[serde(default)]
+    pub consecutive: u64,
 }
 
 /// The costs of system calls on the machine on which the program ran, in nanoseconds of CPU time

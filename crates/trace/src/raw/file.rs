@@ -71,6 +71,9 @@ pub mod state {
     pub const EXITED: u32 = 4;
     /// The program uses an `operator new` that does not call `malloc`. Its allocations are missing.
     pub const NEW_BYPASSES_HOOKS: u32 = 8;
+    /// The executable has a `malloc` of its own, which takes precedence over the hook. Nothing is
+    /// recorded.
+    pub const OWN_MALLOC: u32 = 16;
 }
 
 /// Two clocks at the same time.

@@ -2,9 +2,10 @@
 //! replay, other mallocs, system calls and locks.
 
 use super::{about, capital, found, full_stop, paragraph, replayed_share};
-use crate::advise::terminal_text::{counted, one_line};
+use crate::advise::terminal_text::one_line;
 use crate::analyse::findings::{
     AdvisedAllocator, Findings, Gain, MallocAdvice, ObjectCategory, ReplayRow, SiteGroup,
+    StackFrame,
 };
 use crate::analyse::formatting;
 use crate::analyse::screen::{advice, name as name_of};
@@ -12,7 +13,7 @@ use bench::console::print::{NOTE, WIDTH, styled, wrapped};
 use bench::console::table::{Emphasis, Line, figure, render};
 
 /// The legend of the table's columns.
-pub const COLUMNS: &str = "   saves: share of CPU time; ceiling: the most to save; time, memory: of the replay, against glibc's";
+pub const COLUMNS: &str = "   saves: share of CPU time; cost: of the blocks now; time, memory: of the replay, against glibc's";
 /// The table's rows, and the characters of its first column.
 const ROWS: usize = 5;
 const WHERE: usize = 36;
@@ -42,18 +43,25 @@ fn share(group: &SiteGroup) -> f64 {
     group.verdict.gain.map_or(0.0, |gain| gain.share)
 }
 
-/// The groups with an advised change, in this order: confirmed; candidates; those that another
-/// malloc serves as well or that were not replayed; not confirmed. Within each, by gain.
+/// The groups with an advised change, in this order: confirmed; those that another malloc serves as
+/// well or that were not replayed; not confirmed; candidates, whose gain nobody measured. Within
+/// each, by gain.
 pub fn ranked(findings: &Findings) -> Vec<&SiteGroup> {
     let rank = |group: &SiteGroup| match &group.verdict.replayed {
-        _ if is_confirmed(group) => u8::from(group.verdict.candidate),
-        Some(outcome) if !outcome.confirmed => 3,
-        _ => 2,
+        _ if group.verdict.candidate => 3,
+        _ if is_confirmed(group) => 0,
+        Some(outcome) if !outcome.confirmed => 2,
+        _ => 1,
     };
     let mut groups: Vec<&SiteGroup> =
         findings.groups.iter().filter(|group| is_change(group)).collect();
     groups.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| share(b).total_cmp(&share(a))));
     groups
+}
+
+/// Whether the answer is a change of the code or another malloc.
+pub fn has_advice(ranked: &[&SiteGroup], malloc: Option<&MallocAdvice>) -> bool {
+    malloc.is_some() || ranked.iter().any(|group| is_confirmed(group) && !group.verdict.candidate)
 }
 
 /// The answer where nothing is advised.
@@ -104,18 +112,28 @@ pub fn verdict(
         let text = "it allocated nothing that the recorder could see.";
         return paragraph(NO_HELP, text);
     }
-    if candidates > 0 {
-        let head = counted(candidates, "candidate", "candidates");
-        let whom = if candidates > 1 { "them" } else { "it" };
-        return found(
-            &head,
-            &format!(
-                " for sealing (read-only memory): check that nothing writes to {whom}; a recording can't show that."
-            ),
-        );
+    if let Some(malloc) = malloc {
+        let head = format!("Use {} instead of glibc's malloc", malloc.name);
+        let gain = malloc.gain.map_or_else(String::new, |gain| {
+            format!(": saves {} of CPU time (replay-confirmed)", about(gain))
+        });
+        return found(&head, &format!("{gain}. No change of the code would save more."));
     }
-    if ranked.is_empty() {
-        return paragraph(NO_HELP, &leave(findings));
+    if let Some(heap) = &findings.program.own_heap {
+        return paragraph(NO_HELP, &format!("{}. {}", heap.reason, heap.remedy));
+    }
+    if ranked.len() == candidates {
+        let mut text = leave(findings);
+        if candidates > 0 {
+            let (count, whom) = match candidates {
+                1 => ("one group of blocks".to_owned(), "it"),
+                many => (format!("{many} groups of blocks"), "them"),
+            };
+            text += &format!(
+                " But {count} could be sealed (read-only memory) if nothing writes to {whom}; a recording can't show that."
+            );
+        }
+        return paragraph(NO_HELP, &text);
     }
     if ranked.iter().all(|group| group.verdict.replayed.is_none()) {
         return paragraph("Not tested", "the advice below is an estimate, and was not replayed.");
@@ -194,7 +212,7 @@ fn table(findings: &Findings, ranked: &[&SiteGroup], name: usize) -> String {
         (emphasis, cells)
     };
     let lines: Vec<Line> = ranked.iter().take(ROWS).map(line).collect();
-    let heads = ["where", "advice", "blocks", "saves", "ceiling", "time", "memory", "replay"];
+    let heads = ["where", "advice", "blocks", "saves", "cost", "time", "memory", "replay"];
     let mut text = render(&heads, &lines);
     if ranked.len() > ROWS {
         text += &format!(
@@ -218,12 +236,43 @@ fn memory(findings: &Findings, group: u32) -> String {
     if mebibytes.abs() < 0.05 { "same".to_owned() } else { format!("{mebibytes:+.1} MiB") }
 }
 
-/// Why this change is advised.
-pub fn why(group: &SiteGroup) -> String {
+/// Why this change is advised, and where it is made.
+pub fn why(group: &SiteGroup, findings: &Findings) -> String {
     paragraph(
         &format!("Why {} for {}", name_of(group.verdict.allocator), quoted(&group.title)),
-        &format!("{}.", group.verdict.reason),
+        &format!("{}. {}", group.verdict.reason, place(group, findings)),
     )
+}
+
+/// A sentence with the places of the change: the call in which an arena or a reap is created and
+/// reset, and the function that allocates.
+fn place(group: &SiteGroup, findings: &Findings) -> String {
+    let mut parts = Vec::new();
+    if let Some(call) = &group.place
+        && matches!(group.verdict.allocator, AdvisedAllocator::Arena | AdvisedAllocator::Reap)
+    {
+        let what = if group.verdict.without_reset { "Create it" } else { "Create and reset it" };
+        parts.push(format!("{what} in {}", location(call)));
+    }
+    let sites = || group.sites.iter().filter_map(|site| findings.sites.get(*site as usize));
+    let allocates = sites().find_map(|site| site.frames.iter().find(|frame| !frame.wrapper));
+    // Without its file it would only repeat the title.
+    if let Some(frame) = allocates.filter(|frame| frame.file.is_some()) {
+        let most = if sites().count() > 1 { "Most blocks are" } else { "They are" };
+        parts.push(format!("{most} allocated in {}", location(frame)));
+    }
+    parts.iter().map(|part| full_stop(part)).collect::<Vec<_>>().join(" ")
+}
+
+/// A function with its file's name and its line, if they are known.
+fn location(frame: &StackFrame) -> String {
+    let function = quoted(&frame.function);
+    let file = frame.file.as_deref().map(|file| file.rsplit('/').next().unwrap_or(file));
+    match (file, frame.line) {
+        (Some(file), Some(line)) => format!("{function} ({}:{line})", one_line(file, WHERE)),
+        (Some(file), None) => format!("{function} ({})", one_line(file, WHERE)),
+        (None, _) => function,
+    }
 }
 
 /// Why a change was not confirmed; empty if it was, or was not replayed.
@@ -250,36 +299,57 @@ pub fn code(group: &SiteGroup, findings: &Findings) -> String {
     lines.map(|line| format!("    {}", one_line(line, WIDTH - 4))).collect::<Vec<_>>().join("\n")
 }
 
-/// What the best other malloc saves, and how to try it.
-pub fn malloc_line(malloc: &MallocAdvice, findings: &Findings) -> String {
-    let mut text = malloc.name.clone();
-    text += &malloc.gain.map_or_else(String::new, |gain| {
-        format!(" saves {} of the program's CPU time; it", formatting::percent(gain))
-    });
-    text += " takes";
-    text +=
-        &malloc.time_ratio.map_or_else(String::new, |time| format!(" {time:.2} × glibc's time"));
-    text += &malloc
-        .memory_ratio
-        .map_or_else(String::new, |memory| format!(" and {memory:.2} × its peak memory"));
-    text += " in the replay.";
-    let program = findings.program.command.first().map_or("PROGRAM", |program| program);
-    text += &match library(&malloc.name) {
-        Some(library) => format!(" Try it: LD_PRELOAD={library} {} …", one_line(program, WHERE)),
-        None => String::new(),
-    };
-    paragraph("Without changing the code", &text)
+/// What the best other malloc saves, and how to try it; and a malloc that saves more.
+pub fn malloc_line(
+    better: Option<&MallocAdvice>,
+    faster: Option<&MallocAdvice>,
+    findings: &Findings,
+) -> String {
+    let mut sentences = Vec::new();
+    if let Some(malloc) = better {
+        let saves = malloc.gain.map_or_else(String::new, |gain| {
+            format!("saves {} of the program's CPU time; it ", formatting::percent(gain))
+        });
+        sentences.push(format!("{} {saves}takes {}.", malloc.name, replayed(malloc)));
+        if let Some(library) = &malloc.library {
+            let program = findings.program.command.first().map_or("PROGRAM", |program| program);
+            sentences.push(format!(
+                "Try it: LD_PRELOAD={} {} … ({}).",
+                library.file,
+                one_line(program, WHERE),
+                library.packages
+            ));
+        }
+    }
+    if let Some(malloc) = faster {
+        let saves = malloc.gain.map_or_else(
+            || "is faster".to_owned(),
+            |gain| format!("saves {}", formatting::percent(gain)),
+        );
+        let drawback = match &malloc.drawback {
+            Some(why) => format!(", but {why}"),
+            None => String::new(),
+        };
+        sentences.push(format!(
+            "{} {saves}{drawback}: it takes {}.",
+            malloc.name,
+            replayed(malloc)
+        ));
+    }
+    if sentences.is_empty() {
+        return String::new();
+    }
+    paragraph("Without changing the code", &sentences.join(" "))
 }
 
-/// The name of a malloc's shared library.
-fn library(malloc: &str) -> Option<&'static str> {
-    Some(match malloc {
-        "jemalloc" => "libjemalloc.so.2",
-        "mimalloc" => "libmimalloc.so.2",
-        "snmalloc" => "libsnmallocshim.so",
-        "tcmalloc" => "libtcmalloc_minimal.so.4",
-        _ => return None,
-    })
+/// A malloc's time and memory in the replay, after "takes".
+fn replayed(malloc: &MallocAdvice) -> String {
+    let time =
+        malloc.time_ratio.map_or_else(String::new, |time| format!("{time:.2} × glibc's time and "));
+    format!(
+        "{time}{} in the replay",
+        formatting::memory(malloc.memory_ratio, malloc.more_peak_bytes)
+    )
 }
 
 /// The advice on system calls and locks.
@@ -291,7 +361,13 @@ pub fn system(findings: &Findings) -> Vec<String> {
         } else {
             capital(&advice.title)
         };
-        texts.push(paragraph(&head, &first_sentences(&advice.advice)));
+        let mut text = first_sentences(&advice.advice);
+        let facts = advice.advice.len() - advice.remedy.len().min(advice.advice.len());
+        // The remedy is told even where the figures take the whole space.
+        if text.len() <= facts && !advice.remedy.is_empty() {
+            text = format!("{} {}", text.trim_end(), first_sentence(&advice.remedy));
+        }
+        texts.push(paragraph(&head, &text));
     }
     let lock = findings.locks.iter().find_map(|lock| Some((lock, lock.advice.as_deref()?)));
     if let Some((lock, advice)) = lock {
@@ -315,6 +391,10 @@ pub fn system(findings: &Findings) -> Vec<String> {
         texts.push(styled(NOTE, wrapped(&text)));
     }
     texts
+}
+
+fn first_sentence(text: &str) -> &str {
+    text.find(". ").map_or(text, |at| &text[..=at])
 }
 
 /// As many sentences as fit in two lines, at least one.

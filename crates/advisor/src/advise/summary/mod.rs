@@ -8,7 +8,8 @@ use super::terminal_text::one_line;
 use crate::analyse::findings::Findings;
 use crate::analyse::formatting;
 use answer::{
-    COLUMNS, code, is_confirmed, malloc_line, ranked, rows, system, verdict, why, withdrawn,
+    COLUMNS, code, has_advice, is_confirmed, malloc_line, ranked, rows, system, verdict, why,
+    withdrawn,
 };
 use bench::console::print::{BEST, HEADING, NOTE, WIDTH, styled, wrapped};
 
@@ -18,6 +19,9 @@ pub const LINES: usize = 24;
 const WARNINGS: usize = 2;
 /// A run with less CPU time than this is mostly the program's start.
 const SHORT_NS: u64 = 20_000_000;
+
+/// Why a change may save more than what allocating and freeing takes. A replay has neither.
+const BEYOND_COST: &str = "; better locality, and walks that only free, may add to a saving.";
 
 /// What the summary shows besides the findings.
 #[derive(Debug, Default)]
@@ -59,19 +63,23 @@ pub fn summary(findings: &Findings, facts: &SummaryFacts) -> String {
     if let Some(first) =
         ranked.first().filter(|group| is_confirmed(group) || group.verdict.candidate)
     {
-        part(1, 3, why(first));
+        part(1, 3, why(first, findings));
         part(1, 4, code(first, findings));
     } else if let Some(first) = ranked.first() {
         part(1, 3, withdrawn(first));
     }
-    if let Some(malloc) = malloc {
-        part(2, 1, malloc_line(malloc, findings));
-    }
+    let faster = replay.and_then(|replay| replay.faster_malloc.as_ref());
+    part(2, 1, malloc_line(malloc, faster, findings));
     for text in system(findings) {
         part(2, 2, text);
     }
     for note in findings.notes.iter().filter(|note| note.warning).take(WARNINGS) {
         part(3, 1, paragraph("Warning", &note.text));
+    }
+    if let Some(heap) = &findings.program.own_heap
+        && has_advice(&ranked, malloc)
+    {
+        part(3, 1, paragraph("Not recorded", &format!("{}. {}", heap.reason, heap.remedy)));
     }
     for text in doubts(findings) {
         part(3, 1, wrapped(&text));
@@ -121,7 +129,7 @@ fn fitted(mut parts: Vec<SummaryPart>) -> String {
 
 /// The program's command.
 fn title(findings: &Findings) -> String {
-    styled(HEADING, one_line(&findings.program.command.join(" "), WIDTH))
+    styled(HEADING, one_line(&formatting::command(&findings.program.command), WIDTH))
 }
 
 /// How the program ran, and what its allocations take.
@@ -136,13 +144,13 @@ fn head(findings: &Findings) -> String {
     };
     text += &format!(" {}", formatting::time(program.wall_ns));
     if let Some(ns) = program.bare_cpu_ns {
+        // Threads that don't allocate aren't in the recording.
+        let others = if ns > program.wall_ns { " in all its threads and children" } else { "" };
+        let time = formatting::time(ns);
         text += &if program.bare_measured {
-            format!(" with {} of CPU time, measured without the recorder", formatting::time(ns))
+            format!(" with {time} of CPU time{others}, measured without the recorder")
         } else {
-            format!(
-                " with about {} of CPU time, the recorder's share taken off",
-                formatting::time(ns)
-            )
+            format!(" with about {time} of CPU time{others}, the recorder's share taken off")
         };
     }
     text += &match program.threads {
@@ -154,10 +162,7 @@ fn head(findings: &Findings) -> String {
     }
     let share = match (replayed_share(findings), program.allocator_share) {
         (Some(share), _) => {
-            format!(
-                " Allocating and freeing takes {} of the CPU time; no allocator can save more.",
-                about(share)
-            )
+            format!(" Allocating and freeing takes {} of the CPU time{BEYOND_COST}", about(share))
         }
         (None, Some(share)) => {
             format!(" Allocating and freeing takes {} of the CPU time.", about(share))

@@ -66,6 +66,9 @@ pub struct RecordedProgram {
     pub wall_ns: u64,
     /// The largest resident size.
     pub peak_resident: Option<u64>,
+    /// Why malloc doesn't allocate most of its objects; `None` if it does, as far as is known.
+    #[serde(default)]
+    pub own_heap: Option<OwnHeap>,
     /// Threads that allocated or freed.
     pub threads: u32,
     /// Events in the recording.
@@ -85,7 +88,7 @@ pub struct RecordedProgram {
     pub live_at_end: u64,
     /// Frees of blocks whose allocation was not recorded.
     pub unknown_frees: u64,
-    /// Share of the CPU time that allocating and freeing takes: no allocator can save more.
+    /// Share of the CPU time that allocating and freeing takes.
     pub allocator_share: Option<f64>,
     /// Whether that share comes from measured calls of this run, not from constants.
     #[serde(default)]
@@ -106,6 +109,15 @@ pub struct RecordedProgram {
     pub raw_bytes_per_event: f64,
     /// The recording ends before the program did.
     pub truncated: bool,
+}
+
+/// A heap that a program has besides malloc's.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct OwnHeap {
+    /// `most of its objects are in V8's heap`.
+    pub reason: String,
+    /// A sentence that says what to do.
+    pub remedy: String,
 }
 
 /// A point of the timeline.
@@ -228,6 +240,11 @@ pub struct SiteGroup {
     pub title: String,
     /// Its sites, the most frequent first.
     pub sites: Vec<u32>,
+    /// The call during which all its blocks are allocated: where an arena is created and reset. If
+    /// the function is recursive, the call is that of the outermost one. `None` if the group is not
+    /// a piece of work, or is the whole run.
+    #[serde(default)]
+    pub place: Option<StackFrame>,
     #[serde(flatten)]
     pub behaviour: BlockFigures,
     pub verdict: Verdict,
@@ -344,11 +361,15 @@ pub struct ReplayFindings {
     /// All confirmed changes in one plan; `None` if there is none.
     #[serde(default)]
     pub together: Option<CombinedPlan>,
-    /// The malloc that saves the most without changing the code; `None` if none does.
+    /// The malloc that saves the most without changing the code, of those that can be installed and
+    /// don't need too much memory; `None` if none does.
     #[serde(default)]
     pub better_malloc: Option<MallocAdvice>,
-    /// What glibc's calls take in the replay in all, as a share of the program's CPU time. No
-    /// allocator can save more.
+    /// A malloc that saves clearly more than that, with its drawback.
+    #[serde(default)]
+    pub faster_malloc: Option<MallocAdvice>,
+    /// What glibc's calls take in the replay in all, as a share of the program's CPU time. Better
+    /// locality, and walks over objects that only free them, can make a program save more.
     #[serde(default)]
     pub ceiling: Option<f64>,
     /// It was interrupted, so there are fewer rounds than planned.
@@ -378,13 +399,31 @@ pub struct MallocAdvice {
     pub name: String,
     /// Of the program's CPU time.
     pub gain: Option<f64>,
-    /// Time and peak memory over glibc's.
+    /// Time and peak memory over glibc's. The memory is `None` if glibc's peak is under 1 MiB.
     pub time_ratio: Option<f64>,
     pub memory_ratio: Option<f64>,
+    /// Peak memory minus glibc's.
+    #[serde(default)]
+    pub more_peak_bytes: Option<i64>,
     /// It saves as much as all confirmed changes together.
     pub gives_as_much: bool,
     /// In words with figures.
     pub reason: String,
+    /// Why it isn't the one to use although it saves more.
+    #[serde(default)]
+    pub drawback: Option<String>,
+    /// How to try it; `None` if no distribution has it.
+    #[serde(default)]
+    pub library: Option<MallocLibrary>,
+}
+
+/// A malloc's shared library.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MallocLibrary {
+    /// Its name, for `LD_PRELOAD`.
+    pub file: String,
+    /// The packages that it is in, in words.
+    pub packages: String,
 }
 
 /// One allocator, or one plan.

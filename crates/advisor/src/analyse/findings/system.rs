@@ -102,6 +102,9 @@ pub struct SystemCallAdvice {
     pub title: String,
     /// The reason with figures, and how to change it.
     pub advice: String,
+    /// The sentences at its end that say how to change it.
+    #[serde(default)]
+    pub remedy: String,
     pub calls: u64,
     pub saved_ns: u64,
     /// Of the program's CPU time.

@@ -26,12 +26,15 @@ pub const FAULTS: u32 = CALLS + 2;
 pub const KINDS: u32 = CALLS + 3;
 
 /// The words of a thread's value: its call, when that began, the result that makes it a small
-/// transfer, and its descriptor.
-pub const THREAD_WORDS: usize = 4;
+/// transfer, its descriptor, the latest transfer (its descriptor and direction), and 1 if the
+/// transfer before it was the same.
+pub const THREAD_WORDS: usize = 6;
 const CALL: i16 = 0;
 const BEGAN: i16 = 8;
 const SMALL_RESULT: i16 = 16;
 const FILE: i16 = 24;
+const LATEST: i16 = 32;
+const CONSECUTIVE: i16 = 40;
 /// The number of words of a kind's value.
 pub const WORDS: usize = 6;
 /// The words.
@@ -42,8 +45,9 @@ pub const BYTES: usize = 3;
 pub const SMALL_COUNT: usize = 4;
 pub const SMALL_BYTES: usize = 5;
 
-/// The words of an open file's value: the number of small transfers, and their bytes.
-pub const FILE_WORDS: usize = 2;
+/// The words of an open file's value: the number of small transfers, their bytes, and the number of
+/// those that came right after another one of the same thread and direction.
+pub const FILE_WORDS: usize = 3;
 /// A bit in the key of an open file: the transfers are writes. The lower half of the key has the
 /// descriptor, the upper half the process.
 pub const WRITTEN: u64 = 1 << 31;
@@ -63,6 +67,24 @@ const WRITING: [i64; 6] = [
     libc::SYS_sendto,
     libc::SYS_sendmsg,
 ];
+/// Calls after which a transfer is not consecutive: they wait for data, or read some.
+const TURNS: [i64; 10] = [
+    libc::SYS_readv,
+    libc::SYS_preadv,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_ppoll,
+    libc::SYS_pselect6,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+];
+/// The same, which only this processor's kernel has.
+#[cfg(target_arch = "x86_64")]
+const MORE_TURNS: [i64; 3] = [libc::SYS_poll, libc::SYS_select, libc::SYS_epoll_wait];
+#[cfg(not(target_arch = "x86_64"))]
+const MORE_TURNS: [i64; 0] = [];
 /// Operations on a futex that wait, without their options.
 const WAITS: [i32; 5] = [
     libc::FUTEX_WAIT,
@@ -81,7 +103,7 @@ const RESULT: i16 = 16;
 /// The offsets in the stack frame of a key and of a thread's value.
 const KEY: i16 = -4;
 const LONG_KEY: i16 = -16;
-const VALUE: i16 = -48;
+const VALUE: i16 = -64;
 
 /// The descriptors of the maps, and the PID namespace in which files are looked up.
 #[derive(Debug, Clone, Copy)]
@@ -185,19 +207,41 @@ pub fn enter(maps: BpfMaps, secret: u64) -> Vec<BpfInstruction> {
     p.set(R8, MMAP_ANONYMOUS as i32);
     p.here(store);
     p.store(R7, CALL, R8);
-    let (read, write, small_result) = (p.label(), p.label(), p.label());
-    for (calls, label) in [(&READING[..], read), (&WRITING[..], write)] {
+    let (read, write, turn, small_result) = (p.label(), p.label(), p.label(), p.label());
+    let (transfer, other, new) = (p.label(), p.label(), p.label());
+    for (calls, label) in
+        [(&READING[..], read), (&WRITING[..], write), (&TURNS[..], turn), (&MORE_TURNS[..], turn)]
+    {
         for &call in calls {
             p.jump_when(R8, JumpCondition::Equal, call as i32, label);
         }
     }
+    p.jump(other);
+    p.here(turn);
+    p.set(R1, NO_CALL);
+    p.store(R7, LATEST, R1);
+    p.here(other);
     p.set(R1, 0);
     p.jump(small_result);
+    // R2 is the direction, and then the whole transfer.
     p.here(read);
     p.load(R1, R6, ARGUMENTS + 2 * 8);
-    p.jump(small_result);
+    p.set(R2, 0);
+    p.jump(transfer);
     p.here(write);
     p.set(R1, ANY_RESULT);
+    p.set_wide(R2, WRITTEN);
+    p.here(transfer);
+    p.load(R3, R6, ARGUMENTS);
+    p.and(R3, i32::MAX);
+    p.or(R2, R3);
+    p.load(R3, R7, LATEST);
+    p.store(R7, LATEST, R2);
+    p.set(R4, 0);
+    p.jump_when_register(R2, JumpCondition::NotEqual, R3, new);
+    p.set(R4, 1);
+    p.here(new);
+    p.store(R7, CONSECUTIVE, R4);
     p.here(small_result);
     p.store(R7, SMALL_RESULT, R1);
     p.load(R1, R6, ARGUMENTS);
@@ -290,6 +334,8 @@ fn add_to_file(p: &mut BpfAssembler, maps: BpfMaps, end: JumpTarget) {
     p.set(R1, 1);
     p.store(Frame, VALUE, R1);
     p.store(Frame, VALUE + 8, R8);
+    p.load(R1, R9, CONSECUTIVE);
+    p.store(Frame, VALUE + 16, R1);
     p.set_map(R1, maps.files);
     p.copy(R2, Frame);
     p.add(R2, i32::from(LONG_KEY));
@@ -302,6 +348,8 @@ fn add_to_file(p: &mut BpfAssembler, maps: BpfMaps, end: JumpTarget) {
     p.set(R1, 1);
     p.add_to(R0, 0, R1);
     p.add_to(R0, 8, R8);
+    p.load(R1, R9, CONSECUTIVE);
+    p.add_to(R0, 16, R1);
 }
 
 /// When a thread or a process starts.

@@ -52,7 +52,7 @@ impl OpenFiles {
         let mut all: Vec<SmallTransfers> = self
             .transfers
             .iter()
-            .map(|((key, file), &[calls, bytes])| SmallTransfers {
+            .map(|((key, file), &[calls, bytes, consecutive])| SmallTransfers {
                 process: process(*key),
                 descriptor: descriptor(*key),
                 name: file.name.clone(),
@@ -60,6 +60,7 @@ impl OpenFiles {
                 writes: key & WRITTEN != 0,
                 calls,
                 bytes,
+                consecutive,
             })
             .collect();
         all.sort_by(|a, b| {
@@ -75,6 +76,7 @@ impl OpenFiles {
             let sum = same.fold(SmallTransfers::default(), |sum, rest| SmallTransfers {
                 calls: sum.calls + rest.calls,
                 bytes: sum.bytes + rest.bytes,
+                consecutive: sum.consecutive + rest.consecutive,
                 ..sum
             });
             if sum.calls > 0 {

@@ -16,6 +16,10 @@
 //! the variable, and
 //! [`About::handicap`] reports whether it took effect.
 //!
+//! **Address space.** An initialiser of tcmalloc, which runs before `main`, reserves 1 GiB at a
+//! multiple of 1 GiB, and aborts the process if it can't. Where a limit (`ulimit -v`) forbids that,
+//! an earlier initialiser ends the process with an error that names the limit.
+//!
 //! The invariants are those of [`malloc`](crate::peers::malloc).
 
 use std::alloc::Layout;
@@ -46,6 +50,30 @@ unsafe extern "C" {
     /// Releases up to `bytes` unused bytes to the system.
     fn MallocExtension_Internal_ReleaseMemoryToSystem(bytes: usize) -> usize;
 }
+
+/// What a process with tcmalloc needs at its start: the addresses among which 1 GiB is aligned, and
+/// room for everything else.
+const ADDRESS_SPACE: u64 = (2 << 30) + (256 << 20);
+const TOO_LITTLE_ADDRESS_SPACE: &[u8] = b"allot: the limit on address space (ulimit -v) is less than the 2.25 GiB that a build with tcmalloc needs; raise the limit, or build without the feature all-peers\n";
+
+/// Ends the process with an error if it may not have [`ADDRESS_SPACE`].
+extern "C" fn check_address_space() {
+    // SAFETY: zero is a valid value, and the C library writes to it. The message is a slice. Nothing
+    // has been initialised yet that `_exit` would have to end.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) == 0 && limit.rlim_cur < ADDRESS_SPACE {
+            let message = TOO_LITTLE_ADDRESS_SPACE;
+            libc::write(libc::STDERR_FILENO, message.as_ptr().cast(), message.len());
+            libc::_exit(1);
+        }
+    }
+}
+
+/// Runs before all initialisers of C++.
+#[used]
+#[unsafe(link_section = ".preinit_array")]
+static CHECK_ADDRESS_SPACE: extern "C" fn() = check_address_space;
 
 pub(crate) enum TcmallocCalls {}
 

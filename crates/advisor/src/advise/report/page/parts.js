@@ -42,11 +42,11 @@ function badge(verdict) {
     return make("span", { class: `badge ${is}` }, make("span", { "aria-hidden": "true" }, signs[is]), ` ${standings[is]}`);
 }
 
-// What is gained, with its ceiling behind it. `most` is what fills the bar.
+// What is gained, with the cost of the blocks behind it. `most` is what fills the bar.
 function gainBar(gain, most, lost) {
     if (!gain) return make("span", { class: "dim" }, "not known");
     const width = share => `${Math.min(100, (100 * Math.max(0, share)) / (most || 1))}%`;
-    return make("span", { class: lost ? "gain lost" : "gain", title: `${gain.measured ? "measured" : "estimated"}; ceiling ${words.percent(gain.ceiling)}${gain.ceiling_measured ? ", measured" : ""}` },
+    return make("span", { class: lost ? "gain lost" : "gain", title: `${gain.measured ? "measured" : "estimated"}; these blocks cost ${words.percent(gain.ceiling)}${gain.ceiling_measured ? ", measured" : ""}` },
         make("span", { class: "figure" }, words.percent(gain.share)),
         make("span", { class: "track", "aria-hidden": "true" },
             make("span", { class: "ceiling", style: { width: width(gain.ceiling) } }),

@@ -8,7 +8,7 @@ const ranked = is => groups.filter(({ verdict }) => is.includes(standing(verdict
     .sort((a, b) => (b.verdict.gain?.share ?? 0) - (a.verdict.gain?.share ?? 0));
 const confirmed = ranked(["confirmed"]), untested = ranked(["untested"]), toProve = ranked(["candidate"]);
 const served = ranked(["malloc"]), withdrawn = ranked(["withdrawn"]);
-const betterMalloc = data.replay?.better_malloc ?? null;
+const betterMalloc = data.replay?.better_malloc ?? null, fasterMalloc = data.replay?.faster_malloc ?? null;
 
 // What the confirmed verdicts save: together in one run, or the one by itself.
 function gained() {
@@ -35,12 +35,20 @@ function headline() {
         const saves = betterMalloc && betterMalloc.gain !== null ? `: ${betterMalloc.name} saves about ${words.percent(betterMalloc.gain)} of CPU time, as much as changing the code would (replay-confirmed)` : "";
         return `Change the malloc, not the program${saves}.`;
     }
+    if (betterMalloc) {
+        const saves = betterMalloc.gain === null ? "" : `: saves about ${words.percent(betterMalloc.gain)} of CPU time (replay-confirmed)`;
+        return `Use ${betterMalloc.name} instead of glibc's malloc${saves}. No change of the code would save more.`;
+    }
     if (untested.length > 0) {
         const gain = untested[0].verdict.gain;
         return `Not tested: ${untested.length === 1 ? "one change" : `${words.count(untested.length)} changes`} may be worth it${
             gain ? `, up to ${words.percent(Math.min(gain.ceiling, Math.max(...untested.map(({ verdict }) => verdict.gain?.share ?? 0))))} of its CPU time` : ""}.`;
     }
-    if (toProve.length > 0) return `${toProve.length === 1 ? "One candidate" : `${words.count(toProve.length)} candidates`} for sealing (read-only memory): check that nothing writes to ${toProve.length === 1 ? "it" : "them"}.`;
+    if (program.own_heap) return `No allocator would help: ${program.own_heap.reason}. ${program.own_heap.remedy}`;
+    if (toProve.length > 0) {
+        const one = toProve.length === 1;
+        return `Leave it as it is. ${one ? "One group of blocks" : words.several(toProve.length, "group of blocks", "groups of blocks")} could be sealed (read-only memory) if nothing writes to ${one ? "it" : "them"}.`;
+    }
     return withdrawn.length > 0 ? "Leave it as it is: what looked promising was replayed, and none of it was confirmed." : "Leave it as it is.";
 }
 
@@ -53,8 +61,8 @@ function allocating() {
 function subline() {
     const share = allocating();
     if (program.allocations === 0) return null;
-    const bound = share === program.allocator_share ? "" : "; no allocator can save more";
-    const most = share === null ? "" : `Allocating and freeing takes ${share < 0.001 ? "" : "about "}${words.percent(share)} of its CPU time${bound}. `;
+    const beyond = share === program.allocator_share ? "" : "; better locality, and walks that only free, may add to a saving";
+    const most = share === null ? "" : `Allocating and freeing takes ${share < 0.001 ? "" : "about "}${words.percent(share)} of its CPU time${beyond}. `;
     if (!data.replay) return `${most}All gains are estimates: nothing was replayed.`;
     const mallocs = data.replay.rows.filter(row => row.groups.length === 0 && row.name !== "null").length;
     const tested = data.replay.rows.some(row => row.groups.length > 0) ? "The advice was tested by replaying the recording" : "The recording was replayed";
@@ -83,6 +91,21 @@ function card(group, most) {
         make("p", {}, sentence(verdict.reason)));
 }
 
+// How to try it without changing the code.
+function tryIt({ library }) {
+    return library ? make("p", {}, "Try it: ", code(`LD_PRELOAD=${library.file} ${words.short(command, 60)}`), ` (${library.packages}).`) : null;
+}
+
+// One that saves more, but isn't the one to use.
+function fasterCard() {
+    if (!fasterMalloc) return null;
+    return make("li", { class: "card" },
+        make("div", { class: "card-head" }, make("span", { class: "pill better_malloc" }, "a faster malloc")),
+        make("h3", {}, make("a", { href: "#replay" }, fasterMalloc.name)),
+        fasterMalloc.gain !== null && make("span", { class: "gain" }, make("span", { class: "figure" }, words.percent(fasterMalloc.gain))),
+        make("p", {}, sentence(`${fasterMalloc.reason}, but ${fasterMalloc.drawback ?? "it has a drawback"}`)));
+}
+
 function mallocCard() {
     if (!betterMalloc) return null;
     return make("li", { class: "card" },
@@ -91,7 +114,8 @@ function mallocCard() {
         make("h3", {}, make("a", { href: "#replay" }, betterMalloc.name)),
         betterMalloc.gain !== null && make("span", { class: "gain" }, make("span", { class: "figure" }, words.percent(betterMalloc.gain))),
         make("p", {}, betterMalloc.reason ? sentence(betterMalloc.reason)
-            : `${words.ratio(betterMalloc.time_ratio)} × glibc's time and ${words.ratio(betterMalloc.memory_ratio)} × its peak memory, without changing the code.`));
+            : `${words.ratio(betterMalloc.time_ratio)} × glibc's time, without changing the code.`),
+        tryIt(betterMalloc));
 }
 
 // Other chapters' advice, in the same form.
@@ -107,7 +131,7 @@ function drawSummary() {
     const heads = [...confirmed, ...untested, ...toProve, ...served];
     const most = Math.max(...heads.map(({ verdict }) => Math.max(verdict.gain?.ceiling ?? 0, verdict.gain?.share ?? 0)), 0);
     const cards = heads.slice(0, 6).map(group => card(group, most));
-    fill({ append: (...more) => cards.push(...more) }, mallocCard());
+    fill({ append: (...more) => cards.push(...more) }, mallocCard(), fasterCard());
     for (const advice of data.system.advice.slice(0, 3)) {
         cards.push(otherCard("system calls", advice.title ? capital(advice.title) : `${words.count(advice.calls)} calls`,
             make("span", { class: "gain" }, make("span", { class: "figure" }, advice.gain === null ? words.time(advice.saved_ns) : words.percent(advice.gain))),
@@ -125,6 +149,8 @@ function drawSummary() {
         make("p", { class: "headline" }, headline()),
         make("p", { class: "lead" }, subline()),
         data.replay?.together?.reason && confirmed.length > 1 && make("p", { class: "lead" }, sentence(data.replay.together.reason)),
+        program.own_heap && confirmed.length + served.length > 0
+            && notice("warning", make("b", {}, "Not recorded: "), prose(`${program.own_heap.reason}. ${program.own_heap.remedy}`)),
         warnings.slice(0, 4).map(note => notice("warning", make("b", {}, "In doubt: "), prose(note.text))),
         facts([
             ["CPU time", cpu === null ? "not known" : `${program.bare_measured ? "" : "≈\u202f"}${words.time(cpu)}`,

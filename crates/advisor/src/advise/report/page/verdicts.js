@@ -33,6 +33,13 @@ function siteLink(id) {
     }, code(title));
 }
 
+// Where an arena or a reap is created and reset.
+function placeOf({ place, verdict }) {
+    if (!place || !["arena", "reap"].includes(verdict.allocator)) return null;
+    const at = place.file ? ` (${words.short(place.file, 100)}${place.line ? `:${place.line}` : ""})` : "";
+    return make("p", {}, verdict.without_reset ? "Create it in " : "Create and reset it in ", code(place.function), `${at}.`);
+}
+
 function verdictDetail(group) {
     const { verdict } = group;
     const sites = group.sites.slice(0, 8);
@@ -41,8 +48,9 @@ function verdictDetail(group) {
             make("div", {},
                 make("p", { class: "reason" }, sentence(verdict.reason)),
                 verdict.gain && holds(verdict) && verdict.category !== "leave_it" && make("p", {}, "Gain ", make("b", {}, words.percent(verdict.gain.share)),
-                    ` of the program's CPU time, ${verdict.gain.measured ? "measured by replay" : "estimated"}; ceiling ${words.percent(verdict.gain.ceiling)}${
+                    ` of the program's CPU time, ${verdict.gain.measured ? "measured by replay" : "estimated"}; these blocks cost ${words.percent(verdict.gain.ceiling)}${
                         verdict.gain.ceiling_measured ? ", measured" : ""}.`),
+                placeOf(group),
                 replayedBox(verdict),
                 verdict.refused.map(refused => make("p", { class: "refused" }, make("b", {}, `Not ${refused.allocator === "arena" ? "an" : "a"} ${allocators[refused.allocator]}: `),
                     words.name(refused.reason), ".")),
@@ -79,7 +87,7 @@ function drawVerdicts() {
         { title: "Where", value: group => group.title, cell: group => code(group.title) },
         { title: "Advice", width: "9.2rem", value: group => advice(group.verdict), cell: group => pill(group.verdict) },
         {
-            title: "Gain", hint: "Share of the program's CPU time; the pale part is the ceiling", width: "9.5rem", numeric: true,
+            title: "Gain", hint: "Share of the program's CPU time; the pale part is what these blocks cost in all", width: "9.5rem", numeric: true,
             value: group => group.verdict.gain?.share ?? null,
             cell: group => (standing(group.verdict) === "leave" ? make("span", { class: "dim" }, words.percent(group.verdict.gain?.share)) : gainBar(group.verdict.gain, most, !holds(group.verdict))),
         },
