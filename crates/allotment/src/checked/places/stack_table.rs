@@ -51,7 +51,7 @@ fn load(index: usize) -> Option<&'static Stack> {
 pub(super) fn record_caller() -> Option<u32> {
     let (mut addresses, mut len) = ([0; MAX_ADDRESSES], 0);
     let add = |frame: &backtrace::Frame| {
-        addresses[len] = frame.ip().expose_provenance();
+        addresses[len] = frame.ip().addr();
         len += 1;
         len < MAX_ADDRESSES
     };
@@ -131,8 +131,7 @@ fn store(index: usize, stack: Box<Stack>) -> Result<(), (Box<Stack>, &'static St
 
 /// Calls `visit` with each symbol at a return address, the innermost of inlined ones first.
 pub(crate) fn symbols(address: usize, visit: impl FnMut(&backtrace::Symbol)) {
-    // Exposed in `record_caller`: Miri looks symbols up by provenance.
-    backtrace::resolve(ptr::with_exposed_provenance_mut::<c_void>(address), visit);
+    backtrace::resolve(ptr::without_provenance_mut::<c_void>(address), visit);
 }
 
 #[cfg(test)]
