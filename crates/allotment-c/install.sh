@@ -162,13 +162,19 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# One object whose only global symbols are the functions of the header, so that a program can also link other static
-# libraries written in Rust.
+# One object whose only global symbols are the functions of the headers, so that a program can also link other static
+# libraries written in Rust. Those of older allocators' names are weak.
 archive=$targets/c-library/liballotment_c.a
-"$nm" --defined-only -g "$archive" 2>/dev/null | sed -n 's/^[0-9a-f]* T \(allot_.*\)/--undefined=\1/p' >"$work/roots"
-[ -s "$work/roots" ] || fail "$archive defines no allot_ function"
+"$nm" --defined-only -g "$archive" 2>/dev/null |
+    sed -n -e 's/^[0-9a-f]* T \(allot_.*\)/--undefined=\1/p' \
+        -e 's/^[0-9a-f]* W \(aral_.*\)/--undefined=\1/p' -e 's/^[0-9a-f]* W \(onewayalloc_.*\)/--undefined=\1/p' \
+        -e 's/^[0-9a-f]* W \(list_.*\)/--undefined=\1/p' >"$work/roots"
+for name in allot_version aral_create onewayalloc_create list_create; do
+    grep -q "=$name\$" "$work/roots" || fail "$archive does not define $name"
+done
 "$ld" -r --gc-sections --force-group-allocation @"$work/roots" -o "$work/linked.o" "$archive"
-"$objcopy" --strip-debug --wildcard --keep-global-symbol='allot_*' "$work/linked.o" "$work/allotment.o"
+"$objcopy" --strip-debug --wildcard --keep-global-symbol='allot_*' --keep-global-symbol='aral_*' \
+    --keep-global-symbol='onewayalloc_*' --keep-global-symbol='list_*' "$work/linked.o" "$work/allotment.o"
 rm -f "$work/liballotment.a"
 "${AR:-ar}" rcsD "$work/liballotment.a" "$work/allotment.o"
 

@@ -486,6 +486,9 @@ void allot_slab_set_packing(allot_slab *slab, bool packing);
 size_t allot_slab_slot_size(const allot_slab *slab);
 /* Exact if no thread is inside a call on the slab. Visits every page. */
 allot_statistics allot_slab_statistics(const allot_slab *slab);
+/* The same for the pages alone, in constant time, on any thread: live_objects and live_bytes are 0,
+ * and free_bytes counts every slot, used or not. */
+allot_statistics allot_slab_page_statistics(const allot_slab *slab);
 
 /* A handle to one thread's cache of a slab. Its calls are inline and skip the lookup in the
  * thread's table of slabs.
@@ -994,9 +997,13 @@ static inline void *allot_slab_handle_try_alloc(allot_slab_handle *handle)
     return ALLOT_UNLIKELY(slot == NULL) ? allot_slab_handle_try_alloc_slowly(handle) : slot;
 }
 
-static inline void allot_slab_handle_free(allot_slab_handle *handle, void *slot)
+/* Returns false if the slow path must free the slot. */
+static inline bool allot_slab_handle_free_inline(allot_slab_handle *handle, void *slot)
 {
-#ifndef ALLOT_OUT_OF_LINE
+#ifdef ALLOT_OUT_OF_LINE
+    (void)handle;
+    (void)slot;
+#else
     if (handle != NULL) {
         struct allot_slab_cache *cache = handle->allot_cache;
         size_t top = *(volatile size_t *)&cache->allot_top;
@@ -1008,11 +1015,18 @@ static inline void allot_slab_handle_free(allot_slab_handle *handle, void *slot)
         if (!ALLOT_UNLIKELY(top <= (tag ^ cache->allot_tag))) {
             ((uintptr_t *)((char *)cache + ALLOT_CACHE_HEADER_BYTES))[top - 1] = address;
             *(volatile size_t *)&cache->allot_top = top - 1;
-            return;
+            return true;
         }
     }
 #endif
-    allot_slab_handle_free_slowly(handle, slot);
+    return false;
+}
+
+static inline void allot_slab_handle_free(allot_slab_handle *handle, void *slot)
+{
+    if (ALLOT_UNLIKELY(!allot_slab_handle_free_inline(handle, slot))) {
+        allot_slab_handle_free_slowly(handle, slot);
+    }
 }
 
 #if defined(__cplusplus) && defined(__clang__)

@@ -342,3 +342,8 @@ call! {
     fn allot_slab_statistics(slab: *const allot_slab) -> allot_statistics
         => slab.raw.statistics().into()
 }
+
+call! {
+    fn allot_slab_page_statistics(slab: *const allot_slab) -> allot_statistics
+        => slab.raw.page_statistics().into()
+}

@@ -65,7 +65,7 @@ fn the_shared_library_has_a_name_and_a_version_and_needs_only_system_libraries()
         .and_then(|line| line.split_whitespace().nth(5))
         .and_then(|size| usize::from_str_radix(size.trim_start_matches("0x"), 16).ok())
         .expect("it has thread-locals");
-    assert!(bytes < 1024, "{bytes} bytes of thread-locals");
+    assert!(bytes < 1100, "{bytes} bytes of thread-locals");
     let stack = segments
         .lines()
         .find(|line| line.contains("GNU_STACK"))
