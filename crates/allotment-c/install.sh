@@ -20,15 +20,17 @@ usage: install.sh [options]
                                      dlopen()
                      [initial-exec, if the Rust compiler and the C library support it]
   --target TRIPLE    build for another machine
-  --uninstall        remove the files that an installation with the same options installed
+  --uninstall        remove the files that an installation with the same options installed, and the
+                     directories that are empty then
   --help             print this text
 
 Needs cargo (Rust 1.85 or later), a C compiler and GNU binutils. Environment variables that it reads: CARGO,
 RUSTC, RUSTFLAGS, CARGO_TARGET_DIR; CC, LD, OBJCOPY, AR and NM (for --target).
 
-Then compile a program with
+Then compile and run a program with
 
-    cc program.c $(pkg-config --cflags --libs allotment)
+    cc program.c -o program $(pkg-config --cflags --libs allotment) \
+        -Wl,-rpath,"$(pkg-config --variable=libdir allotment)" && ./program
 END
 }
 
@@ -102,6 +104,26 @@ installed() {
         "$cmakedir/allotment-config-version.cmake"
 }
 
+# The highest directory above an installation directory that goes with it if it is empty. Those above the prefix are the
+# system's own, unless they were made to stage files.
+highest() { # directory
+    if [ -z "$destdir" ]; then
+        case $1 in
+        "$prefix"/*) printf '%s' "$prefix" ;;
+        *) printf '%s' "$1" ;;
+        esac
+    fi
+}
+
+# Removes a directory and those above it, as far as they are empty.
+remove_empty() { # directory, the highest one
+    directory=$1
+    while [ ! -e "$destdir$directory" ] || rmdir "$destdir$directory" 2>/dev/null; do
+        [ "$directory" != "$2" ] || break
+        directory=${directory%/*}
+    done
+}
+
 if [ $uninstall = yes ]; then
     installed | while IFS= read -r path; do
         if [ -e "$destdir$path" ] || [ -L "$destdir$path" ]; then
@@ -109,7 +131,9 @@ if [ $uninstall = yes ]; then
             printf 'removed %s\n' "$destdir$path"
         fi
     done
-    rmdir "$destdir$cmakedir" "$destdir$includedir/allotment" 2>/dev/null || true
+    remove_empty "$cmakedir" "$(highest "$libdir")"
+    remove_empty "$libdir/pkgconfig" "$(highest "$libdir")"
+    remove_empty "$includedir/allotment" "$(highest "$includedir")"
     exit
 fi
 

@@ -62,6 +62,16 @@ fn each_header_compiles_alone_and_twice_in_each_language() {
                 check_compiles(compiler, &file, &source, &[standard, "-Wconversion"]);
             }
             check_compiles(compiler, &file, &source, &["-std=c++17", "-DALLOT_OUT_OF_LINE"]);
+            // GCC warns on processors without alignment traps only if it is strict.
+            let cast_align = match compiler {
+                Compiler::Gcc => "-Wcast-align=strict",
+                Compiler::Clang => "-Wcast-align",
+            };
+            check_compiles(compiler, &file, &source, &["-std=c++17", cast_align]);
+            if !name.ends_with(".hpp") {
+                let file = format!("{stem}_alone.c");
+                check_compiles(compiler, &file, &source, &["-std=c11", cast_align]);
+            }
         }
     }
 }
