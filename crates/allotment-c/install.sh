@@ -20,15 +20,17 @@ usage: install.sh [options]
                                      dlopen()
                      [initial-exec, if the Rust compiler and the C library support it]
   --target TRIPLE    build for another machine
-  --uninstall        remove the files that an installation with the same options installed
+  --uninstall        remove the files that an installation with the same options installed, and the
+                     directories that are empty then
   --help             print this text
 
 Needs cargo (Rust 1.85 or later), a C compiler and GNU binutils. Environment variables that it reads: CARGO,
 RUSTC, RUSTFLAGS, CARGO_TARGET_DIR; CC, LD, OBJCOPY, AR and NM (for --target).
 
-Then compile a program with
+Then compile and run a program with
 
-    cc program.c $(pkg-config --cflags --libs allotment)
+    cc program.c -o program $(pkg-config --cflags --libs allotment) \
+        -Wl,-rpath,"$(pkg-config --variable=libdir allotment)" && ./program
 END
 }
 
@@ -102,6 +104,26 @@ installed() {
         "$cmakedir/allotment-config-version.cmake"
 }
 
+# The highest directory above an installation directory that goes with it if it is empty. Those above the prefix are the
+# system's own, unless they were made to stage files.
+highest() { # directory
+    if [ -z "$destdir" ]; then
+        case $1 in
+        "$prefix"/*) printf '%s' "$prefix" ;;
+        *) printf '%s' "$1" ;;
+        esac
+    fi
+}
+
+# Removes a directory and those above it, as far as they are empty.
+remove_empty() { # directory, the highest one
+    directory=$1
+    while [ ! -e "$destdir$directory" ] || rmdir "$destdir$directory" 2>/dev/null; do
+        [ "$directory" != "$2" ] || break
+        directory=${directory%/*}
+    done
+}
+
 if [ $uninstall = yes ]; then
     installed | while IFS= read -r path; do
         if [ -e "$destdir$path" ] || [ -L "$destdir$path" ]; then
@@ -109,7 +131,9 @@ if [ $uninstall = yes ]; then
             printf 'removed %s\n' "$destdir$path"
         fi
     done
-    rmdir "$destdir$cmakedir" "$destdir$includedir/allotment" 2>/dev/null || true
+    remove_empty "$cmakedir" "$(highest "$libdir")"
+    remove_empty "$libdir/pkgconfig" "$(highest "$libdir")"
+    remove_empty "$includedir/allotment" "$(highest "$includedir")"
     exit
 fi
 
@@ -162,13 +186,19 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# One object whose only global symbols are the functions of the header, so that a program can also link other static
-# libraries written in Rust.
+# One object whose only global symbols are the functions of the headers, so that a program can also link other static
+# libraries written in Rust. Those of older allocators' names are weak.
 archive=$targets/c-library/liballotment_c.a
-"$nm" --defined-only -g "$archive" 2>/dev/null | sed -n 's/^[0-9a-f]* T \(allot_.*\)/--undefined=\1/p' >"$work/roots"
-[ -s "$work/roots" ] || fail "$archive defines no allot_ function"
+"$nm" --defined-only -g "$archive" 2>/dev/null |
+    sed -n -e 's/^[0-9a-f]* T \(allot_.*\)/--undefined=\1/p' \
+        -e 's/^[0-9a-f]* W \(aral_.*\)/--undefined=\1/p' -e 's/^[0-9a-f]* W \(onewayalloc_.*\)/--undefined=\1/p' \
+        -e 's/^[0-9a-f]* W \(list_.*\)/--undefined=\1/p' >"$work/roots"
+for name in allot_version aral_create onewayalloc_create list_create; do
+    grep -q "=$name\$" "$work/roots" || fail "$archive does not define $name"
+done
 "$ld" -r --gc-sections --force-group-allocation @"$work/roots" -o "$work/linked.o" "$archive"
-"$objcopy" --strip-debug --wildcard --keep-global-symbol='allot_*' "$work/linked.o" "$work/allotment.o"
+"$objcopy" --strip-debug --wildcard --keep-global-symbol='allot_*' --keep-global-symbol='aral_*' \
+    --keep-global-symbol='onewayalloc_*' --keep-global-symbol='list_*' "$work/linked.o" "$work/allotment.o"
 rm -f "$work/liballotment.a"
 "${AR:-ar}" rcsD "$work/liballotment.a" "$work/allotment.o"
 

@@ -1,4 +1,8 @@
-/* The first program of the documentation: cc first.c $(pkg-config --cflags --libs allotment) */
+/* The first program of the documentation. Compile and run it with
+ *
+ *   cc first.c -o first $(pkg-config --cflags --libs allotment) \
+ *       -Wl,-rpath,"$(pkg-config --variable=libdir allotment)" && ./first
+ */
 #include <allotment.h>
 
 #include <inttypes.h>

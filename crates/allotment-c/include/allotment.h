@@ -18,7 +18,8 @@
  * - A function that has no twin with try_ fails only if it is misused. The reports build a text, and
  *   abort if malloc has no memory for it.
  * - A NULL handle is an error (ALLOT_BAD_HANDLE). The exception is _destroy, which accepts NULL and
- *   does nothing. Freeing NULL does nothing.
+ *   does nothing. Freeing NULL does nothing. A text, an array or memory to copy that is NULL is the
+ *   same error, unless its size is 0.
  * - Sizes are in bytes. A size of zero counts as one byte. An alignment is a power of two, in
  *   bytes; a function without an alignment parameter aligns to 16.
  * - The last word of a name means the same everywhere. _free takes only the object; _free_sized
@@ -68,7 +69,7 @@ typedef enum allot_error_kind {
     ALLOT_SEALED_ERROR = 7,    /* sealed memory accepts no further object */
     ALLOT_NAME_TOO_LONG = 8,   /* longer than ALLOT_MAX_NAME bytes, or not UTF-8 */
     ALLOT_BAD_OPTION = 9,      /* an unsupported option, or an invalid value of one */
-    ALLOT_BAD_HANDLE = 10,     /* NULL, destroyed, or not a handle of this kind */
+    ALLOT_BAD_HANDLE = 10,     /* NULL, destroyed, or not a handle of this kind; a NULL text or array */
     ALLOT_WRONG_THREAD = 11,   /* an allocator of one thread was used by another thread */
     ALLOT_WRONG_ABI = 12,      /* the header and the library have different ALLOT_ABI */
     ALLOT_IN_USE = 13,         /* destroyed or left while it is still in use */
@@ -489,6 +490,9 @@ void allot_slab_set_packing(allot_slab *slab, bool packing);
 size_t allot_slab_slot_size(const allot_slab *slab);
 /* Exact if no thread is inside a call on the slab. Visits every page. */
 allot_statistics allot_slab_statistics(const allot_slab *slab);
+/* The same for the pages alone, in constant time, on any thread: live_objects and live_bytes are 0,
+ * and free_bytes counts every slot, used or not. */
+allot_statistics allot_slab_page_statistics(const allot_slab *slab);
 
 /* A handle to one thread's cache of a slab. Its calls are inline and skip the lookup in the
  * thread's table of slabs.
@@ -975,7 +979,7 @@ static inline void *allot_slab_handle_alloc_inline(allot_slab_handle *handle)
         struct allot_slab_cache *cache = handle->allot_cache;
         size_t top = *(volatile size_t *)&cache->allot_top;
         /* A NULL follows the last cached slot. */
-        void *slot = (void *)((uintptr_t *)((char *)cache + ALLOT_CACHE_HEADER_BYTES))[top];
+        void *slot = (void *)((uintptr_t *)(void *)((char *)cache + ALLOT_CACHE_HEADER_BYTES))[top];
         if (!ALLOT_UNLIKELY(slot == NULL)) {
             *(volatile size_t *)&cache->allot_top = top + 1;
             return slot;
@@ -997,9 +1001,13 @@ static inline void *allot_slab_handle_try_alloc(allot_slab_handle *handle)
     return ALLOT_UNLIKELY(slot == NULL) ? allot_slab_handle_try_alloc_slowly(handle) : slot;
 }
 
-static inline void allot_slab_handle_free(allot_slab_handle *handle, void *slot)
+/* Returns false if the slow path must free the slot. */
+static inline bool allot_slab_handle_free_inline(allot_slab_handle *handle, void *slot)
 {
-#ifndef ALLOT_OUT_OF_LINE
+#ifdef ALLOT_OUT_OF_LINE
+    (void)handle;
+    (void)slot;
+#else
     if (handle != NULL) {
         struct allot_slab_cache *cache = handle->allot_cache;
         size_t top = *(volatile size_t *)&cache->allot_top;
@@ -1009,13 +1017,20 @@ static inline void allot_slab_handle_free(allot_slab_handle *handle, void *slot)
         /* Two different tags differ by more than any value of `top`. NULL has the tag 0, which no
          * slab has. */
         if (!ALLOT_UNLIKELY(top <= (tag ^ cache->allot_tag))) {
-            ((uintptr_t *)((char *)cache + ALLOT_CACHE_HEADER_BYTES))[top - 1] = address;
+            ((uintptr_t *)(void *)((char *)cache + ALLOT_CACHE_HEADER_BYTES))[top - 1] = address;
             *(volatile size_t *)&cache->allot_top = top - 1;
-            return;
+            return true;
         }
     }
 #endif
-    allot_slab_handle_free_slowly(handle, slot);
+    return false;
+}
+
+static inline void allot_slab_handle_free(allot_slab_handle *handle, void *slot)
+{
+    if (ALLOT_UNLIKELY(!allot_slab_handle_free_inline(handle, slot))) {
+        allot_slab_handle_free_slowly(handle, slot);
+    }
 }
 
 #if defined(__cplusplus) && defined(__clang__)

@@ -14,8 +14,9 @@
  * handler, which by default prints one line and aborts (allot_set_failure_handler). The z does not
  * mean that memory is zeroed.
  *
- * The variables that all translation units of a program share (the list of ARALs, the bytes of all
- * arenas) are weak symbols named allot_netdata_*, which the linker merges.
+ * Every function is a symbol of the library, and the functions that allocate and free are inline,
+ * too. Code that only declares a function links. The symbols are weak: a program may have functions
+ * of its own by these names. All units of a process share the library's statistics.
  *
  * C11 or C++17, like allotment.h.
  */

@@ -146,6 +146,21 @@ unsafe fn calloc(
         .map_err(|error| arena.failed(error))
 }
 
+/// # Safety
+/// As for [`handle::get`].
+unsafe fn check_not_null(
+    arena: *const allot_arena,
+    argument: *const u8,
+    what: &str,
+) -> Result<(), FailedCall> {
+    if !argument.is_null() {
+        return Ok(());
+    }
+    // SAFETY: passed on to the caller.
+    let arena = unsafe { handle::get(arena)? };
+    Err(fail(HandleKind::Arena, arena.name(), CallError::NullArgument(what)))
+}
+
 /// A copy of `size` bytes, followed by a NUL if `add_nul`.
 ///
 /// # Safety
@@ -160,6 +175,9 @@ unsafe fn copy(
     // SAFETY: passed on to the caller. The copy is a new object, which no other code uses yet. No
     // object is so large that the sum overflows.
     unsafe {
+        if size > 0 {
+            check_not_null(arena, bytes, "memory to copy")?;
+        }
         let copy = alloc(arena, size.saturating_add(usize::from(add_nul)), align)?;
         if size > 0 {
             copy.copy_from_nonoverlapping(NonNull::new_unchecked(bytes.cast_mut()), size);
@@ -179,6 +197,7 @@ unsafe fn strdup(
 ) -> Result<NonNull<c_char>, FailedCall> {
     // SAFETY: passed on to the caller.
     unsafe {
+        check_not_null(arena, text.cast(), "text")?;
         let len = CStr::from_ptr(text).to_bytes().len();
         copy(arena, text.cast(), len, 1, true).map(NonNull::cast)
     }
@@ -195,6 +214,9 @@ unsafe fn strndup(
     // SAFETY: passed on to the caller. Nothing after the NUL, and at most `max_len` bytes, are
     // read.
     unsafe {
+        if max_len > 0 {
+            check_not_null(arena, text.cast(), "text")?;
+        }
         while len < max_len && *text.add(len) != 0 {
             len += 1;
         }

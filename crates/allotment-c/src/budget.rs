@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use allotment::Budget;
 
 use crate::calls::{call, call_pair};
-use crate::error::FailedCall;
+use crate::error::{FailedCall, fail};
 use crate::handle::{self, HandleBox, HandleTarget};
 use crate::handle_kind::HandleKind;
 use crate::handle_table;
@@ -25,7 +25,8 @@ impl HandleTarget for Budget {
 }
 
 fn create(limit: usize) -> Result<NonNull<allot_budget>, FailedCall> {
-    handle::create(Budget::new(limit), handle_table::all_hardened())
+    let budget = Budget::try_new(limit).map_err(|error| fail(HandleKind::Budget, None, error))?;
+    handle::create(budget, handle_table::all_hardened())
 }
 
 /// # Safety
@@ -35,7 +36,8 @@ unsafe fn create_child(
     limit: usize,
 ) -> Result<NonNull<allot_budget>, FailedCall> {
     // SAFETY: passed on to the caller.
-    let child = unsafe { handle::get(parent)? }.child(limit);
+    let child = unsafe { handle::get(parent)? }.try_child(limit);
+    let child = child.map_err(|error| fail(HandleKind::Budget, None, error))?;
     handle::create(child, handle_table::all_hardened())
 }
 

@@ -20,7 +20,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::FromRawFd as _;
 
-use allotment::{AllocError, ErrorKind, MAX_NAME_LEN};
+use allotment::{AllocError, ErrorKind, MAX_NAME_LEN, SystemMessage};
 
 use crate::handle_kind::HandleKind;
 use crate::struct_numbers::struct_numbers;
@@ -58,12 +58,16 @@ pub(crate) enum CallError<'a> {
     BadName,
     /// An unsupported option, or an invalid value of one.
     BadOption(&'a str),
+    /// This kind of allocator has no option of this name.
+    UnsupportedOption(HandleKind, &'a str),
     /// The handle is NULL.
     NullHandle,
     /// The handle was destroyed.
     Destroyed,
     /// Not a handle of this kind.
     Foreign,
+    /// A text or an array is NULL.
+    NullArgument(&'a str),
     /// Another invalid argument.
     BadArgument(&'a str),
     /// The calling thread is not the owner.
@@ -97,8 +101,12 @@ impl CallError<'_> {
             },
             Self::File(..) => 4,
             Self::BadName => 8,
-            Self::BadOption(_) => 9,
-            Self::NullHandle | Self::Destroyed | Self::Foreign | Self::BadArgument(_) => 10,
+            Self::BadOption(_) | Self::UnsupportedOption(..) => 9,
+            Self::NullHandle
+            | Self::Destroyed
+            | Self::Foreign
+            | Self::NullArgument(_)
+            | Self::BadArgument(_) => 10,
             Self::WrongThread => 11,
             Self::WrongAbi(_) => 12,
             Self::InUse(_) => 13,
@@ -124,10 +132,15 @@ impl fmt::Display for CallError<'_> {
             Self::File(path, code) => write!(
                 f,
                 "can't create a file at {path:?}: {}",
-                std::io::Error::from_raw_os_error(*code)
+                SystemMessage(*code)
             ),
             Self::BadName => f.write_str("the name is not valid UTF-8"),
             Self::BadOption(text) | Self::BadArgument(text) | Self::InUse(text) => f.write_str(text),
+            Self::NullArgument(what) => write!(f, "the {what} is NULL; pass one, or a size of 0"),
+            Self::UnsupportedOption(kind, option) => {
+                let label = kind.label().to_str().unwrap_or("allocator");
+                write!(f, "this {label} has no option '{option}'; leave it at zero")
+            }
             Self::NullHandle => f.write_str("the handle is NULL; check what its _create call returned"),
             Self::Destroyed => f.write_str("used after it was destroyed; destroy it after its last use"),
             Self::Foreign => f.write_str("the pointer is not a live handle of this kind; pass what _create returned"),
@@ -199,6 +212,18 @@ impl fmt::Write for TextField<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Copies a text into a box, or fails as for a source that has no memory.
+pub(crate) fn try_boxed_str(kind: HandleKind, text: &str) -> Result<Box<str>, FailedCall> {
+    let mut copy = String::new();
+    match copy.try_reserve_exact(text.len()) {
+        Ok(()) => {
+            copy.push_str(text);
+            Ok(copy.into_boxed_str())
+        }
+        Err(_) => Err(fail(kind, None, AllocError::new(ErrorKind::SourceRefused, text.len()))),
     }
 }
 

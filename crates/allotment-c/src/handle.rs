@@ -21,7 +21,7 @@ use std::alloc::Layout;
 
 use allotment::{AllocError, ErrorKind};
 
-use crate::error::{CallError, FailedCall, fail};
+use crate::error::{CallError, FailedCall, fail, try_boxed_str};
 use crate::handle_kind::HandleKind;
 use crate::handle_record::{HandleRecord, keep_tombstone, this_thread};
 use crate::handle_table;
@@ -73,6 +73,10 @@ pub(crate) fn create<T: HandleTarget>(
     value: T,
     hardened: bool,
 ) -> Result<NonNull<HandleBox<T>>, FailedCall> {
+    let name = match value.name() {
+        Some(name) if hardened => Some(try_boxed_str(T::KIND, name)?),
+        _ => None,
+    };
     let layout = Layout::new::<HandleBox<T>>();
     let refused = AllocError::new(ErrorKind::SourceRefused, layout.size());
     // SAFETY: the size is not zero.
@@ -88,7 +92,6 @@ pub(crate) fn create<T: HandleTarget>(
         unsafe { std::alloc::dealloc(start, layout) };
         return Err(fail(T::KIND, value.name(), refused));
     }
-    let name = if hardened { value.name().map(Into::into) } else { None };
     let mode = if hardened { HARDENED } else { PLAIN };
     let record = HandleRecord {
         state: AtomicU32::new(mode | T::KIND as u32),

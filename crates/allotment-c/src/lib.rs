@@ -23,6 +23,9 @@
 //! | `reap`, `pool_ref`, `malloc`, `pool` | blocks of any size |
 //! | `header_numbers` | all sizes, offsets and constants of the header, for a test |
 //!
+//! The folder `netdata` has the functions of `allotment_netdata.h` in C, on top of those of
+//! `allotment.h`. `netdata/internal.h` describes its files.
+//!
 //! # Invariants of the boundary
 //!
 //! 1. A pointer to an allocator that a C caller passes is NULL, or a live result of a `_create`

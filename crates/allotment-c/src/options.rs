@@ -14,7 +14,7 @@ use allotment::source::SharedSource;
 use allotment::{AllocError, Budget, ErrorKind, MAX_NAME_LEN, Release};
 
 use crate::budget::allot_budget;
-use crate::error::{CallError, FailedCall, check_abi, fail};
+use crate::error::{CallError, FailedCall, check_abi, fail, try_boxed_str};
 use crate::handle;
 use crate::handle_kind::HandleKind;
 use crate::handle_table;
@@ -87,6 +87,8 @@ pub(crate) mod option_bits {
 #[derive(Debug, Default)]
 pub(crate) struct CheckedOptions<'a> {
     pub name: Option<&'a str>,
+    /// A copy of the name, for a builder.
+    pub boxed_name: Option<Box<str>>,
     pub budget: Option<Budget>,
     pub source: Option<SharedSource>,
     pub release: Release,
@@ -113,7 +115,7 @@ pub(crate) struct CheckedOptions<'a> {
 macro_rules! with_requested {
     ($builder:expr, $options:ident: $($option:ident),* $(,)?) => {{
         let mut builder = $builder;
-        if let Some(name) = $options.name {
+        if let Some(name) = $options.boxed_name {
             builder = builder.name(name);
         }
         if let Some(budget) = &$options.budget {
@@ -160,8 +162,10 @@ pub(crate) unsafe fn read<'a>(
     check_supported(kind, options, supported)?;
     // SAFETY: a name ends with a NUL (2). The caller guarantees the handles.
     unsafe {
+        let name = read_name(kind, options.name)?;
         Ok(CheckedOptions {
-            name: read_name(kind, options.name)?,
+            name,
+            boxed_name: name.map(|name| try_boxed_str(kind, name)).transpose()?,
             budget: match options.budget.is_null() {
                 true => None,
                 false => Some(handle::get(options.budget)?.clone()),
@@ -210,10 +214,7 @@ fn check_supported(
         (options.increment != 0, option_bits::INCREMENT, "increment"),
     ];
     match requested.iter().find(|(is_requested, bit, _)| *is_requested && supported & bit == 0) {
-        Some((_, _, option)) => {
-            let label = kind.label().to_string_lossy();
-            Err(bad(kind, &format!("this {label} has no option '{option}'; leave it at zero")))
-        }
+        Some((_, _, option)) => Err(fail(kind, None, CallError::UnsupportedOption(kind, option))),
         None => Ok(()),
     }
 }

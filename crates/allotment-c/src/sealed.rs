@@ -173,6 +173,10 @@ unsafe fn alloc(
     block.map_err(|error| fail(HandleKind::Sealer, this.name, error))
 }
 
+fn null_argument(sealer: &CSealer, what: &str) -> FailedCall {
+    fail(HandleKind::Sealer, sealer.name, CallError::NullArgument(what))
+}
+
 unsafe fn copy(
     sealer: *mut allot_sealer,
     bytes: *const u8,
@@ -181,6 +185,9 @@ unsafe fn copy(
 ) -> Result<NonNull<u8>, FailedCall> {
     // SAFETY: passed on to the caller. A fresh block of `size` bytes.
     unsafe {
+        if bytes.is_null() && size > 0 {
+            return Err(null_argument(handle::get(sealer)?, "memory to copy"));
+        }
         let block = alloc(sealer, size, align)?;
         if size > 0 {
             block.as_ptr().copy_from_nonoverlapping(bytes, size);
@@ -204,6 +211,9 @@ unsafe fn strdup(
 ) -> Result<NonNull<u8>, FailedCall> {
     // SAFETY: passed on to the caller.
     unsafe {
+        if text.is_null() {
+            return Err(null_argument(handle::get(sealer)?, "text"));
+        }
         let text = CStr::from_ptr(text).to_bytes_with_nul();
         copy(sealer, text.as_ptr(), text.len(), 1)
     }

@@ -200,6 +200,9 @@ unsafe fn alloc_for(
     slab.raw.try_alloc_for(lifetime).map(NonNull::cast).map_err(|error| slab.failed(error))
 }
 
+/// What a call on many slots gets.
+const ARRAY: &str = "array of slots";
+
 unsafe fn alloc_many(
     slab: *const allot_slab,
     slots: *mut *mut c_void,
@@ -213,6 +216,9 @@ unsafe fn alloc_many(
     if count > isize::MAX as usize / size_of::<*mut c_void>() {
         let bytes = count.saturating_mul(slab.raw.layout().size());
         return Err(slab.failed(AllocError::new(ErrorKind::SizeOverflow, bytes)));
+    }
+    if slots.is_null() {
+        return Err(fail(HandleKind::Slab, slab.name(), CallError::NullArgument(ARRAY)));
     }
     let slots = slots.cast::<MaybeUninit<NonNull<u8>>>();
     // SAFETY: the caller provides `count` entries, and `NonNull<u8>` has the layout of a pointer.
@@ -297,6 +303,10 @@ pub unsafe extern "C" fn allot_slab_free_many(
     unsafe {
         let slab = or_abort(handle::get(slab));
         if count > 0 {
+            if slots.is_null() {
+                let problem = CallError::NullArgument(ARRAY);
+                fail(HandleKind::Slab, slab.name(), problem).abort();
+            }
             let slots = core::slice::from_raw_parts(slots, count);
             for run in slots.split(|slot| slot.is_null()) {
                 slab.raw.free_many(core::slice::from_raw_parts(run.as_ptr().cast(), run.len()));
@@ -324,4 +334,9 @@ call! { fn allot_slab_slot_size(slab: *const allot_slab) -> usize => slab.raw.la
 call! {
     fn allot_slab_statistics(slab: *const allot_slab) -> allot_statistics
         => slab.raw.statistics().into()
+}
+
+call! {
+    fn allot_slab_page_statistics(slab: *const allot_slab) -> allot_statistics
+        => slab.raw.page_statistics().into()
 }

@@ -4,6 +4,7 @@
 //!
 //! 1. The functions of a custom source keep the contract of [`Source`], which the header states,
 //!    and any thread may use `context`.
+//! 2. If `is_file` of a [`CSource`] is true, `shared` was made of a `File`.
 
 use core::alloc::Layout;
 use core::ffi::{CStr, c_char, c_void};
@@ -11,13 +12,12 @@ use core::ptr::NonNull;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
 
 use allotment::source::SharedSource;
 use allotment::{AllocError, ErrorKind, File, Malloc, Mmap, Source};
 
 use crate::calls::{call, call_pair};
-use crate::error::{CallError, FailedCall, check_abi, fail, or_abort};
+use crate::error::{CallError, FailedCall, check_abi, fail, or_abort, try_boxed_str};
 use crate::handle::{self, HandleBox, HandleTarget};
 use crate::handle_kind::HandleKind;
 use crate::handle_table;
@@ -26,15 +26,21 @@ use crate::struct_numbers::struct_numbers;
 /// `allot_source`.
 pub type allot_source = HandleBox<CSource>;
 
-/// A source, and the file if it is a file source.
+/// A source, and whether it is a file.
 pub struct CSource {
     shared: SharedSource,
-    file: Option<Arc<File>>,
+    is_file: bool,
 }
 
 impl CSource {
     pub(crate) fn shared(&self) -> SharedSource {
         self.shared.clone()
+    }
+
+    /// The file, if it is a file source.
+    fn file(&self) -> Option<&File> {
+        // SAFETY: a file source shares a `File` (2), which lives as long as this.
+        self.is_file.then(|| unsafe { &*self.shared.address().cast::<File>() })
     }
 }
 
@@ -125,11 +131,14 @@ impl Drop for CallbackSource {
     }
 }
 
-fn create(
-    shared: impl Into<SharedSource>,
-    file: Option<Arc<File>>,
-) -> Result<NonNull<allot_source>, FailedCall> {
-    handle::create(CSource { shared: shared.into(), file }, handle_table::all_hardened())
+fn create(shared: impl Into<SharedSource>) -> Result<NonNull<allot_source>, FailedCall> {
+    let source = CSource { shared: shared.into(), is_file: false };
+    handle::create(source, handle_table::all_hardened())
+}
+
+/// Shares a source, or fails without memory.
+fn share(source: impl Source + 'static) -> Result<SharedSource, FailedCall> {
+    SharedSource::try_new(source).map_err(|error| fail(HandleKind::Source, None, error))
 }
 
 /// # Safety
@@ -150,34 +159,35 @@ unsafe fn create_from_callbacks(
         return bad("a custom source needs acquire and release; one of them is NULL");
     };
     let name = if calls.name.is_null() {
-        "callbacks".into()
+        "callbacks"
     } else {
         // SAFETY: passed on to the caller.
         match unsafe { CStr::from_ptr(calls.name) }.to_str() {
-            Ok(name) => name.into(),
+            Ok(name) => name,
             Err(_) => return Err(fail(HandleKind::Source, None, CallError::BadName)),
         }
     };
+    let name = try_boxed_str(HandleKind::Source, name)?;
     let (zeroed, inherited) = (calls.zeroed != 0, calls.not_inherited == 0);
     let end = calls.end;
     let source = CallbackSource { name, acquire, release, end, context, zeroed, inherited };
-    create(Arc::new(source), None)
+    create(share(source)?)
 }
 
 fn mmap() -> Result<NonNull<allot_source>, FailedCall> {
-    create(Mmap::new(), None)
+    create(Mmap::new())
 }
 
 fn small_pages() -> Result<NonNull<allot_source>, FailedCall> {
-    create(Mmap::small_pages(), None)
+    create(Mmap::small_pages())
 }
 
 fn huge_pages() -> Result<NonNull<allot_source>, FailedCall> {
-    create(Mmap::huge_pages(), None)
+    create(Mmap::huge_pages())
 }
 
 fn malloc() -> Result<NonNull<allot_source>, FailedCall> {
-    create(Malloc, None)
+    create(Malloc)
 }
 
 /// # Safety
@@ -194,8 +204,8 @@ unsafe fn create_from_file(
     let path = unsafe { CStr::from_ptr(path) };
     match open(Path::new(OsStr::from_bytes(path.to_bytes()))) {
         Ok(file) => {
-            let file = Arc::new(file);
-            create(file.clone(), Some(file))
+            let source = CSource { shared: share(file)?, is_file: true };
+            handle::create(source, handle_table::all_hardened())
         }
         Err(error) => {
             let code = error.raw_os_error().unwrap_or(0);
@@ -265,7 +275,7 @@ pub unsafe extern "C" fn allot_source_file_offset(
 ) -> bool {
     // SAFETY: as above.
     let source = or_abort(unsafe { handle::get(source) });
-    match source.file.as_ref().and_then(|file| file.offset_of(address)) {
+    match source.file().and_then(|file| file.offset_of(address)) {
         Some(found) => {
             if !offset.is_null() {
                 // SAFETY: as above. The pointer is valid for a write.

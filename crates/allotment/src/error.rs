@@ -1,5 +1,6 @@
 //! Errors of fallible calls, and what an infallible call does with them.
 
+use core::ffi::{CStr, c_char, c_int};
 use core::fmt;
 
 use rustix::io::Errno;
@@ -170,9 +171,8 @@ impl fmt::Display for AllocError {
                 "{bytes} bytes refused: a fixed limit is reached, such as the number of slabs or the addresses of all pools; drop what is no longer needed"
             ),
             ErrorKind::System(code) => {
-                let cause = std::io::Error::from_raw_os_error(code);
-                write!(f, "the system refused {bytes} bytes: {cause}")?;
-                f.write_str(match cause.kind() {
+                write!(f, "the system refused {bytes} bytes: {}", SystemMessage(code))?;
+                f.write_str(match std::io::Error::from_raw_os_error(code).kind() {
                     std::io::ErrorKind::OutOfMemory => {
                         "; free memory, or raise the process's limits (ulimit -v, vm.max_map_count)"
                     }
@@ -204,6 +204,29 @@ impl fmt::Display for AllocError {
 }
 
 impl std::error::Error for AllocError {}
+
+/// The text of an error number, as [`std::io::Error`] shows it, which allocates a string for it.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct SystemMessage(pub i32);
+
+impl fmt::Display for SystemMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        unsafe extern "C" {
+            /// The function of POSIX; glibc has another one of that name.
+            #[cfg_attr(target_env = "gnu", link_name = "__xpg_strerror_r")]
+            fn strerror_r(code: c_int, text: *mut c_char, size: usize) -> c_int;
+        }
+        let mut text = [0; 128];
+        // SAFETY: the buffer has this size.
+        let failed = unsafe { strerror_r(self.0, text.as_mut_ptr().cast(), text.len()) } != 0;
+        let known = CStr::from_bytes_until_nul(&text).ok().and_then(|text| text.to_str().ok());
+        match known.filter(|text| !failed && !text.is_empty()) {
+            Some(known) => write!(f, "{known} (os error {})", self.0),
+            None => write!(f, "os error {}", self.0),
+        }
+    }
+}
 
 /// What the calls of the `Allocator` traits of `allocator-api2` do after an error other than a lack
 /// of memory: a limit refuses, or a size exceeds the address space. A builder's `on_refusal` sets

@@ -131,6 +131,8 @@ pub mod recycler {
     pub use crate::memory::recycler::{Recycler, recycler};
 }
 
+#[doc(hidden)]
+pub use error::SystemMessage;
 pub use error::{AllocError, ErrorKind, MAX_NAME_LEN, OnRefusal};
 pub use memory::budget::Budget;
 pub use memory::release::Release;

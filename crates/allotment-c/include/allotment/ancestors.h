@@ -5,49 +5,21 @@
 
 #include "../allotment.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+/* A function that is inline and a symbol of the library, too: code that only declares it links, and
+ * no declaration clashes with it. The library's own file symbols.c turns each inline definition
+ * into the symbol. These symbols are weak: a program's own function of that name replaces one. */
 #ifdef __cplusplus
-extern "C" {
+#define ALLOT_NETDATA_INLINE inline
+#elif defined(ALLOT_NETDATA_SYMBOLS)
+#define ALLOT_NETDATA_INLINE __attribute__((weak, visibility("default")))
+#else
+#define ALLOT_NETDATA_INLINE extern inline __attribute__((gnu_inline))
 #endif
-
-#define ALLOT_NETDATA_SHARED __attribute__((weak, visibility("default")))
-
-/* Fails like a function without try_: calls the failure handler, then aborts. */
-__attribute__((noreturn, cold)) static inline void allot_netdata_fail(
-    allot_error_kind kind, size_t requested, const char *allocator, const char *name, const char *message)
-{
-    allot_error error;
-    memset(&error, 0, sizeof error);
-    error.kind = kind;
-    error.system_error = kind == ALLOT_SYSTEM ? ENOMEM : 0;
-    error.requested = requested;
-    error.allocator = allocator;
-    snprintf(error.name, sizeof error.name, "%s", name);
-    snprintf(error.message, sizeof error.message, "%s", message);
-    /* Setting a handler is the only way to read the current one. */
-    allot_failure_handler *handler = allot_set_failure_handler(NULL);
-    (void)allot_set_failure_handler(handler);
-    if (handler != NULL) {
-        handler(&error);
-    } else {
-        fprintf(stderr, "allotment: %s\n", error.message);
-    }
-    abort();
-}
 
 /* The alignment that an object of this size can need: a type's size is a multiple of its alignment.
  * At least that of a pointer, as with the original allocators. */
-static inline size_t allot_netdata_align(size_t size)
-{
-    return size != 0 && size % 16 == 0 ? 16 : 8;
-}
-
-#ifdef __cplusplus
-}
-#endif
+#define ALLOT_NETDATA_ALIGN(size) ((size_t)((size) != 0 && (size) % 16 == 0 ? 16 : 8))
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "owners.hpp"
 
+#include <limits>
 #include <memory_resource>
 
 namespace allot {
@@ -73,6 +74,7 @@ private:
     struct alignas(std::max_align_t) piece {
         piece *before;
         std::size_t size;
+        std::size_t align;
     };
 
     static constexpr std::size_t usual_size = 1024;
@@ -111,10 +113,13 @@ private:
 
     [[gnu::cold, gnu::noinline]] void *allocate_slowly(std::size_t bytes, std::size_t align)
     {
-        detail::check_size(bytes, align); /* the sums below then cannot overflow */
-        const std::size_t needed = bytes + (align > alignof(std::max_align_t) ? align : 0);
+        if (has_arena_) {
+            detail::check_size(bytes, align);
+        }
+        /* A sum that overflows becomes the largest size, which upstream then refuses. */
+        const std::size_t needed = sum(bytes, align > alignof(std::max_align_t) ? align : 0);
         const std::size_t size = needed > next_size_ ? needed : next_size_;
-        char *first = has_arena_ ? from_arena(size) : from_upstream(size);
+        char *first = has_arena_ ? from_arena(size) : from_upstream(size, align);
         if (next_size_ < most_growth) {
             next_size_ *= 2;
         }
@@ -139,10 +144,23 @@ private:
         return static_cast<char *>(arena_.allocate(size, alignof(std::max_align_t)));
     }
 
-    char *from_upstream(std::size_t size)
+    static std::size_t sum(std::size_t one, std::size_t other)
     {
-        void *place = upstream_->allocate(sizeof(piece) + size, alignof(piece));
-        pieces_ = ::new (place) piece{pieces_, sizeof(piece) + size};
+        const std::size_t most = std::numeric_limits<std::size_t>::max();
+        return one > most - other ? most : one + other;
+    }
+
+    char *from_upstream(std::size_t size, std::size_t align)
+    {
+        const std::size_t whole = sum(sizeof(piece), size);
+        const std::size_t with_align = align > alignof(piece) ? align : alignof(piece);
+        void *place = upstream_->allocate(whole, with_align);
+        if (ALLOT_UNLIKELY(whole > std::numeric_limits<std::size_t>::max() / 2)) {
+            /* No block is so large: upstream did not notice that rounding up overflows. */
+            upstream_->deallocate(place, whole, with_align);
+            detail::fail_length();
+        }
+        pieces_ = ::new (place) piece{pieces_, whole, with_align};
         return static_cast<char *>(place) + sizeof(piece);
     }
 
@@ -151,7 +169,7 @@ private:
         while (pieces_ != nullptr) {
             piece *going = pieces_;
             pieces_ = going->before;
-            upstream_->deallocate(going, going->size, alignof(piece));
+            upstream_->deallocate(going, going->size, going->align);
         }
     }
 

@@ -125,6 +125,46 @@ static void those_of_before_are_good(void)
     allot_set_hardened(false);
 }
 
+static bool names(const char *what)
+{
+    const allot_error *error = allot_last_error();
+    bool named = error->kind == ALLOT_BAD_HANDLE && strstr(error->message, what) != NULL
+                 && strstr(error->message, "is NULL") != NULL;
+    allot_clear_error();
+    return named;
+}
+
+static const void *copies_null(allot_sealer *sealer, void *unused)
+{
+    (void)unused;
+    EXPECT(allot_sealer_try_strdup(sealer, NULL) == NULL && names("text"));
+    EXPECT(allot_sealer_try_memdup(sealer, NULL, 4) == NULL && names("memory to copy"));
+    EXPECT(allot_sealer_try_memdup(sealer, NULL, 0) != NULL);
+    return allot_sealer_try_strdup(sealer, "text");
+}
+
+static void texts_and_arrays_that_are_null_are_named(void)
+{
+    for (size_t at = 0; at < 2; at++) {
+        const allot_options *options = at == 0 ? NULL : &hardened;
+        allot_arena *arena = allot_arena_create(options);
+        EXPECT(allot_arena_try_strdup(arena, NULL) == NULL && names("text"));
+        EXPECT(allot_arena_try_strndup(arena, NULL, 3) == NULL && names("text"));
+        EXPECT(allot_arena_try_memdup(arena, NULL, 3) == NULL && names("memory to copy"));
+        /* Nothing is read. */
+        EXPECT(*allot_arena_try_strndup(arena, NULL, 0) == 0 && allot_arena_try_memdup(arena, NULL, 0) != NULL);
+        allot_arena_destroy(arena);
+        allot_slab *slab = allot_slab_create(16, 8, options);
+        EXPECT(!allot_slab_try_alloc_many(slab, NULL, 3) && names("array of slots"));
+        EXPECT(allot_slab_try_alloc_many(slab, NULL, 0));
+        allot_slab_free_many(slab, NULL, 0);
+        allot_slab_destroy(slab);
+    }
+    allot_sealed *sealed = allot_sealed_try_create(NULL, copies_null, NULL);
+    EXPECT(sealed != NULL);
+    allot_sealed_destroy(sealed);
+}
+
 static void work(void)
 {
     /* Nothing was created yet, so every handle is known here. */
@@ -132,6 +172,7 @@ static void work(void)
     another_thread_is_refused_until_it_adopts();
     a_destroyed_one_is_reported();
     those_of_before_are_good();
+    texts_and_arrays_that_are_null_are_named();
 }
 
 static void alloc_after_destroy(void)
@@ -289,6 +330,16 @@ static void rewind_to_null(void)
     allot_arena_rewind(allot_arena_create(NULL), NULL);
 }
 
+static void copy_of_null(void)
+{
+    (void)allot_arena_strdup(allot_arena_create(&hardened), NULL);
+}
+
+static void array_of_null(void)
+{
+    allot_slab_free_many(allot_slab_create(16, 8, &hardened), NULL, 2);
+}
+
 static void free_with_a_bad_alignment(void)
 {
     allot_arena *arena = allot_arena_create(NULL);
@@ -315,6 +366,8 @@ static const struct deadly cases[] = {
     {"rewind-after-reset", "a position from before its last reset", rewind_after_reset},
     {"rewind-passed", "arena 'guarded': rewound to a position that an earlier rewind made invalid", rewind_of_a_passed_mark},
     {"rewind-null", "the position to rewind to is NULL", rewind_to_null},
+    {"copy-null", "allotment: arena 'guarded': the text is NULL", copy_of_null},
+    {"array-null", "allotment: slab 'guarded': the array of slots is NULL", array_of_null},
     {"free-alignment", "an alignment of 3 is not a power of two", free_with_a_bad_alignment},
 };
 

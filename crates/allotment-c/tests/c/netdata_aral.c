@@ -105,13 +105,13 @@ static void names_are_kept_as_far_as_there_is_room(void)
 
 static void the_bytes_add_up(void)
 {
-    struct aral_statistics shared;
-    memset(&shared, 0xff, sizeof shared);
+    struct aral_statistics shared = {0};
     ARAL *mapped = simple("mapped", 40, &shared);
     ARAL *with_malloc = aral_create("malloc", 72, 0, 0, &shared, NULL, NULL, false, false, false);
     ARAL *other = simple("other", 100, NULL);
     assert(aral_get_statistics(mapped) == &shared && aral_get_statistics(other) != &shared);
-    assert(shared.structures.allocations == 2 && shared.mmap.used_bytes == 0 && shared.malloc.used_bytes == 0);
+    assert(shared.structures.allocations == 2); /* no pages yet */
+    assert(shared.mmap.used_bytes == 0 && shared.malloc.used_bytes == 0);
     enum { ELEMENTS = 3000 };
     static void *one[ELEMENTS], *two[ELEMENTS];
     for (size_t at = 0; at < ELEMENTS; at++) {
@@ -119,6 +119,9 @@ static void the_bytes_add_up(void)
         two[at] = aral_mallocz_marked(with_malloc);
     }
     assert(aral_used_bytes(mapped) == 40 * ELEMENTS && aral_used_bytes(with_malloc) == 72 * ELEMENTS);
+    /* The fields, without a call: at most 63 elements are not added yet. */
+    assert(shared.mmap.used_bytes <= 40 * ELEMENTS && shared.mmap.used_bytes >= 40 * (ELEMENTS - 63));
+    assert(shared.malloc.used_bytes <= 72 * ELEMENTS && shared.malloc.used_bytes >= 72 * (ELEMENTS - 63));
     assert(aral_used_bytes_from_stats(&shared) == 112 * ELEMENTS);
     assert(shared.mmap.used_bytes == 40 * ELEMENTS && shared.malloc.used_bytes == 72 * ELEMENTS);
     assert(shared.mmap.allocations > 0 && shared.malloc.allocations > 0);
@@ -126,7 +129,8 @@ static void the_bytes_add_up(void)
     allot_statistics slab = allot_slab_statistics(allot_netdata_slab(mapped));
     size_t total = aral_structures_bytes(mapped) + aral_used_bytes(mapped) + aral_free_bytes(mapped)
                    + aral_padding_bytes(mapped);
-    assert(total == slab.held_bytes + sizeof(ARAL));
+    size_t own = aral_structures_bytes(other) - allot_slab_statistics(allot_netdata_slab(other)).structure_bytes;
+    assert(total == slab.held_bytes + own && own >= sizeof(struct aral_statistics));
     assert(aral_structures_bytes_from_stats(&shared)
            == aral_structures_bytes(mapped) + aral_structures_bytes(with_malloc));
     assert(aral_free_bytes_from_stats(&shared) == aral_free_bytes(mapped) + aral_free_bytes(with_malloc));
@@ -140,7 +144,7 @@ static void the_bytes_add_up(void)
     assert(aral_used_bytes_from_stats(&copy) == 112 * ELEMENTS && aral_used_bytes_from_stats(&shared) == 0);
     assert(aral_used_bytes_from_stats(NULL) == 0);
     aral_destroy(mapped);
-    assert(shared.structures.allocations == 1 && shared.mmap.allocated_bytes == 0);
+    assert(shared.structures.allocations == 1 + shared.malloc.allocations && shared.mmap.allocated_bytes == 0);
     aral_destroy(other);
     aral_destroy(with_malloc);
     assert(shared.structures.allocations == 0 && shared.structures.allocated_bytes == 0);
@@ -154,17 +158,37 @@ static void one_size_has_one_allocator_as_long_as_somebody_uses_it(void)
     assert(other != ar);
     void *element = aral_mallocz(ar);
     void *larger = aral_mallocz(other);
-    assert(aral_by_size_used_bytes() == 48 + 64 && aral_by_size_statistics()->structures.allocations == 2);
+    size_t pages = aral_by_size_statistics()->mmap.allocations;
+    assert(aral_by_size_used_bytes() == 48 + 64);
+    assert(aral_by_size_statistics()->structures.allocations == 2 + pages && (is_watched() || pages == 2));
     assert(aral_by_size_structures_bytes() > 0 && aral_by_size_free_bytes() > 0);
     (void)aral_by_size_padding_bytes();
     aral_freez(ar, element);
     aral_freez(other, larger);
     aral_by_size_release(ar);
-    assert(aral_by_size_statistics()->structures.allocations == 2);
+    assert(aral_by_size_statistics()->structures.allocations >= 2);
     aral_by_size_release(ar);
     aral_by_size_release(other);
     aral_by_size_release(NULL);
     assert(aral_by_size_statistics()->structures.allocations == 0 && aral_by_size_structures_bytes() == 0);
+}
+
+static void large_sizes_are_shared_too_and_many_sizes_are_told_apart(void)
+{
+    enum { SIZES = 300 };
+    static ARAL *arals[SIZES];
+    for (size_t at = 0; at < SIZES; at++) {
+        arals[at] = aral_by_size_acquire(at * 100 + 1);
+    }
+    for (size_t at = 0; at < SIZES; at++) {
+        assert(aral_by_size_acquire(at * 100 + 1) == arals[at]);
+        assert(aral_requested_element_size(arals[at]) == at * 100 + 1);
+        aral_by_size_release(arals[at]);
+    }
+    for (size_t at = 0; at < SIZES; at++) {
+        aral_by_size_release(arals[at]);
+    }
+    assert(aral_by_size_statistics()->structures.allocations == 0);
 }
 
 static void *acquires_and_releases(void *unused)
@@ -206,8 +230,19 @@ static void the_largest_page_is_what_was_set(void)
         aral_freez(ar, elements[at]);
     }
     aral_destroy(ar);
+    aral_optimal_malloc_page_size_set(1);
+    assert(aral_optimal_malloc_page_size() == 4096);
+    aral_optimal_malloc_page_size_set(SIZE_MAX);
+    assert(aral_optimal_malloc_page_size() == 2 << 20);
     aral_optimal_malloc_page_size_set(0);
     assert(aral_optimal_malloc_page_size() == 65536);
+    /* Sizes that no page can have. */
+    for (size_t max_page_size = 1; max_page_size != 0; max_page_size = max_page_size == 1 ? SIZE_MAX : 0) {
+        ARAL *clamped = aral_create("clamped", 64, 0, max_page_size, NULL, NULL, NULL, true, false, false);
+        void *element = aral_mallocz(clamped);
+        aral_freez(clamped, element);
+        aral_destroy(clamped);
+    }
 }
 
 /* The files of a directory whose names begin so. */
@@ -340,6 +375,7 @@ int main(int count, char **arguments)
     names_are_kept_as_far_as_there_is_room();
     the_bytes_add_up();
     one_size_has_one_allocator_as_long_as_somebody_uses_it();
+    large_sizes_are_shared_too_and_many_sizes_are_told_apart();
     threads_share_sizes();
     the_largest_page_is_what_was_set();
     pages_can_lie_in_files_which_go_with_them();

@@ -327,6 +327,47 @@ CLAIM(a_monotonic_buffer_on_the_null_resource_is_a_limit)
     CHECK(memory.allocate(64, 1) == buffer);
 }
 
+/* Records the last request, and refuses each. */
+class recording_resource final : public std::pmr::memory_resource {
+public:
+    std::size_t size = 0;
+    std::size_t align = 0;
+    std::size_t calls = 0;
+
+private:
+    void *do_allocate(std::size_t requested, std::size_t with_align) override
+    {
+        size = requested;
+        align = with_align;
+        calls += 1;
+        throw std::bad_alloc();
+    }
+    void do_deallocate(void *, std::size_t, std::size_t) override {}
+    bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override { return this == &other; }
+};
+
+CLAIM(a_monotonic_buffer_asks_upstream_for_any_size_and_alignment)
+{
+    const std::size_t most = std::numeric_limits<std::size_t>::max();
+    recording_resource upstream;
+    allot::monotonic_buffer_resource memory(&upstream);
+    std::size_t calls = 0;
+    for (std::size_t size : {most, most - 1, most - 100, most / 2 + 1, most / 4}) {
+        for (std::size_t align = 1; align <= 4096; align *= 8) {
+            THROWS(std::bad_alloc, (void)memory.allocate(size, align));
+            calls += 1;
+            CHECK(upstream.calls == calls && upstream.size >= size && upstream.align >= align);
+        }
+    }
+    /* What upstream lends is given back with the size and the alignment that it was lent with. */
+    counting_resource lender;
+    {
+        allot::monotonic_buffer_resource large(&lender);
+        CHECK(is_aligned(large.allocate(100, 4096), 4096) && is_aligned(large.allocate(100000, 64), 64));
+    }
+    CHECK(lender.blocks == 0 && lender.bytes == 0);
+}
+
 CLAIM(a_monotonic_buffer_grows_by_doubling)
 {
     counting_resource upstream;

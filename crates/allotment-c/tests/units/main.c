@@ -20,7 +20,7 @@ int main(void)
     assert(statistics_in_library()->mmap.used_bytes == 40);
     aral_freez(ar, element);
     for (int user = 0; user < 3; user++) {
-        assert(statistics_in_library()->structures.allocations == 1);
+        assert(statistics_in_library()->structures.allocations >= 1);
         aral_by_size_release(ar);
     }
     assert(statistics_in_library()->structures.allocations == 0);

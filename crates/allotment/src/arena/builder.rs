@@ -6,6 +6,7 @@ use super::retain::Retain;
 use super::settings::ArenaSettings;
 use super::typed::Arena;
 use crate::error::{AllocError, or_fail};
+use crate::memory::fallible::try_box;
 use crate::options::{build_call, common_options};
 use crate::statistics::{AllocatorKind, Record};
 
@@ -104,7 +105,7 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
     /// If the name is too long, or the hint overflows, or the source or the budget refuses the
     /// first chunk.
     pub fn try_build(self) -> Result<Arena<MIN_ALIGN>, AllocError> {
-        RawArena::new(self.hint, Some(Box::new(self.settings))).map(Arena::from_raw)
+        RawArena::new(self.hint, Some(try_box(self.settings)?)).map(Arena::from_raw)
     }
 }
 

@@ -10,6 +10,7 @@ use super::raw::RawFreeList;
 use super::settings::FreeListSettings;
 use super::typed::FreeList;
 use crate::error::AllocError;
+use crate::memory::fallible::try_box;
 use crate::options::{build_call, common_options};
 use crate::statistics::{AllocatorKind, Record};
 
@@ -114,7 +115,8 @@ impl RawFreeList {
         let checks = checked::new_if_checked(hardened, name)?;
         let slot = checks.as_deref().map_or(Some(layout), |checks| checks.slot_layout(layout));
         let sizes = ObjectSizes::new(layout, slot)?;
-        let record = Record::acquire(AllocatorKind::FreeList, name)?;
+        let settings = try_box(settings)?;
+        let record = Record::acquire(AllocatorKind::FreeList, settings.common.name())?;
         Ok(Self::empty(sizes, record, checks, settings))
     }
 }

@@ -169,7 +169,7 @@ impl RawFreeList {
         sizes: ObjectSizes,
         record: &'static Record,
         checks: Option<Box<dyn ListChecks>>,
-        settings: FreeListSettings,
+        settings: Box<FreeListSettings>,
     ) -> Self {
         Self {
             head: Cell::new(ptr::null_mut()),
@@ -190,7 +190,7 @@ impl RawFreeList {
             sizes,
             record,
             checks,
-            settings: Box::new(settings),
+            settings,
         }
     }
 

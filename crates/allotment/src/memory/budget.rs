@@ -1,8 +1,7 @@
 //! Hard limits on the bytes that allocators take from their sources. Limits nest.
 
-use std::sync::Arc;
-
-use crate::error::AllocError;
+use super::fallible::Shared;
+use crate::error::{AllocError, or_fail};
 use crate::sync::{AtomicUsize, Ordering, mutant};
 
 /// A limit on the bytes that the allocators under it hold. It is exact, and threads can share it.
@@ -36,7 +35,7 @@ use crate::sync::{AtomicUsize, Ordering, mutant};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Budget {
-    level: Arc<BudgetLevel>,
+    level: Shared<BudgetLevel>,
 }
 
 #[derive(Debug)]
@@ -52,26 +51,51 @@ impl Drop for BudgetLevel {
     fn drop(&mut self) {
         let mut above = self.parent.take();
         while let Some(budget) = above {
-            above = Arc::into_inner(budget.level).and_then(|mut level| level.parent.take());
+            above = budget.level.into_inner().and_then(|mut level| level.parent.take());
         }
     }
 }
 
 impl Budget {
     /// A budget of `limit` bytes. A limit of zero refuses every charge.
+    ///
+    /// # Panics
+    /// Ends the process if there is no memory for it: see [`AllocError`].
     #[must_use]
+    #[track_caller]
     pub fn new(limit: usize) -> Self {
+        or_fail(Self::try_new(limit))
+    }
+
+    /// Fallible version of [`new`](Self::new).
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub fn try_new(limit: usize) -> Result<Self, AllocError> {
         Self::with_parent(limit, None)
     }
 
     /// A budget of `limit` bytes inside this one.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
     #[must_use]
+    #[track_caller]
     pub fn child(&self, limit: usize) -> Self {
+        or_fail(self.try_child(limit))
+    }
+
+    /// Fallible version of [`child`](Self::child).
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub fn try_child(&self, limit: usize) -> Result<Self, AllocError> {
         Self::with_parent(limit, Some(self.clone()))
     }
 
-    fn with_parent(limit: usize, parent: Option<Self>) -> Self {
-        Self { level: Arc::new(BudgetLevel { limit, used: AtomicUsize::new(0), parent }) }
+    fn with_parent(limit: usize, parent: Option<Self>) -> Result<Self, AllocError> {
+        let level = BudgetLevel { limit, used: AtomicUsize::new(0), parent };
+        Shared::try_new(level).map(|level| Self { level })
     }
 
     /// The limit, in bytes.
@@ -111,7 +135,7 @@ impl Budget {
     /// Undoes the charges on the levels below `refused`.
     fn credit_below(&self, refused: &Self, bytes: usize) {
         let mut budget = self;
-        while !Arc::ptr_eq(&budget.level, &refused.level) {
+        while !budget.level.ptr_eq(&refused.level) {
             budget.level.subtract(bytes);
             budget = budget.level.parent.as_ref().expect("the level that refused is above");
         }

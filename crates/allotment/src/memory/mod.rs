@@ -10,7 +10,9 @@
 //! | `cache_padded` | values on separate cache lines |
 //! | `relaxed_access` | relaxed loads and stores that let the compiler write a value once |
 //! | `release` | the policies that say when memory goes back |
+//! | `fallible` | boxes, and values with a count of owners, that report a lack of memory |
 //! | `budget` | limits on the bytes that allocators hold |
+//! | `thread_end` | functions that run when a thread ends |
 //! | `index_stack` | a lock-free stack of indexes: warm chunks, statistics records and other entries |
 //! | `os` | every system call; `os_for_miri` replaces it under Miri |
 //! | `process_identity` | which process this is, before and after a fork |
@@ -38,6 +40,7 @@
 pub mod bits;
 pub mod budget;
 pub mod chunk_cache;
+pub mod fallible;
 pub mod fork_gate;
 pub mod growing_table;
 pub mod index_stack;
@@ -85,5 +88,7 @@ pub mod source;
 pub mod span_allocator;
 #[cfg(not(loom))]
 pub mod thread_chunks;
+#[cfg(not(loom))]
+pub mod thread_end;
 #[cfg(not(loom))]
 pub mod tools;

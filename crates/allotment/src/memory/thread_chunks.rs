@@ -30,7 +30,7 @@
 //! # Invariants
 //!
 //! 1. Only the thread's `ThreadChunks` owns the chunks: `put` puts one in, `take` takes one out,
-//!    and the destructor gives them to the recycler.
+//!    and the thread's end gives them to the recycler.
 //! 2. Only chunks of ordinary pages with a mapping number are kept here, so that the recycler can
 //!    take them.
 //! 3. A permit is in one place: in [`PERMITS`], with a thread (`lent` is [`HOME`]), or with a chunk
@@ -39,12 +39,14 @@
 //!    permits of its parent's other threads.)
 
 use core::cell::Cell;
+use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::chunk_cache::{Backing, WarmChunk};
 use super::index_stack::NIL;
 use super::process_cache::cache;
 use super::small_chunks::{CLASS_SHIFT, MAX_SMALL, SMALL_CLASSES};
+use super::thread_end::{EndStage, ThreadEnd};
 
 /// The largest chunk that a thread keeps, in bytes.
 const MAX_SIZE: usize = MAX_SMALL;
@@ -92,6 +94,7 @@ struct ThreadChunks {
     /// Counts the chunks put here. Every 256th runs the recycler's decay, as giving a chunk to the
     /// recycler would.
     put_count: Cell<u8>,
+    end: EndStage,
 }
 
 thread_local! {
@@ -102,14 +105,29 @@ thread_local! {
             lent: Cell::new(NO_PERMIT),
             returns: Cell::new(0),
             put_count: Cell::new(0),
+            end: EndStage::new(),
         }
     };
 }
 
-/// Runs `work` on the thread's chunks, unless the thread is ending and has destroyed them.
+/// Runs `work` on the thread's chunks, unless nothing would give them to the recycler at the
+/// thread's end.
 #[inline]
 fn with_own<R>(work: impl FnOnce(&ThreadChunks) -> R) -> Option<R> {
-    THREAD_CHUNKS.try_with(work).ok()
+    THREAD_CHUNKS.with(|own| FLUSH_AT_END.will_run(&own.end).then(|| work(own)))
+}
+
+static FLUSH_AT_END: ThreadEnd = ThreadEnd::new(flush_at_end);
+
+extern "C" fn flush_at_end(_: *mut c_void) {
+    THREAD_CHUNKS.with(|own| {
+        own.end.end();
+        own.flush();
+        if own.lent.replace(NO_PERMIT) == HOME {
+            // Relaxed: as in `return_permit`.
+            PERMITS.fetch_add(1, Ordering::Relaxed);
+        }
+    });
 }
 
 /// Takes a thread chunk, with its size, if it has at least `size` bytes; if `exact`, no more.
@@ -267,16 +285,6 @@ impl ThreadChunks {
             if let Some((chunk, size)) = slot.take() {
                 recycle(chunk, size);
             }
-        }
-    }
-}
-
-impl Drop for ThreadChunks {
-    fn drop(&mut self) {
-        self.flush();
-        if self.lent.get() == HOME {
-            // Relaxed: as in `return_permit`.
-            PERMITS.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

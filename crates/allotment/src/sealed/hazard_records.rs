@@ -173,10 +173,12 @@ pub(super) use of_this_process::{announced, first_slot, free_slot};
 #[cfg(not(loom))]
 mod of_this_process {
     use core::cell::Cell;
+    use core::ffi::c_void;
 
     use super::{FREE_SLOT, HazardRecord, HazardRecords, HazardSlot, Ordering};
     use crate::error::AllocError;
     use crate::memory::system_array::SystemArray;
+    use crate::memory::thread_end::{EndStage, ThreadEnd};
 
     static RECORDS: HazardRecords = HazardRecords::new();
     static NONE: HazardRecord = HazardRecord::none();
@@ -185,16 +187,15 @@ mod of_this_process {
         /// The record that this thread owns. It has no destructor, so that a thread can read until
         /// its last instruction.
         static RECORD: Cell<*const HazardRecord> = const { Cell::new(&raw const NONE) };
-        static DISOWN_AT_EXIT: DisownAtExit = const { DisownAtExit };
+        static END: EndStage = const { EndStage::new() };
     }
 
     /// Gives the thread's record up when the thread ends.
-    struct DisownAtExit;
+    static DISOWN_AT_END: ThreadEnd = ThreadEnd::new(disown_at_end);
 
-    impl Drop for DisownAtExit {
-        fn drop(&mut self) {
-            disown_record();
-        }
+    extern "C" fn disown_at_end(_: *mut c_void) {
+        END.with(EndStage::end);
+        disown_record();
     }
 
     /// The record that this thread owns, or [`NONE`].
@@ -250,13 +251,13 @@ mod of_this_process {
                 record
             }
         };
-        let slot = if DISOWN_AT_EXIT.try_with(|_| ()).is_ok() {
+        let slot = if END.with(|stage| DISOWN_AT_END.will_run(stage)) {
             // The old record has no free slot. The thread continues to read through its slots.
             disown_record();
             RECORD.set(record);
             record.free_slot()
         } else {
-            // The thread is ending and `DISOWN_AT_EXIT` was dropped, so give the record up here.
+            // Nothing will give the record up at the thread's end, so give it up here.
             record.disown_keeping_slot()
         };
         Ok(slot.expect("a new record has free slots"))

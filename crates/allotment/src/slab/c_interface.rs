@@ -13,6 +13,7 @@ use super::tags::slab_number_if_whole;
 use super::thread_cache::{NO_CACHE, ThreadCache};
 use super::thread_table;
 use crate::memory::segment_map;
+use crate::statistics::Statistics;
 
 impl RawSlab {
     /// Allocates a slot from the calling thread's cache. Returns `None` if the cache holds none;
@@ -21,6 +22,14 @@ impl RawSlab {
     #[inline(always)]
     pub fn alloc_cached(&self) -> Option<NonNull<u8>> {
         self.alloc_fast()
+    }
+
+    /// The statistics of the pages alone, in constant time: `live_objects` and `live_bytes` are 0,
+    /// and `free_bytes` counts every slot.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn page_statistics(&self) -> Statistics {
+        self.shared().page_statistics()
     }
 
     /// Frees a slot of any slab by its address alone if this thread has a cache of that slab with
@@ -78,5 +87,30 @@ impl RawSlabHandle<'_> {
     #[must_use]
     pub fn tags() -> *const () {
         segment_map::root()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::alloc::Layout;
+
+    use super::*;
+
+    #[test]
+    fn the_statistics_of_pages_are_those_of_all_slots_and_follow_pages_that_go() {
+        let slab = RawSlab::new(Layout::new::<[u64; 5]>());
+        let slots: Vec<_> = (0..2000).map(|_| slab.alloc()).collect();
+        let (all, pages) = (slab.statistics(), slab.page_statistics());
+        assert_eq!((all.live_objects, pages.live_objects, pages.live_bytes), (2000, 0, 0));
+        assert_eq!(pages.free_bytes, all.free_bytes + all.live_bytes);
+        let same = |one: Statistics| (one.chunks, one.wasted_bytes, one.structure_bytes);
+        assert_eq!(same(pages), same(all));
+        for slot in slots {
+            // SAFETY: a slot of this slab, freed once.
+            unsafe { slab.free(slot) };
+        }
+        slab.trim();
+        let pages = slab.page_statistics();
+        assert_eq!((pages.chunks, pages.free_bytes, pages.wasted_bytes), (0, 0, 0));
     }
 }

@@ -155,7 +155,7 @@ impl SlabChecks for Ledger {
     }
 
     fn statistics(&self, slab: &SlabShared) -> Statistics {
-        let pages = slab.page_statistics(self.quarantined());
+        let pages = slab.slot_statistics(self.quarantined());
         if !Ledger::is_passthrough(self) {
             return pages;
         }

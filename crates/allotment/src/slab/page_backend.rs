@@ -148,6 +148,7 @@ impl PageBackend for SlabShared {
     fn count_released(&self, bytes: usize) {
         self.page_count.fetch_sub(1, Ordering::Relaxed);
         self.page_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.slot_count.fetch_sub(self.geometry.slots(bytes), Ordering::Relaxed);
         self.released_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.credit(bytes);
         // The page's reference. The caller has its own.

@@ -86,6 +86,7 @@ impl SlabShared {
         registry::add_reference(self.number);
         self.page_count.fetch_add(1, Ordering::Relaxed);
         self.page_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.slot_count.fetch_add(self.geometry.slots(bytes), Ordering::Relaxed);
         self.empty_pages.count_new_page(bytes);
         if let Some(checks) = &self.checks {
             checks.page_taken(self, span.start, bytes);

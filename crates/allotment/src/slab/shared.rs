@@ -69,6 +69,8 @@ pub(crate) struct SlabShared {
     pub(super) spans: CachePadded<SpanAllocator>,
     pub(super) page_count: AtomicUsize,
     pub(super) page_bytes: AtomicUsize,
+    /// The slots of all pages.
+    pub(super) slot_count: AtomicUsize,
     /// The bytes of all pages released so far.
     pub(super) released_bytes: AtomicUsize,
     held_bytes: AtomicUsize,
@@ -161,6 +163,7 @@ impl SlabShared {
             recalls: AtomicU32::new(0),
             page_count: AtomicUsize::new(0),
             page_bytes: AtomicUsize::new(0),
+            slot_count: AtomicUsize::new(0),
             released_bytes: AtomicUsize::new(0),
             held_bytes: AtomicUsize::new(bytes),
             peak_held_bytes: AtomicUsize::new(bytes),
@@ -447,26 +450,41 @@ impl SlabShared {
     pub(crate) fn statistics(&self) -> Statistics {
         match &self.checks {
             Some(checks) => checks.statistics(self),
-            None => self.page_statistics(0),
+            None => self.slot_statistics(0),
         }
     }
 
-    /// Statistics of the pages and structures. `set_aside` is the number of slots that were freed
-    /// and are not back in their pages.
-    pub(super) fn page_statistics(&self, set_aside: usize) -> Statistics {
+    /// Statistics of the pages, structures and slots. `set_aside` is the number of slots that were
+    /// freed and are not back in their pages.
+    pub(super) fn slot_statistics(&self, set_aside: usize) -> Statistics {
         let (all, free) = self.count_slots();
         let live = (all - free).saturating_sub(set_aside);
-        let page_bytes = self.page_bytes.load(Ordering::Relaxed);
-        let held = self.held_bytes.load(Ordering::Relaxed);
         let live_bytes = live * self.layout.size();
-        let free_bytes = (all - live) * self.layout.size();
         Statistics {
             live_objects: live as u64,
             live_bytes: live_bytes as u64,
+            free_bytes: ((all - live) * self.layout.size()) as u64,
+            ..self.statistics_of(all)
+        }
+    }
+
+    /// Statistics of the pages and structures alone; all slots count as free. Visits no page.
+    pub(super) fn page_statistics(&self) -> Statistics {
+        self.statistics_of(self.slot_count.load(Ordering::Relaxed))
+    }
+
+    /// Statistics of pages with this many slots, which count as free.
+    fn statistics_of(&self, slots: usize) -> Statistics {
+        let page_bytes = self.page_bytes.load(Ordering::Relaxed);
+        let held = self.held_bytes.load(Ordering::Relaxed);
+        let slot_bytes = slots * self.layout.size();
+        Statistics {
+            live_objects: 0,
+            live_bytes: 0,
             held_bytes: held as u64,
             peak_held_bytes: self.peak_held_bytes.load(Ordering::Relaxed) as u64,
-            wasted_bytes: page_bytes.saturating_sub(live_bytes + free_bytes) as u64,
-            free_bytes: free_bytes as u64,
+            wasted_bytes: page_bytes.saturating_sub(slot_bytes) as u64,
+            free_bytes: slot_bytes as u64,
             structure_bytes: held.saturating_sub(page_bytes) as u64,
             chunks: self.page_count() as u64,
             recycled_chunks: 0,

@@ -16,9 +16,10 @@
 //!    [`NO_CACHE`] if the array is too short. `DIRECT[0]` is [`NO_CACHE`]: it stands for all slabs
 //!    without an entry of their own.
 //! 4. The array has no destructor, so that it can be used until the thread's last instruction.
-//!    `TABLE_GUARD` has a destructor, which empties the array for good.
+//!    `EMPTY_AT_END` empties it for good. A thread has caches only if that will run.
 
 use core::cell::Cell;
+use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -27,16 +28,15 @@ use super::shared::SlabShared;
 use super::thread_cache::{NO_CACHE, ThreadCache};
 use crate::error::AllocError;
 use crate::memory::system_array::SystemArray;
+use crate::memory::thread_end::{EndStage, ThreadEnd};
 use crate::memory::{file_mappings, os};
-
-/// Empties the thread's array when the thread ends.
-struct TableGuard;
 
 /// The thread's state beside the array.
 struct TableState {
     /// The value of `CLOSED_SLABS` when the caches of closed slabs were last detached.
     closed_seen: Cell<usize>,
     ended: Cell<bool>,
+    end: EndStage,
 }
 
 /// The number that stands before an array without caches.
@@ -75,8 +75,11 @@ thread_local! {
         const { [const { Cell::new(NO_CACHE) }; DIRECT_CACHES] };
     static CACHES: Cell<*mut *const ThreadCache> = const { Cell::new(empty_array()) };
     static TABLE_STATE: TableState =
-        const { TableState { closed_seen: Cell::new(0), ended: Cell::new(false) } };
-    static TABLE_GUARD: TableGuard = const { TableGuard };
+        const { TableState {
+            closed_seen: Cell::new(0),
+            ended: Cell::new(false),
+            end: EndStage::new(),
+        } };
 }
 
 /// The number of caches in an array.
@@ -147,7 +150,10 @@ pub(super) fn cache_or_new(shared: &SlabShared, lifetime: usize) -> Option<*cons
     if !ptr::eq(found, NO_CACHE) {
         return Some(found);
     }
-    if has_ended() || shared.waiters.is_closed() || TABLE_GUARD.try_with(|_| ()).is_err() {
+    if has_ended()
+        || shared.waiters.is_closed()
+        || !TABLE_STATE.with(|state| EMPTY_AT_END.will_run(&state.end))
+    {
         return None;
     }
     detach_closed();
@@ -299,14 +305,17 @@ extern "C" fn after_fork() {
     }
 }
 
-impl Drop for TableGuard {
-    fn drop(&mut self) {
-        TABLE_STATE.with(|state| state.ended.set(true));
-        for number in 0..len() {
-            // A cache with handles stays in use until the last handle ends.
-            detach_if(number, |_| true);
-        }
-        DIRECT.with(|caches| caches.iter().for_each(|cache| cache.set(NO_CACHE)));
-        free_array(CACHES.replace(empty_array()));
+static EMPTY_AT_END: ThreadEnd = ThreadEnd::new(empty_at_end);
+
+extern "C" fn empty_at_end(_: *mut c_void) {
+    TABLE_STATE.with(|state| {
+        state.end.end();
+        state.ended.set(true);
+    });
+    for number in 0..len() {
+        // A cache with handles stays in use until the last handle ends.
+        detach_if(number, |_| true);
     }
+    DIRECT.with(|caches| caches.iter().for_each(|cache| cache.set(NO_CACHE)));
+    free_array(CACHES.replace(empty_array()));
 }

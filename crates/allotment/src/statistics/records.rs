@@ -12,6 +12,7 @@
 //!    allocator, and closed otherwise. So a snapshot holds one allocator's name and figures.
 
 use core::cell::Cell;
+use core::ffi::c_void;
 use core::ops::Deref;
 use core::ptr::NonNull;
 use core::slice;
@@ -22,6 +23,7 @@ use super::snapshot::Statistics;
 use crate::error::{AllocError, ErrorKind, MAX_NAME_LEN};
 use crate::memory::growing_table::{GrowingTable, TableEntry};
 use crate::memory::relaxed_access::RelaxedAccess;
+use crate::memory::thread_end::{EndStage, ThreadEnd};
 use crate::memory::{os, position_word};
 
 /// The kind of allocator that a record belongs to.
@@ -168,18 +170,25 @@ static RECORDS: GrowingTable<RecordBucket, 64> = GrowingTable::new();
 
 /// The record that a thread keeps for the next allocator it makes. The record is free, and belongs
 /// to the thread until it is taken or the thread ends (invariant 2).
-struct ThreadRecord(Cell<Option<&'static Record>>);
-
-impl Drop for ThreadRecord {
-    fn drop(&mut self) {
-        if let Some(record) = self.0.take() {
-            record.push_free();
-        }
-    }
+struct ThreadRecord {
+    record: Cell<Option<&'static Record>>,
+    end: EndStage,
 }
 
 thread_local! {
-    static THREAD_RECORD: ThreadRecord = const { ThreadRecord(Cell::new(None)) };
+    static THREAD_RECORD: ThreadRecord =
+        const { ThreadRecord { record: Cell::new(None), end: EndStage::new() } };
+}
+
+static FREE_AT_END: ThreadEnd = ThreadEnd::new(free_at_end);
+
+extern "C" fn free_at_end(_: *mut c_void) {
+    THREAD_RECORD.with(|own| {
+        own.end.end();
+        if let Some(record) = own.record.take() {
+            record.push_free();
+        }
+    });
 }
 
 /// Adds the word's part to a counter, which may be negative by itself. The sum is negative only
@@ -200,9 +209,9 @@ impl Record {
         if name.len() > MAX_NAME_LEN {
             return Err(AllocError::new(ErrorKind::NameTooLong, name.len()));
         }
-        let record = match THREAD_RECORD.try_with(|own| own.0.take()) {
-            Ok(Some(record)) => record,
-            _ => Self::take()?,
+        let record = match THREAD_RECORD.with(|own| own.record.take()) {
+            Some(record) => record,
+            None => Self::take()?,
         };
         record.sequence_lock.open(|| {
             record.kind.store(kind as u8, Ordering::Relaxed);
@@ -243,12 +252,15 @@ impl Record {
                 counter.set(0);
             }
         });
-        let displaced = THREAD_RECORD.try_with(|own| own.0.replace(Some(self)));
-        match displaced {
-            Ok(None) => {}
-            Ok(Some(other)) => other.push_free(),
-            Err(_) => self.push_free(),
-        }
+        THREAD_RECORD.with(|own| {
+            let displaced = match FREE_AT_END.will_run(&own.end) {
+                true => own.record.replace(Some(self)),
+                false => Some(self),
+            };
+            if let Some(record) = displaced {
+                record.push_free();
+            }
+        });
     }
 
     fn push_free(&'static self) {

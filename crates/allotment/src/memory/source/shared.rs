@@ -4,6 +4,7 @@
 
 use core::alloc::Layout;
 use core::fmt;
+use core::ops::Deref;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use super::mmap::{MmapPages, backing_of};
 use super::{Malloc, Mmap, PagedSource, Source};
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::chunk_cache::WarmChunk;
+use crate::memory::fallible::{Counted, Shared};
 use crate::memory::first_touch::SmallTouch;
 use crate::memory::index_stack::NIL;
 use crate::memory::layout::{CACHE_LINE, HUGE_PAGE, SEGMENT_GRANULE, checked_align_up, class_of};
@@ -31,7 +33,25 @@ pub(super) enum SourceVariant {
     Mmap(Mmap),
     Malloc,
     /// With the process that has the memory, if its children made by fork do not.
-    Custom(Arc<dyn Source>, Option<ProcessIdentity>),
+    Custom(CustomSource, Option<ProcessIdentity>),
+}
+
+/// A source that the program implements.
+#[derive(Clone)]
+pub(super) enum CustomSource {
+    Arc(Arc<dyn Source>),
+    Own(Shared<dyn Source>),
+}
+
+impl Deref for CustomSource {
+    type Target = dyn Source;
+
+    fn deref(&self) -> &(dyn Source + 'static) {
+        match self {
+            Self::Arc(source) => &**source,
+            Self::Own(source) => &**source,
+        }
+    }
 }
 
 impl From<Mmap> for SharedSource {
@@ -55,6 +75,32 @@ impl<S: Source + 'static> From<Arc<S>> for SharedSource {
 
 impl From<Arc<dyn Source>> for SharedSource {
     fn from(source: Arc<dyn Source>) -> Self {
+        Self::custom(CustomSource::Arc(source))
+    }
+}
+
+impl SharedSource {
+    /// Shares a source. An `Arc` of it converts to a `SharedSource`, too, but ends the process if
+    /// there is no memory for the `Arc`.
+    ///
+    /// # Errors
+    /// If there is no memory for it. The source is dropped.
+    pub fn try_new(source: impl Source + 'static) -> Result<Self, AllocError> {
+        let source = Shared::try_new(source)?;
+        // SAFETY: the same pointer, whose type is changed by the compiler.
+        let source = unsafe { source.unsize(|source| source as *mut Counted<dyn Source>) };
+        Ok(Self::custom(CustomSource::Own(source)))
+    }
+
+    /// The address of a source that was shared by [`try_new`](Self::try_new), for a caller who
+    /// knows its type.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn address(&self) -> *const () {
+        core::ptr::from_ref(self.as_source()).cast()
+    }
+
+    fn custom(source: CustomSource) -> Self {
         let owner = (!source.is_inherited()).then(|| {
             // If forks can't be counted yet, `check_owned` tries again before memory is taken.
             let _ = ProcessIdentity::count_forks();

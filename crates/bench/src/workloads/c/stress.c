@@ -83,7 +83,7 @@ size_t workloads_c_stress_libc(void *size, void **places, size_t elements)
     return cycle(libc_allocate, libc_release, size, places, elements);
 }
 
-/* These are inline in the header, so they are no symbols. */
+/* What the rows in Rust need, with the arguments of a pointer and a size only. */
 void *workloads_c_aral(size_t size)
 {
     return aral_create("stress", size, 0, 0, NULL, NULL, NULL, true, false, false);
