@@ -10,7 +10,7 @@ use core::ptr::NonNull;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use allotment::{Budget, LocalPool, PoolRef, pool};
+use allotment::{Budget, LocalPool, PoolRef, PoolVec, Release, pool};
 use support::child::{self, Child};
 use support::list::under_a_tool;
 use support::slab::layout;
@@ -404,5 +404,118 @@ fn a_limited_pool_whose_free_blocks_have_another_size_searches_for_empty_chunks(
             let refused = blocks.iter().filter(|block| block.is_err()).count();
             assert_eq!(refused, 0, "of {} blocks of {size} bytes", blocks.len());
         }
+    });
+}
+
+/// Frees the blocks on another thread.
+fn free_elsewhere<T: Send>(blocks: T) {
+    std::thread::scope(|scope| scope.spawn(move || drop(blocks)).join().unwrap());
+}
+
+#[test]
+fn a_pool_that_only_grows_blocks_takes_back_what_other_threads_free() {
+    alone("a_pool_that_only_grows_blocks_takes_back_what_other_threads_free", || {
+        let pool = LocalPool::builder().name("grows").build();
+        for _ in 0..200 {
+            let mut vec: PoolVec<u8> = PoolVec::new_in(pool.reference());
+            vec.reserve_exact(1000);
+            vec.reserve_exact(100_000);
+            free_elsewhere(vec);
+        }
+        let held = reported("grows");
+        assert!(held <= 4 * MIB as u64, "{held} bytes for 100,000");
+    });
+}
+
+#[test]
+fn a_limited_pool_grows_a_block_where_it_would_allocate_one() {
+    alone("a_limited_pool_grows_a_block_where_it_would_allocate_one", || {
+        let pool = LocalPool::builder().maximum(MIB).build();
+        let mut vec: PoolVec<u8> = PoolVec::new_in(pool.reference());
+        vec.reserve_exact(32 * KIB);
+        // The rest of the limit is free blocks of another size.
+        drop(fill_up(&pool));
+        assert!(vec.try_reserve_exact(64 * KIB).is_ok(), "empty chunks are released for it");
+        drop(vec);
+        pool.trim();
+        // The rest of the limit is on its way back from another thread.
+        let vec_of = |bytes| {
+            let mut vec: PoolVec<u8> = PoolVec::new_in(pool.reference());
+            vec.try_reserve_exact(bytes).map(|()| vec)
+        };
+        let mut vec = vec_of(60_000).unwrap();
+        free_elsewhere(core::iter::from_fn(|| vec_of(60_000).ok()).collect::<Vec<_>>());
+        assert!(vec.try_reserve_exact(300_000).is_ok(), "what other threads freed is reclaimed");
+    });
+}
+
+#[test]
+fn a_limited_pool_searches_again_once_blocks_are_freed() {
+    alone("a_limited_pool_searches_again_once_blocks_are_freed", || {
+        let pool = LocalPool::builder().maximum(MIB).build();
+        let mut kept = core::iter::from_fn(|| pool.try_alloc_layout(SMALL).ok())
+            .map(|block| Block(block, SMALL))
+            .collect::<Vec<_>>();
+        // One block in each chunk, and more, so that no chunk is empty.
+        let mut index = 0;
+        kept.retain(|_| {
+            index += 1;
+            index % 1000 == 1
+        });
+        let other = layout(128, 8);
+        let allocates = || pool.try_alloc_layout(other).map(|block| drop(Block(block, other)));
+        assert!(kept.len() > 16 && allocates().is_err());
+        kept.truncate(1);
+        assert!(allocates().is_ok(), "with one live block");
+        pool.trim();
+        // What is carved of the other size goes with it.
+        let kept: Vec<_> = core::iter::from_fn(|| pool.try_alloc_layout(SMALL).ok())
+            .map(|block| Block(block, SMALL))
+            .collect();
+        assert!(allocates().is_err());
+        drop(kept);
+        assert!(allocates().is_ok(), "with no live block");
+    });
+}
+
+#[test]
+fn a_pool_that_keeps_nothing_ends_with_the_chunks_of_its_live_blocks() {
+    alone("a_pool_that_keeps_nothing_ends_with_the_chunks_of_its_live_blocks", || {
+        for release in [Release::AtOnce, Release::Keep(0)] {
+            let pool = LocalPool::builder().name("at once").increment(64 * KIB).release(release);
+            let pool = pool.build();
+            let mut blocks = pool.enter(|| fill(&pool, 4000));
+            // Leaving it may have searched for empty chunks; its end does so again.
+            blocks.truncate(1);
+            drop(pool);
+            let held = reported("at once");
+            assert!(held <= 64 * KIB as u64, "{release:?}: {held} bytes with one live block");
+            drop(blocks);
+        }
+    });
+}
+
+/// Blocks of 1000 bytes.
+fn fill(pool: &LocalPool, count: usize) -> Vec<Block> {
+    (0..count).map(|_| Block::of(pool, layout(1000, 8))).collect()
+}
+
+#[test]
+fn an_ended_pool_with_few_live_blocks_releases_the_chunks_of_those_that_are_freed() {
+    let test = "an_ended_pool_with_few_live_blocks_releases_the_chunks_of_those_that_are_freed";
+    alone(test, || {
+        let pool = LocalPool::builder().name("few").increment(64 * KIB).build();
+        let mut blocks = fill(&pool, 60 * 64);
+        let mut index = 0;
+        blocks.retain(|_| {
+            index += 1;
+            index % 65 == 1
+        });
+        assert!(blocks.len() < 64, "{}", blocks.len());
+        drop(pool);
+        assert!(reported("few") > 50 * 64 * KIB as u64, "each chunk has a live block");
+        blocks.truncate(1);
+        let held = reported("few");
+        assert!(held <= 2 * 64 * KIB as u64, "{held} bytes with one live block");
     });
 }

@@ -79,6 +79,7 @@ impl PoolShared {
                     blocks.record.release();
                 } else {
                     shared.held_after_sweep.set(0);
+                    shared.live_at_sweep.set(0);
                     shared.next_sweep.set(0);
                 }
                 blocks.switch_record(record, None);
@@ -182,7 +183,11 @@ impl PoolShared {
                     blocks.record.release();
                 } else {
                     blocks.release_spare_beyond(keep);
-                    self.sweep_if_due();
+                    if self.delay_ms.get() == 0 && blocks.held() > self.keep.get() {
+                        self.sweep_if_sparse();
+                    } else {
+                        self.sweep_if_due();
+                    }
                 }
                 empty
             }
