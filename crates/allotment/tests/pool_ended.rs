@@ -407,6 +407,15 @@ fn a_limited_pool_whose_free_blocks_have_another_size_searches_for_empty_chunks(
     });
 }
 
+/// Frees all but each `step`th block, so that no chunk becomes empty.
+fn keep_one_in(step: usize, blocks: &mut Vec<Block>) {
+    let mut index = 0;
+    blocks.retain(|_| {
+        index += 1;
+        index % step == 1
+    });
+}
+
 /// Frees the blocks on another thread.
 fn free_elsewhere<T: Send>(blocks: T) {
     std::thread::scope(|scope| scope.spawn(move || drop(blocks)).join().unwrap());
@@ -457,11 +466,7 @@ fn a_limited_pool_searches_again_once_blocks_are_freed() {
             .map(|block| Block(block, SMALL))
             .collect::<Vec<_>>();
         // One block in each chunk, and more, so that no chunk is empty.
-        let mut index = 0;
-        kept.retain(|_| {
-            index += 1;
-            index % 1000 == 1
-        });
+        keep_one_in(1000, &mut kept);
         let other = layout(128, 8);
         let allocates = || pool.try_alloc_layout(other).map(|block| drop(Block(block, other)));
         assert!(kept.len() > 16 && allocates().is_err());
@@ -506,16 +511,97 @@ fn an_ended_pool_with_few_live_blocks_releases_the_chunks_of_those_that_are_free
     alone(test, || {
         let pool = LocalPool::builder().name("few").increment(64 * KIB).build();
         let mut blocks = fill(&pool, 60 * 64);
-        let mut index = 0;
-        blocks.retain(|_| {
-            index += 1;
-            index % 65 == 1
-        });
+        keep_one_in(65, &mut blocks);
         assert!(blocks.len() < 64, "{}", blocks.len());
         drop(pool);
         assert!(reported("few") > 50 * 64 * KIB as u64, "each chunk has a live block");
         blocks.truncate(1);
         let held = reported("few");
         assert!(held <= 2 * 64 * KIB as u64, "{held} bytes with one live block");
+    });
+}
+
+/// The blocks of `size` bytes that a pool allocates until its budget refuses.
+fn fill_with(pool: &LocalPool, size: usize) -> Vec<Block> {
+    let layout = layout(size, 8);
+    let blocks = core::iter::from_fn(|| pool.try_alloc_layout(layout).ok());
+    blocks.map(|block| Block(block, layout)).take(100_000).collect()
+}
+
+#[test]
+fn a_limited_pool_gives_back_free_pieces_of_chunks_that_escapes_pin() {
+    alone("a_limited_pool_gives_back_free_pieces_of_chunks_that_escapes_pin", || {
+        let first = LocalPool::new();
+        let mut escapes = fill(&first, 4 * KIB);
+        keep_one_in(50, &mut escapes);
+        drop(first);
+        let budget = Budget::new(MIB);
+        let pool = LocalPool::builder().budget(&budget).build();
+        for size in [1000, 500, 300, 1000] {
+            let blocks = fill_with(&pool, size);
+            assert!(blocks.len() * size > MIB / 2, "{} blocks of {size} bytes", blocks.len());
+            assert!(pool.statistics().live_bytes as usize <= budget.used());
+        }
+        let one = fill(&pool, 1);
+        pool.trim();
+        assert!(budget.used() <= 4 * KIB, "{} bytes charged for one block", budget.used());
+        drop((one, pool, escapes));
+        assert_eq!(budget.used(), 0);
+    });
+}
+
+#[test]
+fn a_limited_pool_takes_what_ended_ones_left_in_pieces_of_at_most_4_kib() {
+    alone("a_limited_pool_takes_what_ended_ones_left_in_pieces_of_at_most_4_kib", || {
+        let first = LocalPool::new();
+        let mut escapes = fill(&first, 4 * KIB);
+        keep_one_in(50, &mut escapes);
+        drop(first);
+        let budget = Budget::new(4 * MIB);
+        let pool = LocalPool::builder().budget(&budget).build();
+        let mut blocks = Vec::new();
+        while blocks.len() < 2000 {
+            let before = budget.used();
+            blocks.push(fill(&pool, 1));
+            assert!(budget.used() - before <= 4 * KIB, "after {} blocks", blocks.len());
+        }
+        drop(escapes);
+    });
+}
+
+#[test]
+fn a_limit_holds_when_blocks_of_earlier_requests_are_freed_inside() {
+    alone("a_limit_holds_when_blocks_of_earlier_requests_are_freed_inside", || {
+        let limit = 256 * KIB;
+        for elsewhere in [false, true] {
+            let first = LocalPool::new();
+            // Small blocks, and those of a class that takes the slow path.
+            let mut escapes = fill(&first, 4 * KIB);
+            escapes.extend((0..400).map(|_| Block::of(&first, layout(10_000, 8))));
+            escapes.extend((0..400).map(|_| Block::of(&first, layout(4096, 4096))));
+            let pin = fill(&first, 1);
+            drop(first);
+            let pool = LocalPool::builder().maximum(limit).build();
+            if elsewhere {
+                free_elsewhere(escapes);
+            } else {
+                drop(escapes);
+            }
+            assert_eq!(pool.statistics().live_objects, 0);
+            for size in [1000, 10_000, 1000] {
+                let blocks = fill_with(&pool, size);
+                let requested = blocks.len() * size;
+                assert!(requested <= limit, "{requested} bytes beyond {limit}");
+                let live = pool.statistics().live_bytes as usize;
+                assert!(live <= limit, "{live} live bytes of {size} each");
+                assert!(live > limit / 2, "what is free is used: {live}");
+                assert_eq!(pool.statistics().live_objects as usize, blocks.len());
+            }
+            drop((pin, pool));
+            let next = LocalPool::new();
+            assert_eq!(next.statistics().live_objects, 0);
+            next.trim();
+            assert_eq!(next.statistics().held_bytes, 0, "everything came back");
+        }
     });
 }

@@ -93,6 +93,7 @@ impl PoolShared {
                     let small = if was_parked { blocks.lists.live() } else { (0, 0) };
                     blocks.switch_record(record, Some(blocks.with_large(small)));
                     blocks.take_over_with_budget(limit, small.1);
+                    blocks.lists.inherit();
                 } else {
                     blocks.supply.set_budget(None);
                     blocks.lists.merge_aside();
@@ -161,6 +162,7 @@ impl PoolShared {
         if blocks.supply.is_limited() {
             // What outlives the pool is the program's.
             blocks.supply.settle();
+            blocks.lists.disinherit();
             blocks.switch_record(blocks.record, None);
         }
         // Freed large blocks wait for nobody from now on.

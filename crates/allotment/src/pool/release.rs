@@ -97,7 +97,7 @@ impl PoolShared {
         // SAFETY: passed on to the caller.
         let blocks = unsafe { self.blocks() };
         if blocks.held() > 2 * self.held_after_sweep.get()
-            || blocks.live().1 <= self.live_at_sweep.get() / 2
+            || blocks.own_live().1 < self.live_at_sweep.get().div_ceil(2)
             || os::coarse_millis() >= self.next_sweep.get()
         {
             // SAFETY: passed on to the caller.
@@ -112,13 +112,12 @@ impl PoolShared {
     pub(super) unsafe fn sweep_if_sparse(&self) {
         // SAFETY: passed on to the caller.
         let blocks = unsafe { self.blocks() };
-        let live = blocks.live().1;
-        if blocks.held() <= MIN_SWEEP_RATIO * live {
+        if blocks.held() <= MIN_SWEEP_RATIO * blocks.live().1 {
             return;
         }
         let searched = blocks.sweep().free_blocks;
         self.held_after_sweep.set(blocks.held());
-        self.live_at_sweep.set(live);
+        self.live_at_sweep.set(blocks.own_live().1);
         let pause = 1 + (searched / SWEPT_PER_MILLI) as u64;
         self.next_sweep.set(os::coarse_millis() + pause);
     }

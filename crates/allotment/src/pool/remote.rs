@@ -60,9 +60,7 @@ impl PoolShared {
                 let RemoteBlock { next, class } = block.read();
                 list = next;
                 match SizeClass::of_index(class) {
-                    Some(class) => {
-                        blocks.lists.free(class, block.cast());
-                    }
+                    Some(class) => blocks.free_to_list(class, block.cast()),
                     None => blocks.free_large(block.cast()),
                 }
                 count += 1;

@@ -401,7 +401,7 @@ impl PoolShared {
     }
 
     /// Allocates. If the budget refuses, releases empty chunks, whose free blocks may all have other
-    /// sizes, and tries again. A search that finds none is not repeated for the next refusals, unless
+    /// sizes, and takes the charge for free pieces back; then tries again. A search that finds none is not repeated for the next refusals, unless
     /// an eighth of the live bytes is freed: the more blocks it looked at, the more of them.
     ///
     /// # Safety
@@ -416,16 +416,16 @@ impl PoolShared {
             Err(error) if error.kind() == ErrorKind::BudgetExceeded => error,
             result => return result,
         };
-        let (live, live_before) = (blocks.live().1, self.live_at_sweep.get());
-        let has_freed = live <= live_before - live_before.div_ceil(8);
+        let (live, live_before) = (blocks.own_live().1, self.live_at_sweep.get());
+        let has_freed = live < live_before - live_before / 8;
         let unsearched = self.unsearched_refusals.get().checked_sub(1);
         if let Some(less) = unsearched.filter(|_| !has_freed) {
             self.unsearched_refusals.set(less);
             return Err(error);
         }
         self.live_at_sweep.set(live);
-        let Sweep { released, free_blocks } = blocks.sweep();
-        if released == 0 {
+        let Sweep { released, credited, free_blocks } = blocks.sweep();
+        if released + credited == 0 {
             self.unsearched_refusals.set(free_blocks / SEARCHED_PER_REFUSAL);
             return Err(error);
         }
@@ -494,10 +494,10 @@ impl PoolShared {
             if from != to {
                 if let Some(fresh) = lists.alloc(to) {
                     // SAFETY: two different blocks of the caller's, both at least as long as the
-                    // copy; the old one is of class `from`.
+                    // copy.
                     unsafe {
                         fresh.copy_from_nonoverlapping(block, old.size().min(new_size));
-                        lists.free(from, block);
+                        self.free(block, old);
                     }
                     return Ok(fresh);
                 }
