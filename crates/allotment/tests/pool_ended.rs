@@ -140,16 +140,15 @@ fn a_limited_pool_begins_with_what_the_one_before_used_and_trims_what_is_aside()
         let spare = Block::of(&large_pool, layout(2 * MIB, 8));
         drop(large_pool);
         drop(spare);
-        let budget = Budget::new(MIB);
         let request = || {
-            let pool = LocalPool::builder().budget(&budget).build();
-            let begins_with = budget.used();
+            let pool = LocalPool::builder().maximum(MIB).build();
+            let held = || pool.statistics().held_bytes as usize;
+            let begins_with = held();
             let blocks: Vec<_> = (0..500).map(|_| Block::of(&pool, SMALL)).collect();
-            assert!(budget.used() >= 500 * SMALL.size());
-            assert_eq!(budget.used() as u64, pool.statistics().held_bytes);
+            assert!(held() >= 500 * SMALL.size());
             assert_eq!(pool.statistics().live_objects, 500);
             drop(blocks);
-            (begins_with, budget.used())
+            (begins_with, held())
         };
         assert_eq!(request().0, 0);
         for _ in 0..5 {
@@ -157,7 +156,7 @@ fn a_limited_pool_begins_with_what_the_one_before_used_and_trims_what_is_aside()
             assert!(begins_with >= 500 * SMALL.size(), "{begins_with}");
             assert!(used < 40 * KIB, "it takes no more each time: {used}");
         }
-        let pool = LocalPool::builder().budget(&budget).build();
+        let pool = LocalPool::builder().maximum(MIB).build();
         let block = Block::of(&pool, SMALL);
         pool.trim();
         assert_eq!(pool.statistics().live_objects, 1);
@@ -603,5 +602,56 @@ fn a_limit_holds_when_blocks_of_earlier_requests_are_freed_inside() {
             next.trim();
             assert_eq!(next.statistics().held_bytes, 0, "everything came back");
         }
+    });
+}
+
+#[test]
+fn a_pool_that_has_allocated_nothing_uses_nothing_of_a_budget_that_it_shares() {
+    alone("a_pool_that_has_allocated_nothing_uses_nothing_of_a_budget_that_it_shares", || {
+        let shared = Budget::new(MIB);
+        let below = shared.child(MIB);
+        for budget in [&shared, &below] {
+            let limited = |maximum: Option<usize>| {
+                let builder = LocalPool::builder().budget(budget);
+                match maximum {
+                    Some(bytes) => builder.maximum(bytes).build(),
+                    None => builder.build(),
+                }
+            };
+            for maximum in [None, Some(MIB)] {
+                // What these used and freed is left to the next pools, with a live block.
+                let pools: Vec<_> = (0..8).map(|_| limited(maximum)).collect();
+                let escapes: Vec<_> =
+                    pools.iter().map(|pool| fill(pool, 60).split_off(59)).collect();
+                drop(pools);
+                let idle: Vec<_> = (0..8).map(|_| limited(maximum)).collect();
+                assert_eq!(shared.used(), 0, "they have allocated nothing");
+                let blocks: Vec<_> = idle.iter().map(|pool| fill(pool, 10)).collect();
+                assert!(shared.used() > 8 * 10 * 1000);
+                drop((blocks, idle, escapes));
+            }
+        }
+    });
+}
+
+#[test]
+fn ended_pools_that_report_their_live_blocks_are_used_again_once_they_are_empty() {
+    alone("ended_pools_that_report_their_live_blocks_are_used_again_once_they_are_empty", || {
+        // Almost as many as there may be.
+        let pools: Vec<_> = (0..65_500).map(|_| LocalPool::new()).collect();
+        let mut escapes = VecDeque::new();
+        for _ in 0..200 {
+            let pool = LocalPool::builder().report_live(true).try_build().unwrap();
+            escapes.push_back(Block::of(&pool, SMALL));
+            if escapes.len() > 3 {
+                escapes.pop_front();
+            }
+        }
+        // Empty when it ends.
+        for _ in 0..200 {
+            let pool = LocalPool::builder().report_live(true).try_build().unwrap();
+            drop(Block::of(&pool, SMALL));
+        }
+        drop((pools, escapes));
     });
 }

@@ -326,14 +326,14 @@ impl<S: ChunkSupply> BlockAllocator<S> {
     }
 
     /// Makes this what a pool with a budget begins with, after an ended pool. If that one had a
-    /// budget too, what it has used and freed is taken at once, if it is little: it is likely to be
-    /// what this pool needs, and in the caches. The rest is set aside. `live_bytes` is as for
+    /// budget too, what it has used and freed is taken at once, if it is at most `at_once` bytes: it
+    /// is likely to be what this pool needs, and in the caches. The rest is set aside. `live_bytes` is as for
     /// [`free_bytes`](Self::free_bytes).
-    pub(super) fn take_over_with_budget(&self, limit: usize, live_bytes: usize) {
+    pub(super) fn take_over_with_budget(&self, at_once: usize, live_bytes: usize) {
         let free = self.free_bytes(live_bytes);
         if let Some(aside) = self.lists.aside_bytes() {
             let used = free.saturating_sub(aside);
-            if used <= MAX_TAKEN_AT_ONCE.min(limit / 4) && self.charge_piece(used) {
+            if used <= MAX_TAKEN_AT_ONCE.min(at_once) && self.charge_piece(used) {
                 return;
             }
         }

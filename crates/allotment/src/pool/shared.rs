@@ -359,6 +359,17 @@ impl PoolShared {
         self.refused_bytes.set(self.refused_bytes.get().saturating_add(bytes));
     }
 
+    /// Counts a block that grows, if this pool refused that and the global heap served it.
+    ///
+    /// # Safety
+    /// The calling thread owns this value.
+    pub(super) unsafe fn count_refused_growth(&self, fresh: NonNull<u8>, bytes: usize) {
+        if Self::of_block(fresh).is_none() {
+            // SAFETY: passed on to the caller.
+            unsafe { self.count_refused(bytes) };
+        }
+    }
+
     /// Carves a new block, or takes the slow path.
     #[inline(never)]
     fn alloc_carved<F: OnFailure>(
