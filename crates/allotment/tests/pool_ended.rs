@@ -10,7 +10,7 @@ use core::ptr::NonNull;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use allotment::{Budget, LocalPool, PoolRef, pool};
+use allotment::{Budget, LocalPool, PoolRef, PoolVec, Release, pool};
 use support::child::{self, Child};
 use support::list::under_a_tool;
 use support::slab::layout;
@@ -140,16 +140,15 @@ fn a_limited_pool_begins_with_what_the_one_before_used_and_trims_what_is_aside()
         let spare = Block::of(&large_pool, layout(2 * MIB, 8));
         drop(large_pool);
         drop(spare);
-        let budget = Budget::new(MIB);
         let request = || {
-            let pool = LocalPool::builder().budget(&budget).build();
-            let begins_with = budget.used();
+            let pool = LocalPool::builder().maximum(MIB).build();
+            let held = || pool.statistics().held_bytes as usize;
+            let begins_with = held();
             let blocks: Vec<_> = (0..500).map(|_| Block::of(&pool, SMALL)).collect();
-            assert!(budget.used() >= 500 * SMALL.size());
-            assert_eq!(budget.used() as u64, pool.statistics().held_bytes);
+            assert!(held() >= 500 * SMALL.size());
             assert_eq!(pool.statistics().live_objects, 500);
             drop(blocks);
-            (begins_with, budget.used())
+            (begins_with, held())
         };
         assert_eq!(request().0, 0);
         for _ in 0..5 {
@@ -157,7 +156,7 @@ fn a_limited_pool_begins_with_what_the_one_before_used_and_trims_what_is_aside()
             assert!(begins_with >= 500 * SMALL.size(), "{begins_with}");
             assert!(used < 40 * KIB, "it takes no more each time: {used}");
         }
-        let pool = LocalPool::builder().budget(&budget).build();
+        let pool = LocalPool::builder().maximum(MIB).build();
         let block = Block::of(&pool, SMALL);
         pool.trim();
         assert_eq!(pool.statistics().live_objects, 1);
@@ -404,5 +403,255 @@ fn a_limited_pool_whose_free_blocks_have_another_size_searches_for_empty_chunks(
             let refused = blocks.iter().filter(|block| block.is_err()).count();
             assert_eq!(refused, 0, "of {} blocks of {size} bytes", blocks.len());
         }
+    });
+}
+
+/// Frees all but each `step`th block, so that no chunk becomes empty.
+fn keep_one_in(step: usize, blocks: &mut Vec<Block>) {
+    let mut index = 0;
+    blocks.retain(|_| {
+        index += 1;
+        index % step == 1
+    });
+}
+
+/// Frees the blocks on another thread.
+fn free_elsewhere<T: Send>(blocks: T) {
+    std::thread::scope(|scope| scope.spawn(move || drop(blocks)).join().unwrap());
+}
+
+#[test]
+fn a_pool_that_only_grows_blocks_takes_back_what_other_threads_free() {
+    alone("a_pool_that_only_grows_blocks_takes_back_what_other_threads_free", || {
+        let pool = LocalPool::builder().name("grows").build();
+        for _ in 0..200 {
+            let mut vec: PoolVec<u8> = PoolVec::new_in(pool.reference());
+            vec.reserve_exact(1000);
+            vec.reserve_exact(100_000);
+            free_elsewhere(vec);
+        }
+        let held = reported("grows");
+        assert!(held <= 4 * MIB as u64, "{held} bytes for 100,000");
+    });
+}
+
+#[test]
+fn a_limited_pool_grows_a_block_where_it_would_allocate_one() {
+    alone("a_limited_pool_grows_a_block_where_it_would_allocate_one", || {
+        let pool = LocalPool::builder().maximum(MIB).build();
+        let mut vec: PoolVec<u8> = PoolVec::new_in(pool.reference());
+        vec.reserve_exact(32 * KIB);
+        // The rest of the limit is free blocks of another size.
+        drop(fill_up(&pool));
+        assert!(vec.try_reserve_exact(64 * KIB).is_ok(), "empty chunks are released for it");
+        drop(vec);
+        pool.trim();
+        // The rest of the limit is on its way back from another thread.
+        let vec_of = |bytes| {
+            let mut vec: PoolVec<u8> = PoolVec::new_in(pool.reference());
+            vec.try_reserve_exact(bytes).map(|()| vec)
+        };
+        let mut vec = vec_of(60_000).unwrap();
+        free_elsewhere(core::iter::from_fn(|| vec_of(60_000).ok()).collect::<Vec<_>>());
+        assert!(vec.try_reserve_exact(300_000).is_ok(), "what other threads freed is reclaimed");
+    });
+}
+
+#[test]
+fn a_limited_pool_searches_again_once_blocks_are_freed() {
+    alone("a_limited_pool_searches_again_once_blocks_are_freed", || {
+        let pool = LocalPool::builder().maximum(MIB).build();
+        let mut kept = core::iter::from_fn(|| pool.try_alloc_layout(SMALL).ok())
+            .map(|block| Block(block, SMALL))
+            .collect::<Vec<_>>();
+        // One block in each chunk, and more, so that no chunk is empty.
+        keep_one_in(1000, &mut kept);
+        let other = layout(128, 8);
+        let allocates = || pool.try_alloc_layout(other).map(|block| drop(Block(block, other)));
+        assert!(kept.len() > 16 && allocates().is_err());
+        kept.truncate(1);
+        assert!(allocates().is_ok(), "with one live block");
+        pool.trim();
+        // What is carved of the other size goes with it.
+        let kept: Vec<_> = core::iter::from_fn(|| pool.try_alloc_layout(SMALL).ok())
+            .map(|block| Block(block, SMALL))
+            .collect();
+        assert!(allocates().is_err());
+        drop(kept);
+        assert!(allocates().is_ok(), "with no live block");
+    });
+}
+
+#[test]
+fn a_pool_that_keeps_nothing_ends_with_the_chunks_of_its_live_blocks() {
+    alone("a_pool_that_keeps_nothing_ends_with_the_chunks_of_its_live_blocks", || {
+        for release in [Release::AtOnce, Release::Keep(0)] {
+            let pool = LocalPool::builder().name("at once").increment(64 * KIB).release(release);
+            let pool = pool.build();
+            let mut blocks = pool.enter(|| fill(&pool, 4000));
+            // Leaving it may have searched for empty chunks; its end does so again.
+            blocks.truncate(1);
+            drop(pool);
+            let held = reported("at once");
+            assert!(held <= 64 * KIB as u64, "{release:?}: {held} bytes with one live block");
+            drop(blocks);
+        }
+    });
+}
+
+/// Blocks of 1000 bytes.
+fn fill(pool: &LocalPool, count: usize) -> Vec<Block> {
+    (0..count).map(|_| Block::of(pool, layout(1000, 8))).collect()
+}
+
+#[test]
+fn an_ended_pool_with_few_live_blocks_releases_the_chunks_of_those_that_are_freed() {
+    let test = "an_ended_pool_with_few_live_blocks_releases_the_chunks_of_those_that_are_freed";
+    alone(test, || {
+        let pool = LocalPool::builder().name("few").increment(64 * KIB).build();
+        let mut blocks = fill(&pool, 60 * 64);
+        keep_one_in(65, &mut blocks);
+        assert!(blocks.len() < 64, "{}", blocks.len());
+        drop(pool);
+        assert!(reported("few") > 50 * 64 * KIB as u64, "each chunk has a live block");
+        blocks.truncate(1);
+        let held = reported("few");
+        assert!(held <= 2 * 64 * KIB as u64, "{held} bytes with one live block");
+    });
+}
+
+/// The blocks of `size` bytes that a pool allocates until its budget refuses.
+fn fill_with(pool: &LocalPool, size: usize) -> Vec<Block> {
+    let layout = layout(size, 8);
+    let blocks = core::iter::from_fn(|| pool.try_alloc_layout(layout).ok());
+    blocks.map(|block| Block(block, layout)).take(100_000).collect()
+}
+
+#[test]
+fn a_limited_pool_gives_back_free_pieces_of_chunks_that_escapes_pin() {
+    alone("a_limited_pool_gives_back_free_pieces_of_chunks_that_escapes_pin", || {
+        let first = LocalPool::new();
+        let mut escapes = fill(&first, 4 * KIB);
+        keep_one_in(50, &mut escapes);
+        drop(first);
+        let budget = Budget::new(MIB);
+        let pool = LocalPool::builder().budget(&budget).build();
+        for size in [1000, 500, 300, 1000] {
+            let blocks = fill_with(&pool, size);
+            assert!(blocks.len() * size > MIB / 2, "{} blocks of {size} bytes", blocks.len());
+            assert!(pool.statistics().live_bytes as usize <= budget.used());
+        }
+        let one = fill(&pool, 1);
+        pool.trim();
+        assert!(budget.used() <= 4 * KIB, "{} bytes charged for one block", budget.used());
+        drop((one, pool, escapes));
+        assert_eq!(budget.used(), 0);
+    });
+}
+
+#[test]
+fn a_limited_pool_takes_what_ended_ones_left_in_pieces_of_at_most_4_kib() {
+    alone("a_limited_pool_takes_what_ended_ones_left_in_pieces_of_at_most_4_kib", || {
+        let first = LocalPool::new();
+        let mut escapes = fill(&first, 4 * KIB);
+        keep_one_in(50, &mut escapes);
+        drop(first);
+        let budget = Budget::new(4 * MIB);
+        let pool = LocalPool::builder().budget(&budget).build();
+        let mut blocks = Vec::new();
+        while blocks.len() < 2000 {
+            let before = budget.used();
+            blocks.push(fill(&pool, 1));
+            assert!(budget.used() - before <= 4 * KIB, "after {} blocks", blocks.len());
+        }
+        drop(escapes);
+    });
+}
+
+#[test]
+fn a_limit_holds_when_blocks_of_earlier_requests_are_freed_inside() {
+    alone("a_limit_holds_when_blocks_of_earlier_requests_are_freed_inside", || {
+        let limit = 256 * KIB;
+        for elsewhere in [false, true] {
+            let first = LocalPool::new();
+            // Small blocks, and those of a class that takes the slow path.
+            let mut escapes = fill(&first, 4 * KIB);
+            escapes.extend((0..400).map(|_| Block::of(&first, layout(10_000, 8))));
+            escapes.extend((0..400).map(|_| Block::of(&first, layout(4096, 4096))));
+            let pin = fill(&first, 1);
+            drop(first);
+            let pool = LocalPool::builder().maximum(limit).build();
+            if elsewhere {
+                free_elsewhere(escapes);
+            } else {
+                drop(escapes);
+            }
+            assert_eq!(pool.statistics().live_objects, 0);
+            for size in [1000, 10_000, 1000] {
+                let blocks = fill_with(&pool, size);
+                let requested = blocks.len() * size;
+                assert!(requested <= limit, "{requested} bytes beyond {limit}");
+                let live = pool.statistics().live_bytes as usize;
+                assert!(live <= limit, "{live} live bytes of {size} each");
+                assert!(live > limit / 2, "what is free is used: {live}");
+                assert_eq!(pool.statistics().live_objects as usize, blocks.len());
+            }
+            drop((pin, pool));
+            let next = LocalPool::new();
+            assert_eq!(next.statistics().live_objects, 0);
+            next.trim();
+            assert_eq!(next.statistics().held_bytes, 0, "everything came back");
+        }
+    });
+}
+
+#[test]
+fn a_pool_that_has_allocated_nothing_uses_nothing_of_a_budget_that_it_shares() {
+    alone("a_pool_that_has_allocated_nothing_uses_nothing_of_a_budget_that_it_shares", || {
+        let shared = Budget::new(MIB);
+        let below = shared.child(MIB);
+        for budget in [&shared, &below] {
+            let limited = |maximum: Option<usize>| {
+                let builder = LocalPool::builder().budget(budget);
+                match maximum {
+                    Some(bytes) => builder.maximum(bytes).build(),
+                    None => builder.build(),
+                }
+            };
+            for maximum in [None, Some(MIB)] {
+                // What these used and freed is left to the next pools, with a live block.
+                let pools: Vec<_> = (0..8).map(|_| limited(maximum)).collect();
+                let escapes: Vec<_> =
+                    pools.iter().map(|pool| fill(pool, 60).split_off(59)).collect();
+                drop(pools);
+                let idle: Vec<_> = (0..8).map(|_| limited(maximum)).collect();
+                assert_eq!(shared.used(), 0, "they have allocated nothing");
+                let blocks: Vec<_> = idle.iter().map(|pool| fill(pool, 10)).collect();
+                assert!(shared.used() > 8 * 10 * 1000);
+                drop((blocks, idle, escapes));
+            }
+        }
+    });
+}
+
+#[test]
+fn ended_pools_that_report_their_live_blocks_are_used_again_once_they_are_empty() {
+    alone("ended_pools_that_report_their_live_blocks_are_used_again_once_they_are_empty", || {
+        // Almost as many as there may be.
+        let pools: Vec<_> = (0..65_500).map(|_| LocalPool::new()).collect();
+        let mut escapes = VecDeque::new();
+        for _ in 0..200 {
+            let pool = LocalPool::builder().report_live(true).try_build().unwrap();
+            escapes.push_back(Block::of(&pool, SMALL));
+            if escapes.len() > 3 {
+                escapes.pop_front();
+            }
+        }
+        // Empty when it ends.
+        for _ in 0..200 {
+            let pool = LocalPool::builder().report_live(true).try_build().unwrap();
+            drop(Block::of(&pool, SMALL));
+        }
+        drop((pools, escapes));
     });
 }

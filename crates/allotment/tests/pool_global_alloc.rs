@@ -4,7 +4,7 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use std::alloc::System;
+use std::alloc::{Layout, System};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;
@@ -473,4 +473,43 @@ fn a_thread_whose_own_pool_has_ended_runs_in_no_pool() {
     });
     assert_eq!(receive.recv().unwrap(), (PoolRef::GLOBAL, true));
     thread.join().unwrap();
+}
+
+#[test]
+fn a_block_that_its_pool_refuses_to_grow_counts_as_refused_wherever_its_thread_is() {
+    let grown = 3_000_000;
+    let limited = |on_refusal| LocalPool::builder().maximum(1 << 20).on_refusal(on_refusal).build();
+    let other = LocalPool::new();
+    let full = limited(OnRefusal::ReturnError);
+    let grow = |vec: &mut Vec<u8>| vec.reserve_exact(grown);
+    // The thread's current pool while the block grows, and what is refused at the block's pool.
+    type Grow<'a> = &'a dyn Fn(&LocalPool, &mut Vec<u8>);
+    let places: [(Grow<'_>, usize); 4] = [
+        (&|_, vec| grow(vec), grown),
+        (&|pool, vec| pool.enter(|| grow(vec)), grown),
+        (&|_, vec| full.enter(|| grow(vec)), grown),
+        (&|_, vec| other.enter(|| grow(vec)), 0),
+    ];
+    for (number, (grow, refused)) in places.into_iter().enumerate() {
+        let pool = limited(OnRefusal::ReturnError);
+        let mut vec: Vec<u8> = pool.enter(|| Vec::with_capacity(900_000));
+        grow(&pool, &mut vec);
+        if !passed_through() {
+            assert_eq!(LocalPool::any_holds(vec.as_ptr()), refused == 0, "place {number}");
+            assert_eq!(pool.refused_bytes(), refused, "place {number}");
+        }
+    }
+    // A reference to the global heap, or to another pool, resizes a block of the pool.
+    let (old, refused) = (Layout::array::<u8>(900_000).unwrap(), [grown, 0]);
+    for (reference, refused) in [PoolRef::GLOBAL, other.reference()].into_iter().zip(refused) {
+        let pool = limited(OnRefusal::UseGlobalHeap);
+        let block = pool.reference().alloc_layout(old);
+        let new = Layout::array::<u8>(grown).unwrap();
+        // SAFETY: allocated above with this layout; resized and freed once.
+        unsafe {
+            let block = reference.resize(block, old, new);
+            PoolRef::free_anywhere(block, new);
+        }
+        assert!(passed_through() || pool.refused_bytes() == refused);
+    }
 }

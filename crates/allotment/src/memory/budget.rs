@@ -110,6 +110,13 @@ impl Budget {
         self.level.used.load(Ordering::Relaxed)
     }
 
+    /// Whether this is the only handle to the budget, and to every budget above it: only its holder
+    /// can charge them.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        let mut levels = core::iter::successors(Some(self), |budget| budget.level.parent.as_ref());
+        levels.all(|budget| budget.level.has_one_owner())
+    }
+
     /// Charges `bytes` to this budget and to every budget above it, or to none of them.
     pub(crate) fn charge(&self, bytes: usize) -> Result<(), AllocError> {
         let mut next = Some(self);

@@ -91,6 +91,12 @@ impl<T: ?Sized> Shared<T> {
         core::ptr::addr_eq(self.0.as_ptr(), other.0.as_ptr())
     }
 
+    /// Whether there is no other owner. Another one can come only by a clone of this one.
+    pub(crate) fn has_one_owner(&self) -> bool {
+        // Acquire pairs with the Release in `leave`: what the others did comes before.
+        self.counted().count.load(Ordering::Acquire) == 1
+    }
+
     fn counted(&self) -> &Counted<T> {
         // SAFETY: it lives as long as an owner does (1).
         unsafe { self.0.as_ref() }

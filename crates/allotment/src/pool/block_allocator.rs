@@ -34,6 +34,8 @@ use crate::statistics::Record;
 /// The bytes of the free blocks of an ended pool that a pool with a budget takes at a time, at first.
 /// Taking them reads each one: more than are needed would be cache misses for nothing.
 const ASIDE_BYTES: usize = 1 << 10;
+/// The most bytes that it takes at a time.
+const MAX_ASIDE_BYTES: usize = 4 << 10;
 /// The most bytes that it takes at once when it begins.
 const MAX_TAKEN_AT_ONCE: usize = 128 << 10;
 /// The bytes that it takes at a time of memory that is not carved yet.
@@ -198,11 +200,21 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         // SAFETY: passed on to the caller. Outside checked mode the lists take every block.
         unsafe {
             match SizeClass::of(layout) {
-                Some(class) => {
-                    self.lists.free(class, block);
-                }
+                Some(class) => self.free_to_list(class, block),
                 None => self.free_large(block),
             }
+        }
+    }
+
+    /// Puts a block on the list of its class, or sets it aside: see [`ClassLists::free`].
+    ///
+    /// # Safety
+    /// As for [`ClassLists::free`], outside checked mode.
+    pub(super) unsafe fn free_to_list(&self, class: SizeClass, block: NonNull<u8>) {
+        // SAFETY: passed on to the caller.
+        if unsafe { !self.lists.free(class, block) && self.lists.free_inherited(class, block) } {
+            let (blocks, bytes) = self.inherited.get();
+            self.inherited.set((blocks.saturating_sub(1), bytes.saturating_sub(class.size())));
         }
     }
 
@@ -314,14 +326,14 @@ impl<S: ChunkSupply> BlockAllocator<S> {
     }
 
     /// Makes this what a pool with a budget begins with, after an ended pool. If that one had a
-    /// budget too, what it has used and freed is taken at once, if it is little: it is likely to be
-    /// what this pool needs, and in the caches. The rest is set aside. `live_bytes` is as for
+    /// budget too, what it has used and freed is taken at once, if it is at most `at_once` bytes: it
+    /// is likely to be what this pool needs, and in the caches. The rest is set aside. `live_bytes` is as for
     /// [`free_bytes`](Self::free_bytes).
-    pub(super) fn take_over_with_budget(&self, limit: usize, live_bytes: usize) {
+    pub(super) fn take_over_with_budget(&self, at_once: usize, live_bytes: usize) {
         let free = self.free_bytes(live_bytes);
         if let Some(aside) = self.lists.aside_bytes() {
             let used = free.saturating_sub(aside);
-            if used <= MAX_TAKEN_AT_ONCE.min(limit / 4) && self.charge_piece(used) {
+            if used <= MAX_TAKEN_AT_ONCE.min(at_once) && self.charge_piece(used) {
                 return;
             }
         }
@@ -331,7 +343,7 @@ impl<S: ChunkSupply> BlockAllocator<S> {
     /// Takes free blocks of an ended pool: the more, the more is charged already. Returns whether
     /// the budget allowed it.
     fn take_aside(&self, class: SizeClass) -> bool {
-        let piece = ASIDE_BYTES.max(self.supply.charged() / 8);
+        let piece = (self.supply.charged() / 8).clamp(ASIDE_BYTES, MAX_ASIDE_BYTES);
         let take = |bytes| self.lists.take_aside(class, bytes, |bytes| self.charge_piece(bytes));
         take(piece) || take(class.size())
     }
@@ -346,14 +358,13 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         is_charged
     }
 
-    /// Takes the charge for pieces back, at most for `bytes` bytes: they are free, and their chunks
-    /// are about to be released. Some of the bytes may never have been charged, because a block
-    /// that was live when the pool took it over was freed there.
-    pub(super) fn credit_pieces(&self, bytes: usize) {
-        let charged = bytes.min(self.piece_bytes.get());
-        self.piece_bytes.set(self.piece_bytes.get() - charged);
-        self.supply.credit(charged);
-        self.record.held_bytes.sub(charged as u64);
+    /// Takes the charge for pieces back, except for `left` bytes. Returns how much that was.
+    pub(super) fn credit_pieces(&self, left: usize) -> usize {
+        let credited = self.piece_bytes.get().saturating_sub(left);
+        self.piece_bytes.set(self.piece_bytes.get() - credited);
+        self.supply.credit(credited);
+        self.record.held_bytes.sub(credited as u64);
+        credited
     }
 
     /// Publishes the live blocks if the allocator is named: a report shows only those.

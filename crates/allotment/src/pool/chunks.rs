@@ -197,7 +197,7 @@ impl<S: ChunkSupply> BlockAllocator<S> {
             checked.clear(self);
         }
         self.lists.clear();
-        self.credit_pieces(usize::MAX);
+        self.credit_pieces(0);
         let mut kept: *mut PoolChunkHeader = ptr::null_mut();
         let mut keep_bytes = keep.unwrap_or(0);
         let mut released: *mut PoolChunkHeader = ptr::null_mut();

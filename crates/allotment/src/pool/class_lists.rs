@@ -20,9 +20,10 @@
 //! 2. The owner holds the memory `[pos, end)`, and no byte of it belongs to a block. `pos` and
 //!    `end` are multiples of [`STEP`], or both null. If `aside_end` is not null, the same holds for
 //!    `[end, aside_end)`.
-//! 3. `live >= 0` for each class: the number of blocks handed out. In checked mode it is 0 and the
-//!    lists are empty, so that each call takes the slow path: a free that would make it negative is
-//!    refused.
+//! 3. `live >= 0` for each class: the number of blocks handed out, without the `inherited` ones. In
+//!    checked mode it is 0 and the lists are empty, so that each call takes the slow path: a free
+//!    that would make it negative is refused. In a pool with a budget, such a free is one of a block
+//!    that the ended pool handed out: the block is set aside too, because nothing was charged for it.
 //! 4. One thread at a time has access, so `Cell` is enough.
 
 use core::alloc::Layout;
@@ -72,6 +73,10 @@ pub(super) struct ClassLists {
     aside_bytes: Cell<usize>,
     /// Whether blocks and the range were set aside. They may all be back.
     has_aside: Cell<bool>,
+    /// The blocks of each class that an ended pool handed out and that count as live there.
+    inherited: [Cell<usize>; CLASSES],
+    /// Their number, and their bytes.
+    inherited_sum: Cell<(usize, usize)>,
 }
 
 /// The range `[pos, end)` that new blocks are carved from.
@@ -124,6 +129,8 @@ impl ClassLists {
             aside_end: Cell::new(ptr::null_mut()),
             aside_bytes: Cell::new(0),
             has_aside: Cell::new(false),
+            inherited: [const { Cell::new(0) }; CLASSES],
+            inherited_sum: Cell::new((0, 0)),
         }
     }
 
@@ -145,7 +152,9 @@ impl ClassLists {
     }
 
     /// Puts a block on the list of its class. Returns `false`, without doing so, in checked mode;
-    /// the caller must then call [`undo_refused_free`](Self::undo_refused_free).
+    /// the caller must then call [`undo_refused_free`](Self::undo_refused_free). The same holds in a
+    /// pool with a budget if the block is an inherited one; the caller must then call
+    /// [`free_inherited`](Self::free_inherited).
     ///
     /// # Safety
     /// The block is of this class, lies in the owner's memory, was handed out, and is not used
@@ -169,6 +178,41 @@ impl ClassLists {
         if let Some(class) = SizeClass::of_common(layout) {
             self.list(class).live.set(0);
         }
+    }
+
+    /// Counts the blocks that are handed out as those of an ended pool from now on.
+    pub(super) fn inherit(&self) {
+        self.inherited_sum.set(self.live());
+        for (list, inherited) in self.lists.iter().zip(&self.inherited) {
+            inherited.set(inherited.get() + list.live.replace(0) as usize);
+        }
+    }
+
+    /// Counts inherited blocks like all others again.
+    pub(super) fn disinherit(&self) {
+        if self.inherited_sum.replace((0, 0)).0 > 0 {
+            for (list, inherited) in self.lists.iter().zip(&self.inherited) {
+                list.live.set(list.live.get() + inherited.take() as isize);
+            }
+        }
+    }
+
+    /// Sets a block aside that [`free`](Self::free) has refused. Returns whether it was inherited; if
+    /// not, it is left alone.
+    ///
+    /// # Safety
+    /// As for [`free`](Self::free), outside checked mode.
+    pub(super) unsafe fn free_inherited(&self, class: SizeClass, block: NonNull<u8>) -> bool {
+        self.list(class).live.set(0);
+        let inherited = &self.inherited[class.index()];
+        let Some(left) = inherited.get().checked_sub(1) else { return false };
+        inherited.set(left);
+        let (blocks, bytes) = self.inherited_sum.get();
+        self.inherited_sum.set((blocks - 1, bytes - class.size()));
+        // SAFETY: passed on to the caller.
+        unsafe { push(self.aside_head(class), block) };
+        self.more_aside(class.size());
+        true
     }
 
     /// Carves a new block of a class whose alignment is a step, if the range has that many bytes.
@@ -272,6 +316,37 @@ impl ClassLists {
         self.has_aside.set(true);
     }
 
+    /// Sets the free blocks aside for which `is_set_aside` returns `true`. The others keep their
+    /// order.
+    pub(super) fn set_blocks_aside(&self, is_set_aside: impl Fn(NonNull<u8>) -> bool) {
+        for class in SizeClass::all() {
+            let mut previous = &self.list(class).head;
+            while let Some(block) = NonNull::new(previous.get()) {
+                // SAFETY: a free block, which holds the next one's address (invariant 1); only this
+                // thread writes it.
+                let next = unsafe { &(*block.as_ptr()).next };
+                if is_set_aside(block.cast()) {
+                    previous.set(next.get());
+                    // SAFETY: a free block of this class, which is on no list any more.
+                    unsafe { push(self.aside_head(class), block.cast()) };
+                    self.more_aside(class.size());
+                } else {
+                    previous = next;
+                }
+            }
+        }
+    }
+
+    /// Sets the rest of the range aside.
+    pub(super) fn set_range_aside(&self) {
+        let bytes = self.range.remaining();
+        if bytes > 0 {
+            self.aside_end.set(self.full_end());
+            self.range.end.set(self.range.pos.get());
+            self.more_aside(bytes);
+        }
+    }
+
     /// Whether free blocks of a class are aside.
     #[inline(always)]
     pub(super) fn has_aside(&self, class: SizeClass) -> bool {
@@ -372,33 +447,44 @@ impl ClassLists {
         }
         self.close();
         self.aside_bytes.set(0);
+        if self.inherited_sum.replace((0, 0)).0 > 0 {
+            self.inherited.iter().for_each(|inherited| inherited.set(0));
+        }
     }
 
     /// Returns the number of blocks handed out.
     pub(super) fn live_blocks(&self) -> usize {
-        self.lists.iter().map(|list| list.live.get() as usize).sum()
+        let own: usize = self.lists.iter().map(|list| list.live.get() as usize).sum();
+        own + self.inherited_sum.get().0
     }
 
     /// Returns the number of blocks handed out and their bytes.
     pub(super) fn live(&self) -> (usize, usize) {
-        self.lists.iter().zip(&SIZES).fold((0, 0), |(blocks, bytes), (list, size)| {
+        let inherited = self.inherited_sum.get();
+        self.lists.iter().zip(&SIZES).fold(inherited, |(blocks, bytes), (list, size)| {
             let live = list.live.get() as usize;
             (blocks + live, bytes + live * *size as usize)
         })
     }
 
+    /// Returns the number of inherited blocks that count as live, and their bytes.
+    pub(super) fn inherited(&self) -> (usize, usize) {
+        self.inherited_sum.get()
+    }
+
     /// Returns the size of each class with blocks that are handed out, and their number.
     pub(super) fn live_by_size(&self) -> impl Iterator<Item = (usize, usize)> {
-        let each =
-            SizeClass::all().map(|class| (class.size(), self.list(class).live.get() as usize));
+        let each = SizeClass::all().map(|class| {
+            let live = self.list(class).live.get() as usize;
+            (class.size(), live + self.inherited[class.index()].get())
+        });
         each.filter(|(_, live)| *live > 0)
     }
 
-    /// Returns the start of the range, its number of bytes with what is aside of it, and the number
-    /// of those that are aside.
-    pub(super) fn range(&self) -> (usize, usize, usize) {
-        let (pos, end) = (self.range.pos.get().addr(), self.full_end().addr());
-        (pos, end - pos, end - self.range.end.get().addr())
+    /// Returns the start of the range, and its number of bytes with what is aside of it.
+    pub(super) fn range(&self) -> (usize, usize) {
+        let pos = self.range.pos.get().addr();
+        (pos, self.full_end().addr() - pos)
     }
 
     /// Stops carving until the next range is opened.
@@ -414,23 +500,26 @@ impl ClassLists {
         self.aside_bytes.set(self.aside_bytes.get().saturating_sub(bytes));
     }
 
+    /// Counts bytes that are aside from now on.
+    fn more_aside(&self, bytes: usize) {
+        self.aside_bytes.set(self.aside_bytes.get() + bytes);
+        self.has_aside.set(true);
+    }
+
     fn aside_head(&self, class: SizeClass) -> &Cell<*mut FreeBlock> {
         &self.aside[class.index()]
     }
 
-    /// Returns the free blocks of a class, and whether each is aside.
-    pub(super) fn free_blocks(
-        &self,
-        class: SizeClass,
-    ) -> impl Iterator<Item = (NonNull<u8>, bool)> {
-        let lists = [(&self.list(class).head, false), (self.aside_head(class), true)];
-        lists.into_iter().flat_map(|(head, is_aside)| {
+    /// Returns the free blocks of a class, those that are aside too.
+    pub(super) fn free_blocks(&self, class: SizeClass) -> impl Iterator<Item = NonNull<u8>> {
+        let lists = [&self.list(class).head, self.aside_head(class)];
+        lists.into_iter().flat_map(|head| {
             let mut next = head.get();
             core::iter::from_fn(move || {
                 let block = NonNull::new(next)?;
                 // SAFETY: a free block, which holds the next one's address (invariant 1).
                 next = unsafe { block.as_ref() }.next.get();
-                Some((block.cast(), is_aside))
+                Some(block.cast())
             })
         })
     }

@@ -141,13 +141,18 @@ impl<G: GlobalAlloc> PoolGlobalAlloc<G> {
     ) -> *mut u8 {
         // SAFETY: passed on to the caller.
         unsafe {
-            if owner.is_owned_by_this_thread() {
+            let is_own = owner.is_owned_by_this_thread();
+            if is_own {
                 if let Ok(block) = owner.resize(block, old, new_size) {
                     return block.as_ptr();
                 }
             }
             let fresh = self.alloc(Layout::from_size_align_unchecked(new_size, old.align()));
             if let Some(fresh) = NonNull::new(fresh) {
+                // The current pool counts what `alloc` does not get from it.
+                if is_own && !owner.is_current() {
+                    owner.count_refused_growth(fresh, new_size);
+                }
                 fresh.copy_from_nonoverlapping(block, old.size().min(new_size));
                 free_pooled(owner, block, old);
             }

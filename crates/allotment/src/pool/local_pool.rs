@@ -371,10 +371,10 @@ impl LocalPool {
     ///
     /// A new pool may take over an ended pool's live blocks and empty chunks; both count here. In a
     /// pool with a budget they do not count: its numbers are what it allocated, and what it holds
-    /// for that. (If another thread frees one of the live blocks that such a pool took over, the
-    /// numbers of live blocks and bytes may be too low by it.) A pool whose blocks are checked (in
-    /// hardened mode, with recorded places, or under AddressSanitizer or Valgrind) takes over neither. In pass-through
-    /// mode every number is zero.
+    /// for that. (If this or another thread frees one of the live blocks that such a pool took over,
+    /// the numbers of live blocks and bytes may be too low by it.) A pool whose blocks are checked
+    /// (in hardened mode, with recorded places, or under AddressSanitizer or Valgrind) takes over
+    /// neither. In pass-through mode every number is zero.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         // SAFETY: as in `alloc_or`.
@@ -497,7 +497,7 @@ impl Drop for LocalPool {
             return unsafe { PoolShared::unmap_passthrough(NonNull::from(self.shared)) };
         }
         // SAFETY: as in `alloc_or`; the pool is not used after this.
-        unsafe { self.shared.end(self.left_bytes) };
+        unsafe { self.shared.end(self.left_bytes, self.reports_live) };
     }
 }
 

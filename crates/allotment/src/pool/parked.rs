@@ -4,8 +4,9 @@
 //! The invariants are those of shared.rs, and this one:
 //!
 //! 1. If the index of a `PoolShared` is on a stack, it is there once, on one of them all, and
-//!    `on_stack` is true until a pool adopts the value. A parked value of a checked pool is on no
-//!    stack until it is empty, because its blocks are in the ledger.
+//!    `on_stack` is true until a pool adopts the value. A parked value of a checked pool, or of one
+//!    that reports its live blocks, is on no stack until it is empty: no other pool takes the blocks
+//!    over.
 
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
@@ -83,6 +84,7 @@ impl PoolShared {
                     blocks.record.release();
                 } else {
                     shared.held_after_sweep.set(0);
+                    shared.live_at_sweep.set(0);
                     shared.next_sweep.set(0);
                 }
                 blocks.switch_record(record, None);
@@ -91,11 +93,13 @@ impl PoolShared {
                     blocks.supply.set_budget(budget);
                     blocks.switch_record(record, None);
                 } else if let Some(budget) = budget {
-                    let limit = budget.limit();
+                    // What the pool may take before it needs it: nothing that others could use.
+                    let at_once = if budget.is_exclusive() { budget.limit() / 4 } else { 0 };
                     blocks.supply.set_budget(Some(budget));
                     let small = if was_parked { blocks.lists.live() } else { (0, 0) };
                     blocks.switch_record(record, Some(blocks.with_large(small)));
-                    blocks.take_over_with_budget(limit, small.1);
+                    blocks.take_over_with_budget(at_once, small.1);
+                    blocks.lists.inherit();
                 } else {
                     blocks.supply.set_budget(None);
                     blocks.lists.merge_aside();
@@ -130,11 +134,13 @@ impl PoolShared {
     }
 
     /// Ends the pool. If no block is live, keeps up to `keep` bytes of empty chunks for the next
-    /// pool. Otherwise keeps the chunks in which live blocks lie.
+    /// pool. Otherwise keeps the chunks in which live blocks lie. The next pool may take them over,
+    /// unless this pool `reports_live`. (Such pools take over only empty ones, and look at no more
+    /// than two on a stack: those that they left with live blocks would hide the empty ones.)
     ///
     /// # Safety
     /// The calling thread owns this value, and does not use it again.
-    pub(super) unsafe fn end(&self, keep: usize) {
+    pub(super) unsafe fn end(&self, keep: usize, reports_live: bool) {
         self.flush_outgoing();
         // A process that exits inside the pool may end it there. Code that runs after that is in no
         // pool.
@@ -168,13 +174,14 @@ impl PoolShared {
         // What outlives the pool is the program's.
         let budget = blocks.supply.settle();
         if budget.is_some() {
+            blocks.lists.disinherit();
             blocks.switch_record(blocks.record, None);
         }
         // Freed large blocks wait for nobody from now on.
         blocks.growth.spare_large_bytes = 0;
         // This call pushes the index on a stack below, so a thread that frees the last block before
-        // that must not.
-        self.on_stack.set(true);
+        // that must not. If the pool reports, the thread that frees the last block does.
+        self.on_stack.set(!reports_live);
         let mut empty = false;
         self.ownership.end(|list| {
             // SAFETY: passed on to the caller; in later calls the state of `ownership` gives this
@@ -190,11 +197,21 @@ impl PoolShared {
                     blocks.record.release();
                 } else {
                     blocks.release_spare_beyond(keep);
-                    self.sweep_if_due();
+                    if self.delay_ms.get() == 0 && blocks.held() > self.keep.get() {
+                        self.sweep_if_sparse();
+                    } else {
+                        self.sweep_if_due();
+                    }
                 }
                 empty
             }
         });
+        if reports_live {
+            if empty {
+                self.stack_if_empty();
+            }
+            return;
+        }
         let EndedPools { parked, empty: without_live } = &*ENDED_POOLS[stack_number()];
         let stack = if empty { without_live } else { parked };
         stack.push(&PoolTable, self.index);

@@ -235,7 +235,8 @@ impl PoolRef {
             let Some(owner) = PoolShared::of_block(block) else {
                 return global_resize(block, old, new_size);
             };
-            if owner.is_owned_by_this_thread() {
+            let is_own = owner.is_owned_by_this_thread();
+            if is_own {
                 match owner.resize(block, old, new_size) {
                     Err(error) if is_for_global_heap(owner, error) => {}
                     result => return result,
@@ -243,6 +244,10 @@ impl PoolRef {
             }
             let fresh =
                 self.try_alloc_layout(Layout::from_size_align_unchecked(new_size, old.align()))?;
+            // This reference's own pool counts what `try_alloc_layout` does not get from it.
+            if is_own && self.usable_pool().is_none_or(|shared| !ptr::eq(shared, owner)) {
+                owner.count_refused_growth(fresh, new_size);
+            }
             fresh.copy_from_nonoverlapping(block, old.size().min(new_size));
             free_pooled(owner, block, old);
             Ok(fresh)

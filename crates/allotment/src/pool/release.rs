@@ -27,6 +27,8 @@ impl PoolShared {
         }
         self.flush_outgoing();
         self.reclaim_remote();
+        // What it sets free may be what the next refused allocation needs.
+        self.unsearched_refusals.set(0);
         // SAFETY: passed on to the caller.
         let blocks = unsafe { self.blocks() };
         if blocks.live().0 > 0 {
@@ -86,26 +88,37 @@ impl PoolShared {
     }
 
     /// Releases empty chunks if the search for them is worth its time: if the pool holds much more
-    /// than what is live, and either more than twice what the last search left, or enough time has
-    /// passed since that search. (A pool that held too little for a search counts as searched.)
+    /// than what is live, and since the last search it has come to hold more than twice what that
+    /// left, or half of what was live has been freed, or enough time has passed.
     ///
     /// # Safety
     /// The calling thread has exclusive access to this value.
     pub(super) unsafe fn sweep_if_due(&self) {
         // SAFETY: passed on to the caller.
         let blocks = unsafe { self.blocks() };
-        let held = blocks.held();
-        let now = os::coarse_millis();
-        if held <= 2 * self.held_after_sweep.get() && now < self.next_sweep.get() {
-            return;
+        if blocks.held() > 2 * self.held_after_sweep.get()
+            || blocks.own_live().1 < self.live_at_sweep.get().div_ceil(2)
+            || os::coarse_millis() >= self.next_sweep.get()
+        {
+            // SAFETY: passed on to the caller.
+            unsafe { self.sweep_if_sparse() };
         }
-        if held <= MIN_SWEEP_RATIO * blocks.live().1 {
-            self.held_after_sweep.set(held);
-            self.next_sweep.set(now + 1);
+    }
+
+    /// As [`sweep_if_due`](Self::sweep_if_due), however short ago the last search was.
+    ///
+    /// # Safety
+    /// The calling thread has exclusive access to this value.
+    pub(super) unsafe fn sweep_if_sparse(&self) {
+        // SAFETY: passed on to the caller.
+        let blocks = unsafe { self.blocks() };
+        if blocks.held() <= MIN_SWEEP_RATIO * blocks.live().1 {
             return;
         }
         let searched = blocks.sweep().free_blocks;
         self.held_after_sweep.set(blocks.held());
-        self.next_sweep.set(now + 1 + (searched / SWEPT_PER_MILLI) as u64);
+        self.live_at_sweep.set(blocks.own_live().1);
+        let pause = 1 + (searched / SWEPT_PER_MILLI) as u64;
+        self.next_sweep.set(os::coarse_millis() + pause);
     }
 }

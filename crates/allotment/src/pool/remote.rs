@@ -15,7 +15,8 @@ use crate::memory::os;
 
 /// Marks a large block on a remote list.
 const LARGE: usize = usize::MAX;
-/// An ended pool looks at what it holds once in this number of frees.
+/// An ended pool looks at what it holds once in this number of frees, and more often at its last
+/// blocks: each time their number falls below a power of two.
 const PARKED_FREES: usize = 64;
 
 /// The memory of a longer block goes back to the system at once: its pool might wait for long until
@@ -59,9 +60,7 @@ impl PoolShared {
                 let RemoteBlock { next, class } = block.read();
                 list = next;
                 match SizeClass::of_index(class) {
-                    Some(class) => {
-                        blocks.lists.free(class, block.cast());
-                    }
+                    Some(class) => blocks.free_to_list(class, block.cast()),
                     None => blocks.free_large(block.cast()),
                 }
                 count += 1;
@@ -172,8 +171,8 @@ impl PoolShared {
     }
 
     /// Puts blocks of a parked pool on its free lists. Returns whether no block is live; in that
-    /// case the pool's memory has been released. Once in [`PARKED_FREES`] blocks, it may search for
-    /// empty chunks.
+    /// case the pool's memory has been released. Once in [`PARKED_FREES`] blocks, and more often at
+    /// the last ones, it may search for empty chunks.
     ///
     /// # Safety
     /// The state of `ownership` gives the caller exclusive access, and the list holds freed blocks
@@ -188,7 +187,7 @@ impl PoolShared {
             if left == 0 {
                 blocks.clear(None);
                 blocks.record.release();
-            } else if left / PARKED_FREES < before / PARKED_FREES {
+            } else if left / PARKED_FREES < before / PARKED_FREES || left.ilog2() < before.ilog2() {
                 self.sweep_if_due();
                 blocks.publish_live_if_named();
             }

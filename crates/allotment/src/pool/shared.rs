@@ -100,6 +100,8 @@ pub(super) struct PoolShared {
     pub(super) on_stack: Cell<bool>,
     /// The bytes held after the last search for empty chunks.
     pub(super) held_after_sweep: Cell<usize>,
+    /// The bytes that were live at the last search for empty chunks.
+    pub(super) live_at_sweep: Cell<usize>,
     /// When the next search for empty chunks may begin, in milliseconds.
     pub(super) next_sweep: Cell<u64>,
     /// The number of live blocks, while no pool owns this value.
@@ -143,6 +145,7 @@ impl PoolShared {
             unsearched_refusals: Cell::new(0),
             on_stack: Cell::new(false),
             held_after_sweep: Cell::new(0),
+            live_at_sweep: Cell::new(0),
             next_sweep: Cell::new(0),
             parked_blocks: Cell::new(0),
             keep: Cell::new(0),
@@ -383,6 +386,17 @@ impl PoolShared {
         self.refused_bytes.set(self.refused_bytes.get().saturating_add(bytes));
     }
 
+    /// Counts a block that grows, if this pool refused that and the global heap served it.
+    ///
+    /// # Safety
+    /// The calling thread owns this value.
+    pub(super) unsafe fn count_refused_growth(&self, fresh: NonNull<u8>, bytes: usize) {
+        if Self::of_block(fresh).is_none() {
+            // SAFETY: passed on to the caller.
+            unsafe { self.count_refused(bytes) };
+        }
+    }
+
     /// Carves a new block, or takes the slow path.
     #[inline(never)]
     fn alloc_carved<F: OnFailure>(
@@ -425,8 +439,8 @@ impl PoolShared {
     }
 
     /// Allocates. If the budget refuses, releases empty chunks, whose free blocks may all have other
-    /// sizes, and tries again. A search that finds none is not repeated for the next refusals: the
-    /// more blocks it looked at, the more of them.
+    /// sizes, and takes the charge for free pieces back; then tries again. A search that finds none is not repeated for the next refusals, unless
+    /// an eighth of the live bytes is freed: the more blocks it looked at, the more of them.
     ///
     /// # Safety
     /// The calling thread owns this value.
@@ -440,15 +454,20 @@ impl PoolShared {
             Err(error) if error.kind() == ErrorKind::BudgetExceeded => error,
             result => return result,
         };
-        if let Some(less) = self.unsearched_refusals.get().checked_sub(1) {
+        let (live, live_before) = (blocks.own_live().1, self.live_at_sweep.get());
+        let has_freed = live < live_before - live_before / 8;
+        let unsearched = self.unsearched_refusals.get().checked_sub(1);
+        if let Some(less) = unsearched.filter(|_| !has_freed) {
             self.unsearched_refusals.set(less);
             return Err(error);
         }
-        let Sweep { released, free_blocks } = blocks.sweep();
-        if released == 0 {
+        self.live_at_sweep.set(live);
+        let Sweep { released, credited, free_blocks } = blocks.sweep();
+        if released + credited == 0 {
             self.unsearched_refusals.set(free_blocks / SEARCHED_PER_REFUSAL);
             return Err(error);
         }
+        self.unsearched_refusals.set(0);
         alloc(blocks)
     }
 
@@ -513,10 +532,10 @@ impl PoolShared {
             if from != to {
                 if let Some(fresh) = lists.alloc(to) {
                     // SAFETY: two different blocks of the caller's, both at least as long as the
-                    // copy; the old one is of class `from`.
+                    // copy.
                     unsafe {
                         fresh.copy_from_nonoverlapping(block, old.size().min(new_size));
-                        lists.free(from, block);
+                        self.free(block, old);
                     }
                     return Ok(fresh);
                 }
@@ -551,7 +570,12 @@ impl PoolShared {
         unsafe {
             let new = Layout::from_size_align_unchecked(new_size, old.align());
             let fresh = match SizeClass::of(new) {
-                None if self.mode() == PoolMode::Normal => self.blocks().alloc_grown(old, new)?,
+                None if self.mode() == PoolMode::Normal => {
+                    self.reclaim_remote();
+                    self.flush_outgoing();
+                    self.apply_release_policy_inside();
+                    self.or_after_sweep(|blocks| blocks.alloc_grown(old, new))?
+                }
                 _ => self.alloc::<ReturnError>(new)?,
             };
             fresh.copy_from_nonoverlapping(block, old.size().min(new_size));

@@ -19,9 +19,7 @@ struct SweptPoolChunk {
     /// The bytes behind its header.
     capacity: usize,
     free: usize,
-    /// The free bytes in pieces for which a budget may have been charged: the pool takes them, and
-    /// an ended pool left the chunk.
-    in_pieces: usize,
+    /// The chunk is charged to the pool's budget as a whole.
     charged: bool,
     reserved: bool,
 }
@@ -38,6 +36,8 @@ impl SweptPoolChunk {
 pub(super) struct Sweep {
     /// The bytes released.
     pub released: usize,
+    /// The bytes of free pieces that the budget got back.
+    pub credited: usize,
     /// The free blocks that it looked at.
     pub free_blocks: usize,
 }
@@ -51,17 +51,18 @@ impl<S: ChunkSupply> BlockAllocator<S> {
     /// Releases empty chunks. The cost grows with the number of free blocks.
     pub(super) fn sweep(&self) -> Sweep {
         if self.forget_orphaned_chunks() {
-            return Sweep { released: 0, free_blocks: 0 };
+            return Sweep { released: 0, credited: 0, free_blocks: 0 };
         }
         let held = self.held();
-        let done = |free_blocks| Sweep { released: held - self.held(), free_blocks };
+        let done =
+            |credited, free_blocks| Sweep { released: held - self.held(), credited, free_blocks };
         self.release_spare();
         if self.checked.is_some() {
             if self.live().0 == 0 {
                 // SAFETY: nothing is live.
                 unsafe { self.clear(Some(0)) };
             }
-            return done(0);
+            return done(0, 0);
         }
         let mut each = self.each_chunk();
         let count = each.by_ref().count();
@@ -72,30 +73,27 @@ impl<S: ChunkSupply> BlockAllocator<S> {
                 start: ptr::from_ref(chunk).addr(),
                 capacity: chunk.size.get() - HEADER_BYTES,
                 free: 0,
-                in_pieces: 0,
                 charged: chunk.is_charged(&self.supply),
                 reserved: chunk.reserved.get(),
             }
         });
         // Without memory for the search, no chunk is released.
-        let Ok(mut chunks) = found else { return done(0) };
+        let Ok(mut chunks) = found else { return done(0, 0) };
         chunks.sort_unstable_by_key(|chunk| chunk.start);
-        let (pos, uncarved, uncarved_aside) = self.lists.range();
+        let (pos, uncarved) = self.lists.range();
         if uncarved > 0 {
             let chunk = chunk_of(&chunks, pos);
             chunks[chunk].free += uncarved;
-            chunks[chunk].in_pieces += uncarved - uncarved_aside;
         }
         let (mut last, mut free_blocks) = (0, 0);
         for class in SizeClass::all() {
-            for (block, is_aside) in self.lists.free_blocks(class) {
+            for block in self.lists.free_blocks(class) {
                 let address = block.addr().get();
                 // Neighbours on a list often lie in the same chunk.
                 if address.wrapping_sub(chunks[last].start) > chunks[last].capacity {
                     last = chunk_of(&chunks, address);
                 }
                 chunks[last].free += class.size();
-                chunks[last].in_pieces += if is_aside { 0 } else { class.size() };
                 free_blocks += 1;
             }
         }
@@ -109,14 +107,30 @@ impl<S: ChunkSupply> BlockAllocator<S> {
             if uncarved > 0 && released(pos) {
                 self.lists.close();
             }
-            let in_pieces = |chunk: &SweptPoolChunk| {
-                if chunk.is_releasable() && !chunk.charged { chunk.in_pieces } else { 0 }
-            };
-            self.credit_pieces(chunks.iter().map(in_pieces).sum());
             // SAFETY: no block in these chunks is live, on a list or in the range any more.
             unsafe { self.release_chunks(released) };
         }
+        let credited = if self.supply.is_limited() { self.uncharge_pieces(&chunks) } else { 0 };
         self.publish_live();
-        done(free_blocks)
+        done(credited, free_blocks)
+    }
+
+    /// Sets aside what is free in chunks that are not charged as a whole, and takes the charge for it
+    /// back. What stays charged are the pool's live blocks there: those that are in no charged chunk.
+    /// `chunks` may have released ones among them.
+    fn uncharge_pieces(&self, chunks: &[SweptPoolChunk]) -> usize {
+        if self.piece_bytes.get() == 0 {
+            return 0;
+        }
+        let is_uncharged = |address: usize| !chunks[chunk_of(chunks, address)].charged;
+        self.lists.set_blocks_aside(|block| is_uncharged(block.addr().get()));
+        let (pos, uncarved) = self.lists.range();
+        if uncarved > 0 && is_uncharged(pos) {
+            self.lists.set_range_aside();
+        }
+        let in_charged = chunks.iter().filter(|chunk| chunk.charged);
+        let in_charged: usize = in_charged.map(|chunk| chunk.capacity - chunk.free).sum();
+        let own = self.lists.live().1 - self.lists.inherited().1;
+        self.credit_pieces(own.saturating_sub(in_charged))
     }
 }
