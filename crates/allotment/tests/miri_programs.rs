@@ -227,6 +227,32 @@ fn pools_with_and_without_a_budget_take_over_what_ended_ones_left() {
 }
 
 #[test]
+fn what_a_pool_with_a_limit_took_over_is_freed_inside_and_used_within_the_limit() {
+    let first = LocalPool::new();
+    let mut escapes: Vec<_> =
+        (0..200u8).map(|n| PoolBox::new_in([n; 500], first.reference())).collect();
+    drop(first);
+    let pool = LocalPool::builder().maximum(10_000).build();
+    let used = |pool: &LocalPool| {
+        let boxes = (0..200u8).map_while(|n| PoolBox::try_new_in([n; 500], pool.reference()).ok());
+        let boxes: Vec<_> = boxes.collect();
+        assert!(boxes.iter().zip(0u8..).all(|(boxed, n)| **boxed == [n; 500]));
+        boxes
+    };
+    let other = escapes.split_off(150);
+    std::thread::spawn(move || drop(other)).join().unwrap();
+    escapes.truncate(50);
+    // In pass-through mode nothing is limited. A test beside this one may take the escapes over.
+    let most = if LocalPool::any_holds(&raw const *escapes[0]) { 10_000 / 512 } else { 200 };
+    assert!(used(&pool).len() <= most);
+    pool.trim();
+    assert!(used(&pool).len() <= most);
+    assert!(escapes.iter().zip(0u8..).all(|(boxed, n)| **boxed == [n; 500]));
+    drop(pool);
+    drop(escapes);
+}
+
+#[test]
 fn a_large_block_of_a_pool_grows_and_shrinks_in_place_and_another_thread_frees_it() {
     let pool = LocalPool::new();
     let layout = |bytes| Layout::from_size_align(bytes, 8).unwrap();
