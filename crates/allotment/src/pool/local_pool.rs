@@ -367,10 +367,10 @@ impl LocalPool {
     ///
     /// A new pool may take over an ended pool's live blocks and empty chunks; both count here. In a
     /// pool with a budget they do not count: its numbers are what it allocated, and what it holds
-    /// for that. (If this or another thread frees one of the live blocks that such a pool took over,
-    /// the numbers of live blocks and bytes may be too low by it.) A pool whose blocks are checked (in
-    /// hardened mode, or under AddressSanitizer or Valgrind) takes over neither. In pass-through
-    /// mode every number is zero.
+    /// for that. (If this or another thread frees one of the live blocks that such a pool took
+    /// over, the numbers of live blocks and bytes may be too low by it.) A pool whose blocks are
+    /// checked (in hardened mode, or under AddressSanitizer or Valgrind) takes over neither. In
+    /// pass-through mode every number is zero.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         // SAFETY: as in `alloc_or`.
