@@ -477,8 +477,17 @@ fn a_thread_whose_own_pool_has_ended_runs_in_no_pool() {
 
 #[test]
 fn a_block_that_its_pool_refuses_to_grow_counts_as_refused_wherever_its_thread_is() {
-    let grown = 3_000_000;
-    let limited = |on_refusal| LocalPool::builder().maximum(1 << 20).on_refusal(on_refusal).build();
+    for hardened in [false, true] {
+        grows_beyond_its_pool(3_000_000, hardened);
+    }
+}
+
+/// Grows blocks of limited pools beyond the limit, while their thread is in each place.
+fn grows_beyond_its_pool(grown: usize, hardened: bool) {
+    let limited = |on_refusal| {
+        let builder = LocalPool::builder().maximum(1 << 20).on_refusal(on_refusal);
+        builder.hardened(hardened).build()
+    };
     let other = LocalPool::new();
     let full = limited(OnRefusal::ReturnError);
     let grow = |vec: &mut Vec<u8>| vec.reserve_exact(grown);

@@ -326,9 +326,9 @@ impl<S: ChunkSupply> BlockAllocator<S> {
     }
 
     /// Makes this what a pool with a budget begins with, after an ended pool. If that one had a
-    /// budget too, what it has used and freed is taken at once, if it is at most `at_once` bytes: it
-    /// is likely to be what this pool needs, and in the caches. The rest is set aside. `live_bytes` is as for
-    /// [`free_bytes`](Self::free_bytes).
+    /// budget too, what it has used and freed is taken at once, if it is at most `at_once` bytes:
+    /// it is likely to be what this pool needs, and in the caches. The rest is set aside.
+    /// `live_bytes` is as for [`free_bytes`](Self::free_bytes).
     pub(super) fn take_over_with_budget(&self, at_once: usize, live_bytes: usize) {
         let free = self.free_bytes(live_bytes);
         if let Some(aside) = self.lists.aside_bytes() {

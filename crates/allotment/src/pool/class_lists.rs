@@ -22,8 +22,9 @@
 //!    `[end, aside_end)`.
 //! 3. `live >= 0` for each class: the number of blocks handed out, without the `inherited` ones. In
 //!    checked mode it is 0 and the lists are empty, so that each call takes the slow path: a free
-//!    that would make it negative is refused. In a pool with a budget, such a free is one of a block
-//!    that the ended pool handed out: the block is set aside too, because nothing was charged for it.
+//!    that would make it negative is refused. In a pool with a budget, such a free is one of a
+//!    block that the ended pool handed out: the block is set aside too, because nothing was charged
+//!    for it.
 //! 4. One thread at a time has access, so `Cell` is enough.
 
 use core::alloc::Layout;
@@ -152,8 +153,8 @@ impl ClassLists {
     }
 
     /// Puts a block on the list of its class. Returns `false`, without doing so, in checked mode;
-    /// the caller must then call [`undo_refused_free`](Self::undo_refused_free). The same holds in a
-    /// pool with a budget if the block is an inherited one; the caller must then call
+    /// the caller must then call [`undo_refused_free`](Self::undo_refused_free). The same holds in
+    /// a pool with a budget if the block is an inherited one; the caller must then call
     /// [`free_inherited`](Self::free_inherited).
     ///
     /// # Safety
@@ -197,8 +198,8 @@ impl ClassLists {
         }
     }
 
-    /// Sets a block aside that [`free`](Self::free) has refused. Returns whether it was inherited; if
-    /// not, it is left alone.
+    /// Sets a block aside that [`free`](Self::free) has refused. Returns whether it was inherited;
+    /// if not, it is left alone.
     ///
     /// # Safety
     /// As for [`free`](Self::free), outside checked mode.

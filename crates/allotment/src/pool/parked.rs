@@ -5,8 +5,8 @@
 //!
 //! 1. If the index of a `PoolShared` is on a stack, it is there once, on one of them all, and
 //!    `on_stack` is true until a pool adopts the value. A parked value of a checked pool, or of one
-//!    that reports its live blocks, is on no stack until it is empty: no other pool takes the blocks
-//!    over.
+//!    that reports its live blocks, is on no stack until it is empty: no other pool takes the
+//!    blocks over.
 
 use core::cell::Cell;
 use core::ptr::{self, NonNull};

@@ -439,8 +439,9 @@ impl PoolShared {
     }
 
     /// Allocates. If the budget refuses, releases empty chunks, whose free blocks may all have other
-    /// sizes, and takes the charge for free pieces back; then tries again. A search that finds none is not repeated for the next refusals, unless
-    /// an eighth of the live bytes is freed: the more blocks it looked at, the more of them.
+    /// sizes, and takes the charge for free pieces back; then tries again. A search that finds none
+    /// is not repeated for the next refusals, unless an eighth of the live bytes is freed: the more
+    /// blocks it looked at, the more of them.
     ///
     /// # Safety
     /// The calling thread owns this value.

@@ -115,9 +115,9 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         done(credited, free_blocks)
     }
 
-    /// Sets aside what is free in chunks that are not charged as a whole, and takes the charge for it
-    /// back. What stays charged are the pool's live blocks there: those that are in no charged chunk.
-    /// `chunks` may have released ones among them.
+    /// Sets aside what is free in chunks that are not charged as a whole, and takes the charge for
+    /// it back. What stays charged are the pool's live blocks there: those that are in no charged
+    /// chunk. `chunks` may have released ones among them.
     fn uncharge_pieces(&self, chunks: &[SweptPoolChunk]) -> usize {
         if self.piece_bytes.get() == 0 {
             return 0;
