@@ -252,8 +252,9 @@ pub enum OnRefusal {
     /// [`PoolGlobalAlloc`](crate::PoolGlobalAlloc) does in any case. It concerns references to the
     /// pool, and so [`PoolBox`](crate::PoolBox), [`PoolVec`](crate::PoolVec) and
     /// [`PoolString`](crate::PoolString) too. [`refused_bytes`](crate::LocalPool::refused_bytes)
-    /// says how much. Blocks that belong to one allocator only (those of an arena, a reap, or
-    /// [`LocalPool`](crate::LocalPool)'s own calls) are refused as with [`Panic`](Self::Panic).
+    /// counts the bytes that the global heap served instead. Blocks that belong to one allocator
+    /// only (those of an arena, a reap, or [`LocalPool`](crate::LocalPool)'s own calls) are refused
+    /// as with [`Panic`](Self::Panic).
     UseGlobalHeap,
 }
 

@@ -31,9 +31,10 @@ struct aral_page_type_stats {
  *
  * The fields are kept up to date while the ARALs are used: read them at any time, without a call,
  * with relaxed atomic loads. A thread adds its elements when they have changed by a sixteenth of
- * the ARAL's elements or by 64, and the pages with them. So used_bytes may lack, or have too many,
- * at most 63 elements for each thread and ARAL, and none of an ARAL with fewer than 16 elements.
- * What the calling thread has not added yet is added by the functions whose names end in
+ * the ARAL's elements or by 64, and the pages with them. So used_bytes may differ from the true
+ * figure by up to 63 elements for each thread and ARAL. While several threads add at the same time,
+ * it may differ by about 1,000 elements for each. If they do not, an ARAL with fewer than 16
+ * elements is exact. What the calling thread has not added yet is added by the functions whose names end in
  * _statistics or _from_stats, and what a thread has not added when it ends is added then. */
 struct aral_statistics {
     struct {
@@ -49,8 +50,8 @@ struct aral_statistics {
  *
  * name                   the first ARAL_MAX_NAME bytes are kept; also the slab's name in reports
  * initial_page_elements  ignored: pages begin with one hardware page and grow with use
- * max_page_size          bytes of the largest page, from one hardware page to 2 MiB: less and more
- *                        count as these; 0 means aral_optimal_malloc_page_size()
+ * max_page_size          bytes of the largest page, from one hardware page to 2 MiB. The library
+ *                        raises or lowers other values to these limits; 0 means aral_optimal_malloc_page_size()
  * stats                  a structure that several ARALs may share, or NULL for its own
  * filename, cache_dir    with `mmap`: pages lie in a file of this name and a number, in the existing
  *                        directory *cache_dir; the file is removed with the ARAL. If either is

@@ -30,8 +30,8 @@ use super::shared::PoolShared;
 /// allocation, for example because its budget is used up, `G` serves it: a global allocator must
 /// not unwind, and its callers end the process if it returns null. So the budget limits the pool,
 /// but not what the task allocates; [`LocalPool::refused_bytes`](crate::LocalPool::refused_bytes)
-/// says by how much it was exceeded. [`PoolVec`](crate::PoolVec) and the other collections of this
-/// library panic instead, unless the builder's `on_refusal` says
+/// counts the bytes that `G` served instead. [`PoolVec`](crate::PoolVec) and the other collections
+/// of this library panic instead, unless the builder's `on_refusal` says
 /// [`UseGlobalHeap`](crate::OnRefusal::UseGlobalHeap).
 ///
 /// Outside every pool an allocation costs one read of a thread-local more than `G`'s, and a free

@@ -72,8 +72,8 @@ pub struct PlaceCall {
 /// Any thread can call this at any time. It takes the lock of each such pool in turn, and looks at
 /// each live object. Looking up symbols for the first time reads the program's debug information:
 /// it takes up to seconds, and as much memory as that. This memory comes from the global heap, and
-/// stays. In a child made by fork, the call may wait for ever if another thread of the parent was
-/// in such a pool.
+/// stays. In a child made by fork, the call may wait forever if another thread of the parent was
+/// looking up symbols at the fork.
 ///
 /// ```
 /// use allotment::{LocalPool, PoolBox, pool};

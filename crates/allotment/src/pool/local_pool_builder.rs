@@ -52,8 +52,10 @@ impl LocalPoolBuilder {
         /// number of bytes, with `AtOnce` none. By default a pool learns to keep up to 64 MiB if
         /// blocks of up to 32 MiB are freed and allocated again and again. While blocks are live,
         /// the pool looks for empty chunks only if it holds more than four times the bytes of the
-        /// live blocks, and either more than twice what the last search left, or long enough after
-        /// that search. An ended pool leaves at most 256 KiB of empty memory to the next pool.
+        /// live blocks, and one of these is true since the last search: the pool holds more than
+        /// twice what that search left, half of the bytes that were live then have been freed, or
+        /// enough time has passed. An ended pool leaves at most 256 KiB of empty memory to the next
+        /// pool.
         release,
         ///
         /// A pool's budget counts what the pool takes, while it exists. Memory that an ended pool

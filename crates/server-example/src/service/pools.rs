@@ -10,7 +10,7 @@ pub enum Pools {
     Connection,
     /// Each thread has a pool and enters it for each poll of a handler.
     Handler,
-    /// Each request has a pool of its own, from the handler's begin to its first await.
+    /// Each request has a pool of its own, from the handler's start to its first await.
     Request {
         /// The limit on the pool's memory, in bytes.
         limit: Option<usize>,
