@@ -77,8 +77,10 @@ static void insert(ARAL *ar)
 static void remove_size(const ARAL *ar)
 {
     ARAL **link = find(ar->element_size);
-    *link = ar->next_of_size;
-    table.sizes -= 1;
+    if (*link == ar) { /* it isn't in a child made by fork while another thread made the table grow */
+        *link = ar->next_of_size;
+        table.sizes -= 1;
+    }
 }
 
 ANCESTOR ARAL *aral_by_size_acquire(size_t size)

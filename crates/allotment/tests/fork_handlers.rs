@@ -232,6 +232,43 @@ fn use_slab_once() {
     use_slab();
 }
 
+/// How often threads have used the slab.
+static USES: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether threads used the slab after the fork within a fork.
+static USED_WITHIN: AtomicBool = AtomicBool::new(false);
+
+fn use_slab_counted() {
+    use_slab();
+    USES.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A handler that forks itself, as a signal handler may do here.
+extern "C" fn fork_within() {
+    static HAS_FORKED: AtomicBool = AtomicBool::new(false);
+    if HAS_FORKED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    // SAFETY: the child does nothing.
+    assert_eq!(unsafe { forked(|| ()) }, 0);
+    // Threads that have used the slab before may count that now.
+    std::thread::sleep(Duration::from_millis(10));
+    let uses = USES.load(Ordering::Relaxed);
+    std::thread::sleep(Duration::from_millis(20));
+    USED_WITHIN.store(USES.load(Ordering::Relaxed) != uses, Ordering::Relaxed);
+}
+
+#[test]
+fn a_fork_within_a_fork_does_not_let_the_other_threads_on() {
+    in_a_process(|| {
+        // Registered first, it runs after the library's.
+        assert_eq!(pthread_atfork(Some(fork_within), None, None), 0);
+        make_slab();
+        forks_while_threads_use_the_slab(use_slab_counted);
+        assert!(!USED_WITHIN.load(Ordering::Relaxed));
+    });
+}
+
 /// The page that `map_in_child` maps.
 static FOREIGN_PAGE: AtomicUsize = AtomicUsize::new(0);
 

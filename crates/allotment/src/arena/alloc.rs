@@ -114,7 +114,8 @@ impl RawArena {
         if let Some(current) = NonNull::new(self.current.get()) {
             let pos = self.pos();
             let start = align_up(pos.addr(), align);
-            if self.extend_window(start.saturating_add(size).saturating_add(min_align - 1)) {
+            let end = start.saturating_add(size).checked_next_multiple_of(min_align);
+            if end.is_some_and(|end| self.extend_window(end)) {
                 let padding = position_word::padding(start - pos.addr());
                 let more = position_word::object(size, min_align) + padding;
                 self.record().position_word.set(self.record().position_word.get() + more);

@@ -17,7 +17,7 @@
 //! 1. A thread that holds a `ForkMutex`, or waits for one, has `locks > 0`, and is counted in the
 //!    gate if `counted`.
 //! 2. Only a thread that forks holds a `ForkMutex` without being counted: it is between the handlers
-//!    before and after its fork, and `in_fork` is true.
+//!    before and after its fork, and `forks` is not 0.
 
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -53,8 +53,9 @@ struct ThreadAtGate {
     locks: Cell<usize>,
     /// Whether it is counted in the gate.
     counted: Cell<bool>,
-    /// Whether it is between the handlers before and after a fork.
-    in_fork: Cell<bool>,
+    /// The number of its forks that are under way: those between the handlers before and after them.
+    /// A signal handler may fork during a fork.
+    forks: Cell<u32>,
     /// Whether it closed the gate for that fork.
     has_closed: Cell<bool>,
     /// 0, or 1 plus the number of the gate's count that it uses.
@@ -66,7 +67,7 @@ thread_local! {
         ThreadAtGate {
             locks: Cell::new(0),
             counted: Cell::new(false),
-            in_fork: Cell::new(false),
+            forks: Cell::new(0),
             has_closed: Cell::new(false),
             count: Cell::new(0),
         }
@@ -86,7 +87,7 @@ impl ThreadAtGate {
     fn enter(&self) {
         let locks = self.locks.get();
         self.locks.set(locks + 1);
-        if locks == 0 && !self.in_fork.get() {
+        if locks == 0 && self.forks.get() == 0 {
             // A signal handler that forks here must not wait for its own thread.
             compiler_fence(Ordering::SeqCst);
             GATE.enter(self.count(), &SystemFutex);
@@ -128,9 +129,11 @@ impl Drop for Inside {
 pub(crate) fn watch_forks() -> Result<(), AllocError> {
     extern "C" fn before() {
         AT_GATE.with(|thread| {
-            // If the handlers were registered twice, the second call does nothing.
+            // The handlers may have been registered twice: the second call only counts.
             let waits = thread.locks.get() == 0 && !FORKED_INSIDE.load(Ordering::Relaxed);
-            if !thread.in_fork.replace(true) && waits {
+            let forks = thread.forks.get();
+            thread.forks.set(forks + 1);
+            if forks == 0 && waits {
                 GATE.close(&SystemFutex);
                 thread.has_closed.set(true);
             }
@@ -138,20 +141,24 @@ pub(crate) fn watch_forks() -> Result<(), AllocError> {
     }
     extern "C" fn in_parent() {
         AT_GATE.with(|thread| {
-            thread.in_fork.set(false);
-            if thread.has_closed.replace(false) {
+            // A fork that began before the handlers were registered is not counted.
+            let forks = thread.forks.get().saturating_sub(1);
+            thread.forks.set(forks);
+            if forks == 0 && thread.has_closed.replace(false) {
                 GATE.open(&SystemFutex);
             }
         });
     }
     extern "C" fn in_child() {
         AT_GATE.with(|thread| {
-            if thread.in_fork.replace(false) {
+            thread.forks.set(thread.forks.get().saturating_sub(1));
+            // In any case: a fork that began before the handlers were registered did not wait.
+            GATE.reset_in_child();
+            if thread.locks.get() > 0 {
+                FORKED_INSIDE.store(true, Ordering::Relaxed);
+            }
+            if thread.forks.get() == 0 {
                 thread.has_closed.set(false);
-                GATE.reset_in_child();
-                if thread.locks.get() > 0 {
-                    FORKED_INSIDE.store(true, Ordering::Relaxed);
-                }
             }
         });
     }

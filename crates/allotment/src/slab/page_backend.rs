@@ -119,8 +119,12 @@ impl PageBackend for SlabShared {
 
     // ---- memory ----
 
-    fn new_page(&self, lifetime: usize) -> Result<SlabClaim<'_>, AllocError> {
-        self.take_page(lifetime, false)
+    fn new_page<'b>(
+        &'b self,
+        lifetime: usize,
+        instead: impl FnOnce() -> Option<SlabClaim<'b>>,
+    ) -> Result<SlabClaim<'b>, AllocError> {
+        self.take_page(lifetime, false, instead)
     }
 
     fn remove_page(&self, page: &SlabPage) -> PageMemory {

@@ -15,8 +15,9 @@ const MAX_MOVES: usize = 16;
 /// A page that a thread cache claimed less than this many milliseconds ago is left to that cache.
 /// A thread that comes back less often loses little when its page has moved to another processor.
 const KEPT_OUT_MILLIS: u16 = 50;
-/// The most pages of other thread caches that a search for a cache's own pages looks at.
-const MAX_PASSED_OVER: usize = 64;
+/// The most pages of other thread caches that a search passes over. It takes the next one: behind so
+/// many, the cache's own pages and unused ones would not be found either.
+const MAX_PASSED_OVER: usize = 128;
 
 /// The use of a page by a thread cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +49,8 @@ pub trait PageUse {
 }
 
 /// A search by a thread cache for pages that no other cache uses: those that it claimed last, and
-/// those that no cache has claimed lately.
+/// those that no cache has claimed lately. A search that finds only pages of others takes one of
+/// these if they are many.
 #[derive(Debug)]
 pub struct OwnPages {
     by: CacheUse,
@@ -63,15 +65,16 @@ impl OwnPages {
     }
 
     fn contain<X: PageUse>(&self, page: &PageDescriptor<X>) -> bool {
-        if self.passes_left.get() == 0 {
-            return false;
+        let passes_left = self.passes_left.get();
+        if passes_left == 0 {
+            return true;
         }
         let last = page.info.last_use();
         let is_others = last.cache != self.by.cache
             && last.cache != 0
             && self.by.at.wrapping_sub(last.at) < KEPT_OUT_MILLIS;
         if is_others {
-            self.passes_left.set(self.passes_left.get() - 1);
+            self.passes_left.set(passes_left - 1);
         }
         !is_others
     }
@@ -233,5 +236,65 @@ impl<'g, X: PageUse> PageGroup<'g, X> {
             }
         }
         None
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use core::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::slab::page_hints::words_for;
+    use crate::sync::AtomicU64;
+
+    /// The number of the cache that used a page last.
+    struct UsedBy(AtomicU32);
+
+    impl PageUse for UsedBy {
+        fn lifetime(&self) -> usize {
+            0
+        }
+
+        fn set_lifetime(&self, _: usize) {}
+
+        fn last_use(&self) -> CacheUse {
+            CacheUse { cache: self.0.load(Ordering::Relaxed), at: 1000 }
+        }
+
+        fn set_last_use(&self, used: CacheUse) {
+            self.0.store(used.cache, Ordering::Relaxed);
+        }
+    }
+
+    /// The page that a search of cache 1 finds at this time. Cache 2 has used all of these listed
+    /// pages at 1000, but page `own`. Each page has one free slot.
+    fn found(pages: usize, own: Option<usize>, at: u16) -> Option<usize> {
+        let descriptors: Vec<_> = (0..pages)
+            .map(|page| {
+                let bits = Vec::leak(vec![AtomicU64::new(0)]);
+                let user = if own == Some(page) { 1 } else { 2 };
+                let descriptor = PageDescriptor::new(bits, UsedBy(AtomicU32::new(user)));
+                let claim = descriptor.assign(64);
+                descriptor.take(0, 63);
+                claim.put_back();
+                descriptor
+            })
+            .collect();
+        let words: Vec<_> = (0..words_for(pages)).map(|_| AtomicU64::new(0)).collect();
+        let group = PageGroup { pages: &descriptors, hints: PageHints { words: &words } };
+        (0..pages).for_each(|page| group.hints.set(7, page));
+        let own = OwnPages::new(CacheUse { cache: 1, at });
+        let (page, claim, _) = group.find(7, 0, Some(&own), || {})?;
+        claim.put_back();
+        Some(page)
+    }
+
+    #[test]
+    fn a_search_passes_over_pages_that_others_use_and_takes_the_next_behind_many() {
+        assert_eq!(found(100, None, 1049), None, "all in use");
+        assert_eq!(found(100, None, 1050), Some(0), "none in use");
+        assert_eq!(found(100, Some(99), 1049), Some(99), "its own");
+        assert_eq!(found(500, Some(499), 1049), Some(MAX_PASSED_OVER), "the next behind many");
+        assert_eq!(found(500, Some(20), 1049), Some(20));
     }
 }

@@ -118,10 +118,14 @@ impl PageHints<'_> {
         if let Some(page) = self.clear_in(list, first, &wanted) {
             return Some(page);
         }
-        let first = first / 64;
+        let summary = first / 64;
         for step in 0..list.summary.len() {
-            let index = (first + step) % list.summary.len();
+            let index = (summary + step) % list.summary.len();
             let mut bits = list.summary[index].load(Ordering::SeqCst);
+            if step == 0 {
+                // Searched above.
+                bits &= !(1 << (first % 64));
+            }
             while bits != 0 {
                 let word = index * 64 + bits.trailing_zeros() as usize;
                 if let Some(page) = self.clear_in(list, word, &wanted) {

@@ -97,8 +97,14 @@ pub trait PageBackend: Sized {
 
     // ---- memory ----
 
-    /// Takes a new page from the source, by [`enter_page`](PageSteps::enter_page).
-    fn new_page(&self, lifetime: usize) -> Result<Claim<'_, Self>, AllocError>;
+    /// Takes a new page from the source, by [`enter_page`](PageSteps::enter_page). If the budget or
+    /// the source refuses it, calls `instead`. Only if that finds none either, takes one of the
+    /// smallest pages.
+    fn new_page<'b>(
+        &'b self,
+        lifetime: usize,
+        instead: impl FnOnce() -> Option<Claim<'b, Self>>,
+    ) -> Result<Claim<'b, Self>, AllocError>;
     /// Keeps other threads from finding the page by an address. The caller has all of its slots.
     fn remove_page(&self, page: &Page<Self>) -> Self::Memory;
     /// Gives back the memory of a released page, and then its addresses.
@@ -484,12 +490,11 @@ pub trait PageSteps: PageBackend {
         let taken = if self.one_by_one() {
             self.grow_by_turns(lifetime, start)?
         } else {
-            self.new_page(lifetime).map(SlotGrant::Page)
+            // Pages of other threads rather than small ones, which would use up what is left.
+            let instead = || self.claim(lifetime, start, None);
+            self.new_page(lifetime, instead).map(SlotGrant::Page)
         };
         taken.or_else(|error| {
-            if let Some(claim) = self.claim(lifetime, start, None) {
-                return Ok(SlotGrant::Page(claim));
-            }
             let search = || {
                 self.recall();
                 self.mark_all_pages();
@@ -508,7 +513,8 @@ pub trait PageSteps: PageBackend {
         lifetime: usize,
         start: u32,
     ) -> Result<Result<SlotGrant<'_, Self::Info>, AllocError>, Self::Error> {
-        let new_page = |_turn: SourceTurn<'_, Self>| self.new_page(lifetime).map(SlotGrant::Page);
+        let new_page =
+            |_turn: SourceTurn<'_, Self>| self.new_page(lifetime, || None).map(SlotGrant::Page);
         if let Some(turn) = self.take_turn() {
             return Ok(new_page(turn));
         }

@@ -25,19 +25,22 @@ use crate::memory::span_allocator::addresses_of;
 const POPULATE_FROM: usize = 512 << 10;
 
 impl SlabShared {
-    /// Takes a new page from the source. With `populate`, it is faulted in as a whole.
-    pub(super) fn take_page(
-        &self,
+    /// Takes a new page from the source. With `populate`, it is faulted in as a whole. If there is
+    /// none, takes what `instead` returns.
+    pub(super) fn take_page<'s>(
+        &'s self,
         lifetime: usize,
         populate: bool,
-    ) -> Result<SlabClaim<'_>, AllocError> {
+        instead: impl FnOnce() -> Option<SlabClaim<'s>>,
+    ) -> Result<SlabClaim<'s>, AllocError> {
         let bytes = self.geometry.next_page(self.page_bytes.load(Ordering::Relaxed));
         let smallest = self.geometry.min_page;
-        match self.take_page_of(bytes, lifetime, populate) {
+        self.take_page_of(bytes, lifetime, populate).or_else(|error| match instead() {
+            Some(claim) => Ok(claim),
             // If there is no large page, there may still be a smallest one.
-            Err(_) if bytes > smallest => self.take_page_of(smallest, lifetime, populate),
-            result => result,
-        }
+            None if bytes > smallest => self.take_page_of(smallest, lifetime, populate),
+            None => Err(error),
+        })
     }
 
     fn take_page_of(
@@ -112,7 +115,7 @@ impl SlabShared {
         self.spans.check_room(missing * (smallest / self.geometry.slots(smallest)))?;
         let mut taken = None;
         while missing > 0 {
-            let claim = match self.take_page(0, true) {
+            let claim = match self.take_page(0, true, || None) {
                 Ok(claim) => claim,
                 Err(error) => {
                     self.each_of_chain(taken, |claim| self.release(claim));

@@ -392,8 +392,12 @@ impl PageBackend for PagesModel {
 
     // ---- memory ----
 
-    fn new_page(&self, _: usize) -> Result<ModelClaim<'_>, AllocError> {
-        self.add_page().ok_or(AllocError::new(ErrorKind::SourceRefused, 1))
+    fn new_page<'b>(
+        &'b self,
+        _: usize,
+        instead: impl FnOnce() -> Option<ModelClaim<'b>>,
+    ) -> Result<ModelClaim<'b>, AllocError> {
+        self.add_page().or_else(instead).ok_or(AllocError::new(ErrorKind::SourceRefused, 1))
     }
 
     fn remove_page(&self, page: &ModelPage) -> u32 {
