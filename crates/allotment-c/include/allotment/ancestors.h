@@ -18,6 +18,17 @@
 #define ALLOT_NETDATA_INLINE extern inline __attribute__((gnu_inline))
 #endif
 
+/* The inline functions of C call static ones of allotment.h, for which Clang warns: a definition that
+ * is emitted elsewhere would call others. The only one emitted is the library's own. */
+#if defined(__clang__) && !defined(__cplusplus)
+#define ALLOT_NETDATA_BEGIN \
+    _Pragma("clang diagnostic push") _Pragma("clang diagnostic ignored \"-Wstatic-in-inline\"")
+#define ALLOT_NETDATA_END _Pragma("clang diagnostic pop")
+#else
+#define ALLOT_NETDATA_BEGIN
+#define ALLOT_NETDATA_END
+#endif
+
 /* The alignment that an object of this size can need: a type's size is a multiple of its alignment.
  * At least that of a pointer, as with the original allocators. */
 #define ALLOT_NETDATA_ALIGN(size) ((size_t)((size) != 0 && (size) % 16 == 0 ? 16 : 8))

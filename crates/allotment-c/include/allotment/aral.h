@@ -9,6 +9,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+ALLOT_NETDATA_BEGIN
 
 /* ---- creating -------------------------------------------------------------------------------- */
 
@@ -34,8 +35,8 @@ struct aral_page_type_stats {
  * the ARAL's elements or by 64, and the pages with them. So used_bytes may differ from the true
  * figure by up to 63 elements for each thread and ARAL. While several threads add at the same time,
  * it may differ by about 1,000 elements for each. If they do not, an ARAL with fewer than 16
- * elements is exact. What the calling thread has not added yet is added by the functions whose names end in
- * _statistics or _from_stats, and what a thread has not added when it ends is added then. */
+ * elements is exact. What the calling thread has not added yet is added by the functions whose names
+ * end in _statistics or _from_stats, and what a thread has not added when it ends is added then. */
 struct aral_statistics {
     struct {
         size_t allocations; /* one for each ARAL, and one for the descriptor of each page */
@@ -51,7 +52,8 @@ struct aral_statistics {
  * name                   the first ARAL_MAX_NAME bytes are kept; also the slab's name in reports
  * initial_page_elements  ignored: pages begin with one hardware page and grow with use
  * max_page_size          bytes of the largest page, from one hardware page to 2 MiB. The library
- *                        raises or lowers other values to these limits; 0 means aral_optimal_malloc_page_size()
+ *                        raises or lowers other values to these limits; 0 means
+ *                        aral_optimal_malloc_page_size()
  * stats                  a structure that several ARALs may share, or NULL for its own
  * filename, cache_dir    with `mmap`: pages lie in a file of this name and a number, in the existing
  *                        directory *cache_dir; the file is removed with the ARAL. If either is
@@ -212,6 +214,7 @@ ALLOT_NETDATA_INLINE void aral_freez(ARAL *ar, void *ptr)
     }
 }
 
+ALLOT_NETDATA_END
 #ifdef __cplusplus
 }
 #endif

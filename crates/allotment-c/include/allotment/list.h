@@ -10,6 +10,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+ALLOT_NETDATA_BEGIN
 
 /* Objects of one size for one thread. The caller provides the structure and list_create() fills it.
  * Empty chunks are released while the list is in use. */
@@ -53,6 +54,7 @@ ALLOT_NETDATA_INLINE void list_free(struct free_list *to, void *freeptr)
     }
 }
 
+ALLOT_NETDATA_END
 #ifdef __cplusplus
 }
 #endif

@@ -9,6 +9,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+ALLOT_NETDATA_BEGIN
 
 /* Memory of one task on one thread, freed together. Blocks of a multiple of 16 bytes are aligned to
  * 16, others to 8. Allocating is inline and takes no lock. Chunks come warm from the process's
@@ -95,6 +96,7 @@ ALLOT_NETDATA_INLINE char *onewayalloc_strdupz(ONEWAYALLOC *owa, const char *s)
     return (char *)memcpy(copy, s, size);
 }
 
+ALLOT_NETDATA_END
 #ifdef __cplusplus
 }
 #endif

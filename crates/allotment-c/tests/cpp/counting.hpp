@@ -18,7 +18,8 @@ public:
 private:
     void *do_allocate(std::size_t size, std::size_t align) override
     {
-        if (calls == refuse_after) {
+        /* Memory tools end the program for a size beyond any memory. */
+        if (calls == refuse_after || size > std::numeric_limits<std::size_t>::max() / 4) {
             throw std::bad_alloc();
         }
         void *block = std::pmr::new_delete_resource()->allocate(size, align);
