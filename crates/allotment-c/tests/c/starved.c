@@ -229,9 +229,12 @@ static void exhaust(void)
         while (mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED) {
         }
     }
+    /* Volatile: a compiler may take a call of malloc whose result is not used for one that succeeds. */
+    void *volatile taken;
     for (size_t size = (size_t)64 << 20; size >= 8; size = size > 4096 ? size / 2 : size - 8) {
-        while (malloc(size) != NULL) {
-        }
+        do {
+            taken = malloc(size);
+        } while (taken != NULL);
     }
 }
 
