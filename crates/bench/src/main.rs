@@ -36,16 +36,7 @@ enum Command {
 
 fn main() -> ExitCode {
     report_long_files_as_errors();
-    match run(CommandLine::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            let text = failure.to_string();
-            if !text.is_empty() {
-                print::to_errors(format!("allotment-tour: {text}"));
-            }
-            ExitCode::from(failure.exit_code())
-        }
-    }
+    print::exit_code("allotment-tour", run(CommandLine::parse()))
 }
 
 fn run(line: CommandLine) -> Result<(), Failure> {

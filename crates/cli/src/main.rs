@@ -15,15 +15,7 @@ static GLOBAL: bench::workloads::Global = bench::workloads::Global;
 
 fn main() -> ExitCode {
     report_long_files_as_errors();
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            if !matches!(failure, Failure::Closed | Failure::Interrupted | Failure::Program(_)) {
-                print::to_errors(format!("allot: {failure}"));
-            }
-            ExitCode::from(failure.exit_code())
-        }
-    }
+    print::exit_code("allot", run())
 }
 
 fn run() -> Result<(), Failure> {

@@ -5,6 +5,7 @@ use clap::builder::styling::{AnsiColor, Style};
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::Write;
+use std::process::ExitCode;
 
 /// Headings.
 pub const HEADING: Style = Style::new().bold();
@@ -42,6 +43,16 @@ pub fn listed<T: Display>(items: impl IntoIterator<Item = T>) -> String {
 /// full disk.
 pub fn to_errors(text: impl Display) {
     let _ = writeln!(anstream::stderr().lock(), "{text}");
+}
+
+/// Prints on standard error why `program` failed, if there is something to say. Returns its exit code.
+pub fn exit_code(program: &str, result: Result<(), Failure>) -> ExitCode {
+    let Err(failure) = result else { return ExitCode::SUCCESS };
+    let why = failure.to_string();
+    if !why.is_empty() {
+        to_errors(format!("{program}: {why}"));
+    }
+    ExitCode::from(failure.exit_code())
 }
 
 /// `text` in a style. [`line()`] removes the style if there is no terminal or `NO_COLOR` is set.

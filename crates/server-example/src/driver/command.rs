@@ -79,16 +79,7 @@ fn variants_help() -> String {
 pub fn main(programs: &Programs) -> ExitCode {
     // The services end when this process does, because their standard input is closed then.
     console::end_quietly_when_interrupted();
-    match compare(&Arguments::parse(), programs) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            let text = failure.to_string();
-            if !text.is_empty() {
-                print::to_errors(format!("server: {text}"));
-            }
-            ExitCode::from(failure.exit_code())
-        }
-    }
+    print::exit_code("server", compare(&Arguments::parse(), programs))
 }
 
 fn chosen(names: &[String], programs: &Programs) -> Result<Vec<Variant>, Failure> {

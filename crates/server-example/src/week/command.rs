@@ -67,16 +67,7 @@ fn variants_help() -> String {
 pub fn main(programs: &Programs) -> ExitCode {
     // The children end when this process does, because their standard input is closed then.
     console::end_quietly_when_interrupted();
-    match play_all(&Arguments::parse(), programs) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            let text = failure.to_string();
-            if !text.is_empty() {
-                print::to_errors(format!("week: {text}"));
-            }
-            ExitCode::from(failure.exit_code())
-        }
-    }
+    print::exit_code("week", play_all(&Arguments::parse(), programs))
 }
 
 fn chosen(names: &[String], programs: &Programs) -> Result<Vec<Variant>, Failure> {
