@@ -76,10 +76,11 @@ wait_beside() {
 # Prints how long the steps took, what was skipped, and what failed with its last words; the
 # script's exit status.
 finish() {
-    local text name log
+    local text name log pattern='^error|panicked at|FAILED|^== failed|no end within|signal:' causes=()
     for log in "${logs[@]}"; do
         printf '\n== from the output of a failed step\n'
-        grep -nE '^error|panicked at|FAILED|^== failed|no end within' "$log" | tail -n 30
+        grep -nE "$pattern" "$log" | tail -n 30
+        causes+=("$(grep -E "$pattern" "$log" | head -n 3)")
         printf -- '...\n'
         tail -n 20 "$log"
         rm -f "$log"
@@ -87,7 +88,11 @@ finish() {
     printf '\n== %d s\n' $((SECONDS - started))
     for text in "${took[@]}"; do printf '==   %s\n' "$text"; done
     for text in "${skipped[@]}"; do printf '== skipped: %s\n' "$text"; done
-    for name in "${failed[@]}"; do printf '== failed: %s\n' "$name"; done
+    for name in "${!failed[@]}"; do
+        printf '== failed: %s\n' "${failed[$name]}"
+        # Once more, at the end: the first lines that say why.
+        [ -z "${causes[$name]}" ] || sed 's/^/==   /' <<<"${causes[$name]}"
+    done
     [ ${#failed[@]} = 0 ] && echo '== all passed'
 }
 

@@ -189,7 +189,7 @@ pub mod for_loom {
         )*};
     }
 
-    from!(memory: chunk_cache, fork_gate, growing_table, index_stack, layout, small_chunks, table_slot);
+    from!(memory: chunk_cache, fork_gate, growing_table, index_stack, layout, refused_runs, small_chunks, table_slot);
     from!(pool: ownership);
     from!(sealed: fences, generations, hazard_records);
     from!(slab: cache_ownership, cache_steps, geometry, page, page_group, page_hints, page_steps, references, waiters);

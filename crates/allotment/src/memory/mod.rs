@@ -23,6 +23,7 @@
 //! | `system_array` | arrays in the system's malloc, for the library's own tables |
 //! | `growing_table` | tables that grow and never move an entry |
 //! | `segment_map` | the map from an address to its segment and the segment's owner |
+//! | `refused_runs` | ranges that the kernel refused to unmap, and how threads merge them |
 //! | `refused_unmaps` | addresses that the kernel refused to unmap, until it does |
 //! | `first_touch` | whether fresh memory is touched in huge pages or in small ones |
 //! | `region` | the address range of all pools |
@@ -74,6 +75,7 @@ pub mod process_cache;
 pub mod process_identity;
 #[cfg(not(loom))]
 pub mod recycler;
+pub mod refused_runs;
 #[cfg(not(loom))]
 pub mod refused_unmaps;
 #[cfg(not(loom))]

@@ -23,7 +23,7 @@
 //!    unmapped.
 //! 2. An entry is zero, or what an allocator registered that holds the granule and has not
 //!    unregistered it. The owner entry of a granule that no allocator holds may also be a mark
-//!    of `refused_unmaps.rs`.
+//!    of `refused_runs.rs`.
 //! 3. A granule is registered by one allocator at a time: the allocator that holds the memory at
 //!    the granule's start.
 //! 4. An extent is stored before its granule's tag. It stays when the tag is removed.
@@ -38,6 +38,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::layout::SEGMENT_GRANULE;
+use super::refused_runs::REFUSED_RUN;
 use super::table_slot::{MappedTable, TableSlot};
 use crate::error::{AllocError, ErrorKind};
 
@@ -107,9 +108,6 @@ fn leaf_of(granule: usize) -> Option<&'static SegmentLeaf> {
     // atomics.
     unsafe { leaf.as_ref() }
 }
-
-/// Marks an owner entry as part of a refused run. It is the highest bit, which no address has.
-pub(super) const REFUSED_RUN: usize = 1 << (usize::BITS - 1);
 
 /// The owner entry of a granule, if the map has one.
 pub(super) fn owner_entry(granule: usize) -> Option<&'static AtomicUsize> {
