@@ -189,10 +189,10 @@ pub mod for_loom {
         )*};
     }
 
-    from!(memory: chunk_cache, fork_gate, growing_table, index_stack, layout, refused_runs, small_chunks, table_slot);
+    from!(memory: chunk_cache, fences, fork_gate, growing_table, index_stack, layout, refused_runs, small_chunks, table_slot);
     from!(pool: ownership);
-    from!(sealed: fences, generations, hazard_records);
-    from!(slab: cache_ownership, cache_steps, geometry, page, page_group, page_hints, page_steps, references, waiters);
+    from!(sealed: generations, hazard_records);
+    from!(slab: cache_ownership, cache_seizure, cache_steps, geometry, page, page_group, page_hints, page_steps, references, waiters);
     from!(statistics: sequence_lock);
     pub use crate::sync::{Mutant, mutant};
 

@@ -92,6 +92,9 @@ fn a_file_hands_out_nothing_before_its_handlers_are_registered() {
 #[test]
 fn a_slab_is_not_made_before_its_handler_is_registered() {
     in_a_process(|| {
+        // The recycler, which holds the threads' caches, does without its handler.
+        let arena: Arena = Arena::new();
+        arena.alloc(0_u8);
         let file = Arc::new(unnamed());
         let layout = Layout::new::<[u64; 5]>();
         let make = || RawSlab::builder(layout).source(file.clone()).try_build();

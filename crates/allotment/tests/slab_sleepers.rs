@@ -4,10 +4,10 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::sync::mpsc;
+use std::sync::{Barrier, Mutex, RwLock, mpsc};
 
 use allotment::slab::{Lifetime, SlabBuilder};
-use allotment::{RawSlab, Release};
+use allotment::{Budget, RawSlab, Release, Slab, SlabBox};
 use support::slab::{self, GRANULE, Object, by_page, free_all, free_many, layout, stamped, words};
 
 /// The most slots that a thread's cache can hold, by the documentation.
@@ -168,4 +168,140 @@ fn a_thread_that_only_frees_and_then_sleeps_keeps_no_more_pages_than_its_first_c
         sleeper.join().unwrap();
         slab::assert_empties(slab);
     });
+}
+
+/// The slabs of the tests in which slabs end.
+type Small = Slab<[u64; 8]>;
+
+fn slabs(budget: &Budget, count: usize) -> Vec<Small> {
+    (0..count).map(|_| Slab::builder().budget(budget).build()).collect()
+}
+
+/// Four threads do `work` with each of `count` slabs, which share a budget, and sleep. Then `end`
+/// gets the budget and the slabs. The threads do `after` when they wake, and end.
+fn while_threads_sleep(
+    count: usize,
+    work: impl Fn(&Small) + Sync,
+    end: impl FnOnce(&Budget, &mut Vec<Small>),
+    after: impl Fn() + Sync,
+) -> Budget {
+    const THREADS: usize = 4;
+    let budget = Budget::new(1 << 30);
+    let slabs = RwLock::new(slabs(&budget, count));
+    let (worked, slept) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
+    std::thread::scope(|scope| {
+        let thread = || {
+            slabs.read().unwrap().iter().for_each(&work);
+            worked.wait();
+            slept.wait();
+            after();
+        };
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(thread)).collect();
+        worked.wait();
+        end(&budget, &mut slabs.write().unwrap());
+        slept.wait();
+        // Waits for the ends of the threads, which the scope does not.
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    budget
+}
+
+fn use_slab(slab: &Small) {
+    let objects: Vec<_> = (0..100).map(|index| slab.alloc([index; 8])).collect();
+    assert!(objects.iter().enumerate().all(|(index, object)| object[7] == index as u64));
+    drop(objects);
+    drop(slab.alloc_for(Lifetime::Long, [0; 8]));
+}
+
+/// Whether the kernel runs fences on all threads of a process, which taking caches over needs.
+fn has_process_fences() -> bool {
+    // SAFETY: a query, which has no pointers.
+    let commands = unsafe { libc::syscall(libc::SYS_membarrier, 0, 0) };
+    let allowed = commands > 0 && commands & 8 != 0;
+    if !allowed {
+        println!("skipped: this kernel has no fences for a process");
+    }
+    allowed
+}
+
+#[test]
+fn slabs_that_end_leave_nothing_with_threads_that_sleep() {
+    if !has_process_fences() {
+        return;
+    }
+    let end = |budget: &Budget, slabs: &mut Vec<Small>| {
+        assert!(budget.used() > 1 << 20);
+        slabs.clear();
+        assert_eq!(budget.used(), 0, "no thread has run since");
+    };
+    while_threads_sleep(300, use_slab, end, || ());
+}
+
+#[test]
+fn threads_that_wake_use_the_slabs_that_were_made_meanwhile() {
+    let made = RwLock::new(Vec::new());
+    let end = |budget: &Budget, ended: &mut Vec<Small>| {
+        ended.clear();
+        *made.write().unwrap() = slabs(budget, 300);
+    };
+    let after = || made.read().unwrap().iter().for_each(use_slab);
+    let budget = while_threads_sleep(300, use_slab, end, after);
+    made.write().unwrap().clear();
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn a_slab_that_ends_before_its_objects_goes_with_the_threads_that_used_it() {
+    let objects = Mutex::new(Vec::new());
+    let work = |slab: &Small| {
+        use_slab(slab);
+        objects.lock().unwrap().extend((0..3).map(|index| slab.alloc([index; 8])));
+    };
+    let end = |budget: &Budget, slabs: &mut Vec<Small>| {
+        slabs.clear();
+        assert!(budget.used() > 0, "objects are left");
+    };
+    let after = || {
+        while let Some(object) = { objects.lock().unwrap().pop() } {
+            assert!(object[0] < 3);
+        }
+    };
+    let budget = while_threads_sleep(50, work, end, after);
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn the_last_objects_are_freed_while_their_slab_ends() {
+    const THREADS: usize = 3;
+    const ROUNDS: u64 = 3_000;
+    let budget = Budget::new(1 << 30);
+    let (start, ended) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
+    let objects: [Mutex<Vec<SlabBox<[u64; 8]>>>; THREADS] = Default::default();
+    std::thread::scope(|scope| {
+        let (start, ended) = (&start, &ended);
+        let threads = objects.each_ref().map(|objects| {
+            scope.spawn(move || {
+                for _ in 0..ROUNDS {
+                    start.wait();
+                    let mine = std::mem::take(&mut *objects.lock().unwrap());
+                    for (index, object) in mine.into_iter().enumerate() {
+                        assert_eq!(object[0], index as u64);
+                    }
+                    ended.wait();
+                }
+            })
+        });
+        for round in 0..ROUNDS {
+            let slab = slabs(&budget, 1).pop().unwrap();
+            for objects in &objects {
+                let made = (0..=round % 70).map(|index| slab.alloc([index; 8]));
+                *objects.lock().unwrap() = made.collect();
+            }
+            start.wait();
+            drop(slab);
+            ended.wait();
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    assert_eq!(budget.used(), 0);
 }

@@ -16,14 +16,15 @@
 //! | `index_stack` | a lock-free stack of indexes: warm chunks, statistics records and other entries |
 //! | `os` | every system call; `os_for_miri` replaces it under Miri |
 //! | `process_identity` | which process this is, before and after a fork |
+//! | `fences` | a memory fence that costs the frequent side nothing and the rare side a system call |
 //! | `fork_gate` | the gate that keeps other threads out of critical sections during a fork |
 //! | `fork_mutex` | mutexes that no other thread holds at a fork |
 //! | `tools` | reports to AddressSanitizer and Valgrind which memory is free |
 //! | `table_slot` | slots for tables that are made when they are first needed, and stay |
 //! | `system_array` | arrays in the system's malloc, for the library's own tables |
 //! | `growing_table` | tables that grow and never move an entry |
-//! | `segment_map` | the map from an address to its segment and the segment's owner |
 //! | `refused_runs` | ranges that the kernel refused to unmap, and how threads merge them |
+//! | `segment_map` | the map from an address to its segment and the segment's owner |
 //! | `refused_unmaps` | addresses that the kernel refused to unmap, until it does |
 //! | `first_touch` | whether fresh memory is touched in huge pages or in small ones |
 //! | `region` | the address range of all pools |
@@ -42,6 +43,7 @@ pub mod bits;
 pub mod budget;
 pub mod chunk_cache;
 pub mod fallible;
+pub mod fences;
 pub mod fork_gate;
 pub mod growing_table;
 pub mod index_stack;

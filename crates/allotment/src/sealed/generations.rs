@@ -22,7 +22,7 @@
 //!
 //! Where at least one of two threads must see the other's access, each of them has a fence between
 //! its two accesses. Between readers and writers these are the light fence and the heavy fence
-//! (`fences.rs`), so that readers pay nothing.
+//! (`memory/fences.rs`), so that readers pay nothing.
 //!
 //! # Invariants
 //!
@@ -53,7 +53,7 @@
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
-use super::fences::{heavy, light};
+use crate::memory::fences::{heavy, light};
 use crate::sync::{AtomicPtr, AtomicUsize, Ordering, fence, mutant, order};
 
 /// A word in which a thread announces the generation that it reads.

@@ -3,7 +3,6 @@
 
 // | file, lowest first | what it holds |
 // |---|---|
-// | `fences` | a memory fence that costs readers nothing and writers a system call |
 // | `generations` | the protocol of `Published`: how a generation is replaced and reclaimed |
 // | `hazard_records` | the slots in which threads announce the generation that they read |
 // | `published` | `Published`: a value that is replaced while threads read it |
@@ -18,7 +17,7 @@
 // | `rw_shared` | `RwShared`: a sealed value that is replaced under a read-write lock |
 // | `compile_fail` | doc tests of programs that must not compile |
 //
-// Loom explores `fences`, `generations` and `hazard_records`.
+// Loom explores `generations` and `hazard_records`.
 
 // In this order, the page of `Sealed` shows its calls.
 #[cfg(not(loom))]
@@ -27,7 +26,6 @@ mod typed;
 #[cfg(not(loom))]
 mod builder;
 
-pub(crate) mod fences;
 pub(crate) mod generations;
 pub(crate) mod hazard_records;
 #[cfg(not(loom))]

@@ -15,8 +15,9 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::generations::{Generation, HazardSlot, Publication, unlink};
-use super::{fences, hazard_records};
+use super::hazard_records;
 use crate::error::{AllocError, OnFailure, PanicOrAbort, ReturnError, always};
+use crate::memory::fences;
 use crate::memory::system_array::SystemArray;
 
 /// A value that many threads read, and that is replaced as a whole: a configuration, a table of

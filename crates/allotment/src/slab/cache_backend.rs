@@ -226,8 +226,12 @@ impl ThreadCache {
         let outgoing = self.header.outgoing.load(Ordering::Relaxed);
         // SAFETY: there is a free entry after each call (invariant 4).
         unsafe { self.outgoing_entries.add(outgoing).write(slot) };
-        self.header.outgoing.store(outgoing + 1, Ordering::Relaxed);
-        if outgoing + 1 == max {
+        if outgoing + 1 < max {
+            self.header.outgoing.store(outgoing + 1, Ordering::Relaxed);
+        } else {
+            // Before the slot counts as free.
+            let _visit = self.header.ownership.visit();
+            self.header.outgoing.store(outgoing + 1, Ordering::Relaxed);
             self.send_outgoing();
         }
     }
@@ -235,6 +239,7 @@ impl ThreadCache {
     /// Frees a slot that lies in another granule than the last outgoing slot.
     #[inline(never)]
     fn free_of_other_granule(&self, slot: NonNull<u8>) {
+        let _visit = self.header.ownership.visit();
         let shared = self.shared();
         // SAFETY: the caller holds the slot.
         let tag = unsafe { segment_map::tag_of_live(slot.addr().get()) };

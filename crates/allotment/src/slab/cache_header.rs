@@ -3,9 +3,10 @@
 //! # Invariants
 //!
 //! 1. A header lies at the start of its cache's block (see `thread_cache.rs`). The block stays
-//!    until the slab is destroyed.
-//! 2. Other threads only read `top`, `capacity`, `outgoing`, `lifetime` and `next`, and acquire the
-//!    ownership. Everything else is the owner's.
+//!    until the slab is destroyed. It lies in a chunk of the recycler, in the chunk's first page; a
+//!    short one is a block of malloc.
+//! 2. Other threads only read `top`, `capacity`, `outgoing`, `lifetime` and `next`, and acquire or
+//!    seize the ownership. Everything else is the owner's.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -14,16 +15,28 @@ use std::alloc::{GlobalAlloc, System};
 
 use super::cache_ownership::CacheOwnership;
 use super::geometry::SlabGeometry;
+use crate::error::{AllocError, ErrorKind};
+use crate::memory::chunk_cache::{Backing, WarmChunk};
+use crate::memory::layout::{MIN_CHUNK, class_of, class_size};
+use crate::memory::{os, process_cache};
 
 /// The bytes of a `ThreadCache` with its header. The entries lie behind it.
 pub(super) const CACHE_BYTES: usize = 384;
 /// The alignment of a `ThreadCache`.
 pub(super) const CACHE_ALIGN: usize = 128;
 
+/// A shorter block is one of malloc: a chunk would waste half of its memory.
+const MIN_IN_CHUNK: usize = MIN_CHUNK / 2;
+/// The number of a block that is no chunk.
+const NO_CHUNK: u32 = 0;
+/// The blocks of slabs whose numbers follow each other begin at so many places in their chunks, so
+/// that they don't share the sets of a processor's cache.
+const PLACES: usize = 16;
+
 /// The header of a thread cache.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct CacheHeader {
+pub(crate) struct CacheHeader {
     /// The index of the entry with the slot freed last: the number of free entries below it.
     pub top: AtomicUsize,
     /// The number of entries in use. It grows if a thread takes and frees more slots than the cache
@@ -38,6 +51,16 @@ pub(super) struct CacheHeader {
     pub ownership: CacheOwnership,
     /// The next cache of the slab.
     pub next: AtomicPtr<CacheHeader>,
+    /// The number of the chunk that holds the block, or [`NO_CHUNK`].
+    pub chunk: u32,
+}
+
+/// The memory of a cache.
+#[derive(Debug)]
+pub(super) struct CacheBlock {
+    pub start: NonNull<u8>,
+    /// The number for [`CacheHeader::chunk`].
+    pub chunk: u32,
 }
 
 impl CacheHeader {
@@ -48,13 +71,52 @@ impl CacheHeader {
         Layout::from_size_align(bytes, CACHE_ALIGN).expect("a few KiB")
     }
 
+    /// The size class of the chunk that holds a block.
+    fn chunk_class(geometry: &SlabGeometry) -> usize {
+        class_of(Self::layout(geometry).size().max(os::page_size())).expect("a few KiB")
+    }
+
+    /// Takes the block of a cache, of the slab with this number.
+    pub(super) fn take_block(
+        geometry: &SlabGeometry,
+        number: u32,
+    ) -> Result<CacheBlock, AllocError> {
+        let layout = Self::layout(geometry);
+        if layout.size() < MIN_IN_CHUNK {
+            // SAFETY: the size is not zero.
+            let start = NonNull::new(unsafe { System.alloc(layout) })
+                .ok_or(AllocError::new(ErrorKind::SourceRefused, layout.size()))?;
+            return Ok(CacheBlock { start, chunk: NO_CHUNK });
+        }
+        let class = Self::chunk_class(geometry);
+        let warm = process_cache::cache().take(Backing::Pages, class_size(class));
+        let chunk = warm.map_or_else(|| process_cache::small_chunks().take(class), Ok)?;
+        let place = number as usize / 2 % PLACES * CACHE_ALIGN;
+        let offset = if place + layout.size() <= class_size(class) { place } else { 0 };
+        // SAFETY: in the chunk, which has that many more bytes than the layout.
+        let start = unsafe { chunk.start.add(offset) };
+        Ok(CacheBlock { start, chunk: chunk.mapping })
+    }
+
     /// Frees the block of a cache.
     ///
     /// # Safety
     /// It was made with this geometry, no thread uses it, and it is destroyed once.
     pub(super) unsafe fn destroy(header: NonNull<Self>, geometry: &SlabGeometry) {
         // SAFETY: the caller upholds the contract. No field of a `ThreadCache` needs drop.
-        unsafe { System.dealloc(header.as_ptr().cast(), Self::layout(geometry)) }
+        unsafe {
+            let mapping = header.as_ref().chunk;
+            if mapping == NO_CHUNK {
+                return System.dealloc(header.as_ptr().cast(), Self::layout(geometry));
+            }
+            // The block begins in the chunk's first page.
+            let offset = header.addr().get() % os::page_size();
+            let start = header.cast::<u8>().sub(offset);
+            let size = class_size(Self::chunk_class(geometry));
+            let mut batch = process_cache::cache().recycle(size);
+            batch.add(Backing::Pages, WarmChunk { start, mapping }, size);
+            batch.finish();
+        }
     }
 
     pub(super) fn next(&self) -> *mut Self {

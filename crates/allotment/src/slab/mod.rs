@@ -22,6 +22,7 @@
 // | `waiters` | how threads wait for slots |
 // | `page_steps` | the protocol between threads: how slots and pages are taken, go back and are waited for |
 // | `cache_ownership`, `cache_header` | what other threads read of a thread cache |
+// | `cache_seizure` | how the thread that ends a slab takes over the caches of threads that sleep |
 // | `cache_steps` | the steps by which a thread cache is refilled, flushed and left |
 // | `settings` | the options that a slab is made with |
 // | `shared` | what all threads share of a slab |
@@ -48,6 +49,7 @@ mod by_size;
 mod builder;
 
 pub(crate) mod cache_ownership;
+pub(crate) mod cache_seizure;
 pub(crate) mod cache_steps;
 pub(crate) mod geometry;
 pub(crate) mod page;
@@ -76,7 +78,6 @@ mod page_backend;
 mod page_supply;
 #[cfg(not(loom))]
 mod page_table;
-#[cfg(not(loom))]
 #[cfg(not(loom))]
 mod registry;
 #[cfg(not(loom))]

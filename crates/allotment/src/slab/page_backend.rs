@@ -6,18 +6,23 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use super::cache_header::CacheHeader;
+use super::cache_ownership::CacheOwnership;
+use super::cache_seizure::{self, EndedSlab};
+use super::cache_steps::CacheSteps;
 use super::page::SLOTS_PER_WORD;
 use super::page_group::{OwnPages, PageGroup, PageOrigin};
 use super::page_steps::{PageBackend, PageSteps};
 use super::page_table::{PageInfo, SlabClaim, SlabPage};
 use super::shared::{SlabShared, SlotLocation};
 use super::tags::TAG_MARK;
+use super::thread_cache::ThreadCache;
 use super::thread_table;
 use super::waiters::{PageMark, Waiters};
 use crate::checked::Misuse;
 use crate::error::AllocError;
 use crate::memory::span_allocator::{Span, addresses_of};
-use crate::memory::{os, segment_map};
+use crate::memory::{fences, os, segment_map};
 
 /// The mark of a page, in the tags of its granules.
 struct TagMark {
@@ -191,6 +196,35 @@ fn start_of(page: &SlabPage) -> NonNull<u8> {
     NonNull::new(page.info.start.load(Ordering::Relaxed)).expect("a page has memory")
 }
 
+impl EndedSlab for SlabShared {
+    type Cache = NonNull<CacheHeader>;
+
+    fn caches(&self) -> impl Iterator<Item = NonNull<CacheHeader>> {
+        SlabShared::caches(self)
+    }
+
+    fn ownership(&self, cache: NonNull<CacheHeader>) -> &CacheOwnership {
+        // SAFETY: caches stay until the slab is destroyed. Other threads only use its atomics.
+        &unsafe { cache.as_ref() }.ownership
+    }
+
+    fn all_slots_are_free(&self) -> bool {
+        let (all, free) = self.count_slots();
+        all == free
+    }
+
+    fn empty(&self, cache: NonNull<CacheHeader>) {
+        // A header lies at the start of its cache.
+        // SAFETY: this thread is the cache's owner from now on (cache_ownership.rs).
+        unsafe { cache.cast::<ThreadCache>().as_ref() }.detach();
+        Self::release_reference(self.number);
+    }
+
+    fn wait(&self) {
+        std::thread::yield_now();
+    }
+}
+
 impl SlabShared {
     /// Frees slots of one word of a page, the word of `location`. `allocates` says whether the
     /// thread also allocates.
@@ -240,5 +274,16 @@ impl SlabShared {
     pub(super) fn close(&self) {
         self.report_live();
         self.close_pages();
+    }
+
+    /// Empties the caches of threads that sleep, if no object is left. The slab is closed, and the
+    /// caller has a reference to it.
+    pub(super) fn seize_caches(&self) {
+        if self.checks.is_none() && self.has_cache_in_use() {
+            // The first call of a process takes long where other threads run: the kernel waits for
+            // all of them.
+            fences::decide();
+            cache_seizure::seize_caches(self);
+        }
     }
 }

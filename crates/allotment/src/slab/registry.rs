@@ -9,11 +9,12 @@
 //!
 //! # Invariants
 //!
-//! 1. A number is used again only after its slab was destroyed. References follow the rules of
-//!    `references.rs`.
+//! 1. A number is used again only after its slab was destroyed, and no thread has an entry for it
+//!    in its table. `holders` counts the tables with an entry, and the slab. References follow the
+//!    rules of `references.rs`.
 
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::references::References;
 use super::tags::SLAB_NUMBERS;
@@ -24,6 +25,7 @@ use crate::memory::system_array::SystemArray;
 /// The entry of one slab.
 struct SlabEntry {
     references: References<()>,
+    holders: AtomicU32,
     /// The link on the stack of vacant entries.
     next: AtomicU32,
 }
@@ -39,6 +41,7 @@ const MAX_SLABS: u32 = SLAB_NUMBERS / 2 - 1;
 
 static SLABS: GrowingTable<SystemArray<SlabEntry>, 64, MAX_SLABS> = GrowingTable::new();
 
+/// The index of a number, or of the odd one that follows.
 const fn index_of(number: u32) -> u32 {
     number / 2 - 1
 }
@@ -54,18 +57,37 @@ fn references(number: u32) -> &'static References<()> {
 
 /// Takes a number for a slab that is about to be made.
 pub(super) fn take_number() -> Result<u32, AllocError> {
-    let new_entry = |_| SlabEntry { references: References::none(), next: AtomicU32::new(0) };
+    let new_entry = |_| SlabEntry {
+        references: References::none(),
+        holders: AtomicU32::new(0),
+        next: AtomicU32::new(0),
+    };
     SLABS.take(|_, len| SystemArray::new(len, new_entry), |_| ()).map(number_of)
 }
 
-/// Returns a number that stands for no slab: no slab was registered, or it was destroyed.
+/// Returns a number that stands for no slab and that nobody holds.
 pub(super) fn return_number(number: u32) {
     SLABS.put_back(index_of(number));
 }
 
 /// Registers a slab under a number, with one reference, which belongs to the caller.
 pub(super) fn register(number: u32, slab: NonNull<()>) {
+    // Relaxed: the reference below hands it over.
+    SLABS[index_of(number)].holders.store(1, Ordering::Relaxed);
     references(number).set(slab);
+}
+
+/// Holds a number for an entry in a thread's table. The caller has a reference to the slab.
+pub(super) fn hold_number(number: u32) {
+    SLABS[index_of(number)].holders.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Ends what [`hold_number`] or [`register`] began. The last one returns the number.
+pub(super) fn release_number(number: u32) {
+    // Each holder's last use of the number happens before its next use.
+    if SLABS[index_of(number)].holders.fetch_sub(1, Ordering::AcqRel) == 1 {
+        return_number(number);
+    }
 }
 
 /// The slab of a number in use.
@@ -79,12 +101,18 @@ pub(super) fn add_reference(number: u32) {
     references(number).add();
 }
 
-/// Releases a reference. If it was the last one, calls `destroy` with the slab, and then returns
+/// Adds a reference to the slab of a number that a thread's table holds. Returns `false` if the slab
+/// was destroyed.
+pub(super) fn try_add_reference(number: u32) -> bool {
+    references(number).try_add().is_some()
+}
+
+/// Releases a reference. If it was the last one, calls `destroy` with the slab, and then releases
 /// its number.
 pub(super) fn release_reference(number: u32, destroy: impl FnOnce(NonNull<()>)) {
     references(number).release(|slab| {
         destroy(slab);
-        return_number(number);
+        release_number(number);
     });
 }
 

@@ -407,6 +407,12 @@ impl SlabShared {
         }
     }
 
+    /// Whether a thread has attached to a cache and not left it.
+    pub(super) fn has_cache_in_use(&self) -> bool {
+        // SAFETY: caches stay until the slab is destroyed. Only atomics are read.
+        self.caches().any(|cache| unsafe { cache.as_ref() }.ownership.is_in_use())
+    }
+
     /// Whether exactly one thread cache was ever made.
     pub(super) fn has_one_cache(&self) -> bool {
         self.caches().take(2).count() == 1
@@ -434,7 +440,7 @@ impl SlabShared {
 
     /// The number of all slots, and of those not in use: free in their pages, in pages kept empty,
     /// or in a thread cache. A snapshot.
-    fn count_slots(&self) -> (usize, usize) {
+    pub(super) fn count_slots(&self) -> (usize, usize) {
         let (mut all, mut free) = (0, 0);
         for page in self.pages() {
             all += page.slots();

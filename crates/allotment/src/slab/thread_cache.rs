@@ -5,7 +5,8 @@
 //!
 //! 1. A cache in use belongs to one thread, its owner. Only the owner calls the functions of
 //!    `ThreadCache`. Other threads use its [`CacheHeader`] alone. A cache stays at its address
-//!    until its slab is destroyed.
+//!    until its slab is destroyed. The thread that ends the slab may take the cache over, by the
+//!    rules of `cache_ownership.rs`.
 //! 2. Behind the `ThreadCache` lie `max_cached` entries and one more. The first `capacity` of them
 //!    are in use, and the entry behind these is null. `top <= capacity <= max_cached`. The slots in
 //!    the entries from `top` to `capacity` belong to the cache: they were taken from their pages
@@ -23,7 +24,6 @@
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use std::alloc::{GlobalAlloc, System};
 
 use super::cache_header::{CACHE_ALIGN, CACHE_BYTES, CacheHeader};
 use super::cache_ownership::CacheOwnership;
@@ -31,7 +31,7 @@ use super::geometry::Reciprocal;
 use super::page_table::SlabPage;
 use super::registry;
 use super::shared::SlabShared;
-use crate::error::{AllocError, ErrorKind};
+use crate::error::AllocError;
 use crate::memory::relaxed_access::RelaxedAccess;
 
 /// The number of its recent pages that a thread tries before it looks for others.
@@ -114,6 +114,7 @@ static EMPTY_CACHE: EmptyCache = EmptyCache {
             outgoing: AtomicUsize::new(0),
             ownership: CacheOwnership::owned(),
             next: AtomicPtr::new(ptr::null_mut()),
+            chunk: 0,
         },
         entries: ptr::null_mut(),
         outgoing_entries: ptr::null_mut(),
@@ -138,11 +139,8 @@ static EMPTY_CACHE: EmptyCache = EmptyCache {
 impl ThreadCache {
     /// Makes a cache for the calling thread, in its own block, with its entries behind it.
     fn make(shared: &SlabShared, lifetime: usize) -> Result<NonNull<Self>, AllocError> {
-        let layout = CacheHeader::layout(&shared.geometry);
-        // SAFETY: the size is not zero.
-        let block = NonNull::new(unsafe { System.alloc(layout) })
-            .ok_or(AllocError::new(ErrorKind::SourceRefused, layout.size()))?;
-        let cache = block.cast::<Self>();
+        let block = CacheHeader::take_block(&shared.geometry, shared.number)?;
+        let cache = block.start.cast::<Self>();
         // SAFETY: the block has room for the `ThreadCache` and its entries.
         unsafe {
             let entries = cache.add(1).cast::<NonNull<u8>>().as_ptr();
@@ -157,6 +155,7 @@ impl ThreadCache {
                     outgoing: AtomicUsize::new(0),
                     ownership: CacheOwnership::owned(),
                     next: AtomicPtr::new(ptr::null_mut()),
+                    chunk: block.chunk,
                 },
                 entries,
                 outgoing_entries: entries.add(shared.geometry.max_cached + 1),

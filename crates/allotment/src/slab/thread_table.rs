@@ -10,8 +10,10 @@
 //!    that is in use by this thread. The number of pointers stands before the first one, so that
 //!    the fast paths read one thread-local word. Only this thread reads or writes the array. A
 //!    thread without an array has the address behind [`EMPTY_ARRAY_LEN`].
-//! 2. A cache in the array holds a reference to its slab. So a number in the array stands for the
-//!    same slab as when the cache was taken.
+//! 2. A cache in the array holds a reference to its slab. But the thread that ends the slab may
+//!    have taken the cache over (`cache_seizure.rs`), and the slab may be destroyed. So before a
+//!    cache of a slab that may have ended is accessed, a reference is added. The array holds each
+//!    of its numbers: it stands for the same slab as when the cache was taken.
 //! 3. `DIRECT[n]`, with `n` above 0, is the entry of the slab number `2 n` in the array, or
 //!    [`NO_CACHE`] if the array is too short. `DIRECT[0]` is [`NO_CACHE`]: it stands for all slabs
 //!    without an entry of their own.
@@ -24,6 +26,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::cache_steps::CacheSteps;
+use super::registry;
 use super::shared::SlabShared;
 use super::thread_cache::{NO_CACHE, ThreadCache};
 use crate::error::AllocError;
@@ -121,7 +124,8 @@ pub(super) fn direct(index: DirectIndex) -> *const ThreadCache {
     DIRECT.with(|caches| unsafe { caches.get_unchecked(index.0 as usize) }.get())
 }
 
-/// Sets an entry of the array, which is long enough, and that of the direct table.
+/// Sets an entry of the array, which is long enough, and that of the direct table. The caller holds
+/// the number for a cache, and releases it after the cache.
 fn set_cache(number: u32, cache: *const ThreadCache) {
     assert!(number < len());
     // SAFETY: in the bounds of this thread's array, as was just checked.
@@ -166,6 +170,7 @@ pub(super) fn cache_or_new(shared: &SlabShared, lifetime: usize) -> Option<*cons
         return None;
     }
     let cache = ThreadCache::attach(shared, lifetime).ok()?.as_ptr().cast_const();
+    registry::hold_number(number);
     set_cache(number, cache);
     Some(cache)
 }
@@ -242,31 +247,43 @@ fn detach_if(number: u32, wanted: impl FnOnce(&ThreadCache) -> bool) {
     if ptr::eq(found, NO_CACHE) {
         return;
     }
-    {
-        // SAFETY: a cache in the array is in use, and stays as long as its slab (1, 2).
+    if registry::try_add_reference(number) {
+        // SAFETY: a cache in the array is in use by this thread, or was taken over. It stays as
+        // long as its slab, to which this call has a reference (1, 2).
         let cache = unsafe { &*found };
-        if cache.has_handles() || !wanted(cache) {
-            return;
+        // A visit goes on behind the call in which the slab ended.
+        let stays =
+            cache.has_handles() || cache.header.ownership.visits().is_none() || !wanted(cache);
+        if !stays {
+            remove_cache(number);
+            // SAFETY: just taken out of the array; the reference was added above.
+            unsafe { detach_removed(found) };
         }
+        SlabShared::release_reference(number);
+    } else {
+        // Taken over, and gone with its slab.
+        remove_cache(number);
     }
-    set_cache(number, NO_CACHE);
-    // SAFETY: this thread's, just taken out of the array; no reference to it is left here.
-    unsafe { detach_removed(found) };
 }
 
-/// Detaches from a cache that is no longer in the array. Its memory is freed with its slab's last
-/// reference, which may be this one. So the argument is a pointer: a reference would promise that
-/// the cache lives until the call returns.
+fn remove_cache(number: u32) {
+    set_cache(number, NO_CACHE);
+    registry::release_number(number);
+}
+
+/// Detaches from a cache that is no longer in the array, if it was not taken over.
 ///
 /// # Safety
-/// The cache is in use by this thread, and nothing refers to it.
+/// The calling thread attached to the cache, and has not detached from it. The caller has a
+/// reference to the slab beside the cache's.
 unsafe fn detach_removed(cache: *const ThreadCache) {
-    // SAFETY: in use, so its reference to the slab keeps it until `release_reference`; neither
-    // borrow lasts until then.
-    let number = unsafe { (*cache).shared().number };
-    // SAFETY: as above.
-    unsafe { (*cache).detach() };
-    SlabShared::release_reference(number);
+    // SAFETY: it stays as long as its slab, which has the caller's reference.
+    let cache = unsafe { &*cache };
+    if let Some(visit) = cache.header.ownership.visit_to_leave() {
+        cache.detach();
+        drop(visit);
+        SlabShared::release_reference(cache.shared().number);
+    }
 }
 
 /// Ends a handle to a cache. If the thread's array was emptied before, the last handle detaches the
@@ -279,6 +296,7 @@ pub(super) unsafe fn drop_handle(cache: *const ThreadCache) {
     let left = unsafe { (*cache).drop_handle() };
     if left == 0 && has_ended() {
         // SAFETY: the array was emptied, so the cache is not in it, and the last handle is gone.
+        // Its slab is borrowed, and so has another reference.
         unsafe { detach_removed(cache) };
     }
 }
@@ -298,9 +316,10 @@ extern "C" fn after_fork() {
     SlabShared::visit_live(SlabShared::after_fork);
     for number in 0..len() {
         let cache = cache(number);
-        if !ptr::eq(cache, NO_CACHE) {
-            // SAFETY: a cache in the array is in use, and stays as long as its slab (1, 2).
+        if !ptr::eq(cache, NO_CACHE) && registry::try_add_reference(number) {
+            // SAFETY: as in `detach_if`.
             unsafe { &*cache }.after_fork();
+            SlabShared::release_reference(number);
         }
     }
 }
@@ -313,8 +332,11 @@ extern "C" fn empty_at_end(_: *mut c_void) {
         state.ended.set(true);
     });
     for number in 0..len() {
-        // A cache with handles stays in use until the last handle ends.
         detach_if(number, |_| true);
+        // A cache with handles stays in use until the last handle ends.
+        if !ptr::eq(cache(number), NO_CACHE) {
+            remove_cache(number);
+        }
     }
     DIRECT.with(|caches| caches.iter().for_each(|cache| cache.set(NO_CACHE)));
     free_array(CACHES.replace(empty_array()));

@@ -18,7 +18,7 @@
 use core::sync::atomic::{AtomicU8, Ordering, compiler_fence, fence};
 
 #[cfg(not(loom))]
-use crate::memory::os;
+use super::os;
 
 #[cfg(not(loom))]
 const UNDECIDED: u8 = 0;
@@ -30,8 +30,8 @@ const BOTH_FULL: u8 = 2;
 #[cfg(not(loom))]
 static METHOD: AtomicU8 = AtomicU8::new(UNDECIDED);
 
-/// Chooses how the fences work in this process. Must be called before the first [`light`] or
-/// [`heavy`] fence.
+/// Chooses how the fences work in this process. Must be called before the first [`heavy`] fence. A
+/// [`light`] fence before it is a full one.
 #[cfg(not(loom))]
 pub fn decide() {
     if METHOD.load(Ordering::Relaxed) != UNDECIDED {
@@ -47,8 +47,7 @@ pub fn decide() {
 #[cfg(not(loom))]
 #[inline(always)]
 pub fn light() {
-    // Relaxed: this thread got the data that the fences are for from a thread that called `decide`
-    // before it shared them.
+    // Relaxed: a thread that sees no decision yet runs a full fence, which pairs with both methods.
     if METHOD.load(Ordering::Relaxed) == BY_KERNEL {
         compiler_fence(Ordering::SeqCst);
     } else {
@@ -60,6 +59,13 @@ pub fn light() {
 #[cold]
 fn full() {
     fence(Ordering::SeqCst);
+}
+
+/// Whether the kernel runs the fences. Then [`heavy`] orders everything that the other threads did
+/// before it, also where they have no [`light`] fence.
+#[cfg(not(loom))]
+pub fn are_by_kernel() -> bool {
+    METHOD.load(Ordering::Relaxed) == BY_KERNEL
 }
 
 /// The rare side. Returns `false` if the kernel refused the fence although it accepted the
@@ -75,9 +81,9 @@ pub fn heavy() -> bool {
 }
 
 #[cfg(loom)]
-pub use of_loom::{KernelFences, as_thread, heavy, light};
+pub use of_loom::{KernelFences, are_by_kernel, as_thread, heavy, light};
 
-/// Both variants, for the models in `tests/loom_published.rs`.
+/// Both variants, for the models.
 #[cfg(loom)]
 mod of_loom {
     use core::cell::Cell;
@@ -126,6 +132,10 @@ mod of_loom {
     /// Sets the number of the model's calling thread. Each thread has its own number.
     pub fn as_thread(number: usize) {
         NUMBER.with(|mine| mine.set(number));
+    }
+
+    pub fn are_by_kernel() -> bool {
+        BY_KERNEL.get()
     }
 
     pub fn light() {
