@@ -10,12 +10,16 @@
 //! | `terminal_text` | makes texts of the recorded program safe for a terminal |
 //! | `other_processes` | the processes of the recording that the advice is not on |
 //! | `report_target` | the file that the report is written to |
-//! | `bare_run` | runs the program without the recorder, for its CPU time |
+//! | `installed_mallocs` | the mallocs that this machine has as shared libraries |
+//! | `bare_run` | runs the program without the recorder |
+//! | `measure` | runs it as it is and with each installed malloc |
 //! | `recording` | makes the recording, or opens an earlier one |
 //! | [`report`] | the HTML page, and `allot report` |
 //! | `summary` | the screen |
 
 mod bare_run;
+mod installed_mallocs;
+mod measure;
 mod other_processes;
 mod recording;
 pub mod report;
@@ -25,10 +29,11 @@ mod terminal_text;
 #[cfg(test)]
 mod tests;
 
-use crate::analyse::findings::{Findings, ObjectCategory, ReportNote};
+use crate::analyse::findings::{Findings, MeasuredFindings, ObjectCategory, ReportNote};
 use crate::analyse::{self, Analysis};
 use crate::record::{self, Obstacle};
 use crate::replay;
+use bare_run::BareProgram;
 use bench::console::failure::Failure;
 use bench::console::{print, progress};
 use clap::Args;
@@ -58,7 +63,7 @@ pub struct AdviseArguments {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Advise on an earlier recording instead of running a program
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["program", "output", "against_bare"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["program", "output", "against_bare", "repeat"])]
     recording: Option<PathBuf>,
     /// Advise on this process of the recording, numbered from 0; by default the one with the most
     /// recorded data
@@ -67,6 +72,10 @@ pub struct AdviseArguments {
     /// Run the program once more without the recorder, to measure its CPU time
     #[arg(long)]
     against_bare: bool,
+    /// Measure the program itself: run it N times as it is, and N times with each malloc that is
+    /// installed, in turns, without the recorder. Takes at least 6 to tell differences from chance
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: Option<u32>,
     /// Number of rounds of the replay; by default as many as fit in about a minute
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
@@ -92,10 +101,14 @@ everything.
 Exit code: 0 if there is advice, whatever the program's own exit code is (the summary tells it);
 1 if there is none; 2 for wrong arguments.
 
+With --repeat, the program runs many times more, with all of its effects, and its output is
+discarded. Its standard input must not be a pipe.
+
 The recording is a temporary file in TMPDIR, about 3 bytes for each call; -o keeps it.
 
 Examples:
   allot advise -- jq length large.json
+  allot advise --repeat 11 -- jq length large.json
   allot advise --report report.html -- ./server --foreground
   PYTHONMALLOC=malloc allot advise -- python3 script.py
   allot advise -o build.rec -- gcc -O2 -c file.c
@@ -106,7 +119,7 @@ const LEAST_TIME: Duration = Duration::from_secs(5);
 
 /// Set at the first interrupt.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// Set while the replay runs: the first interrupt then only ends the replay.
+/// Set while the replay or the measurement runs: the first interrupt then ends only that.
 static REPLAYING: AtomicBool = AtomicBool::new(false);
 
 /// The output of `--json`.
@@ -131,6 +144,8 @@ pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
     };
     let (analysis, others) =
         analyse_and_replay(&recording, arguments).map_err(|failure| recording.named(failure))?;
+    let mut analysis = analysis;
+    analysis.findings.measured = measured(&recording, arguments)?;
     let findings = &analysis.findings;
     let name = findings.program.command.first().map_or("program", |name| name);
     let report: Option<Result<String, String>> =
@@ -203,6 +218,27 @@ fn analyse_and_replay(
         }
     }
     Ok((analysis, others))
+}
+
+/// Measures the program itself, with `--repeat`.
+fn measured(
+    recording: &Recording,
+    arguments: &AdviseArguments,
+) -> Result<Option<MeasuredFindings>, Failure> {
+    let (Some(runs), Some(repeatable)) = (arguments.repeat, &recording.repeatable) else {
+        return Ok(None);
+    };
+    let program = BareProgram {
+        path: &repeatable.program,
+        command: &arguments.program,
+        input: &repeatable.input,
+    };
+    let mallocs = installed_mallocs::installed();
+    INTERRUPTED.store(false, Ordering::Relaxed);
+    REPLAYING.store(true, Ordering::Relaxed);
+    let found = measure::measure(&program, &mallocs, runs, repeatable.exit_code, &INTERRUPTED);
+    REPLAYING.store(false, Ordering::Relaxed);
+    Ok(Some(found))
 }
 
 /// What the recorder can't see of the program. `None` for an earlier recording: its environment is

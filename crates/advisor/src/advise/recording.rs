@@ -1,7 +1,7 @@
 //! The recording that the advice is on: made here, or an earlier one.
 
 use super::AdviseArguments;
-use super::bare_run::{self, StandardInput};
+use super::bare_run::{self, BareProgram, StandardInput};
 use crate::record::{self, Obstacle, ProgramOutput, RecordingTotals};
 use anstream::stream::IsTerminal;
 use bench::console::failure::Failure;
@@ -35,8 +35,19 @@ pub struct Recording {
     pub went_on: bool,
     /// It was made by this call, in this environment.
     pub was_made_now: bool,
+    /// The program, if it is to be run again.
+    pub repeatable: Option<RepeatableProgram>,
     /// Keeps an unnamed temporary file open.
     _file: Option<File>,
+}
+
+/// What is needed to run the program again.
+#[derive(Debug)]
+pub struct RepeatableProgram {
+    pub program: PathBuf,
+    pub input: StandardInput,
+    /// That of the recorded run.
+    pub exit_code: u8,
 }
 
 impl Recording {
@@ -49,6 +60,7 @@ impl Recording {
             warnings: Vec::new(),
             went_on: false,
             was_made_now: false,
+            repeatable: None,
             _file: None,
         }
     }
@@ -70,7 +82,8 @@ impl Recording {
             Some(Obstacle::Partly(why)) => announce(&why),
             None => {}
         }
-        let input = if arguments.against_bare { Some(StandardInput::new()?) } else { None };
+        let again = arguments.against_bare || arguments.repeat.is_some();
+        let input = if again { Some(StandardInput::new()?) } else { None };
         let output = if arguments.json { ProgramOutput::ToErrors } else { ProgramOutput::Shared };
         announce(&format!(
             "recording {}; Ctrl-C ends it, and the advice covers what it did until then",
@@ -112,14 +125,19 @@ impl Recording {
             warnings,
             went_on,
             was_made_now: true,
+            repeatable: None,
             _file: file,
         };
         if let Some(input) = input {
             announce(&format!("running {} once more, without the recorder", name.display()));
-            match bare_run::cpu_time(&program, &arguments.program, &input, ended.exit_code()) {
+            let command = &arguments.program;
+            let bare = BareProgram { path: &program, command, input: &input };
+            match bare_run::cpu_time(&bare, ended.exit_code()) {
                 Ok(ns) => recording.bare_cpu_ns = Some(ns),
                 Err(why) => recording.warnings.push(why),
             }
+            let exit_code = ended.exit_code();
+            recording.repeatable = Some(RepeatableProgram { program, input, exit_code });
         }
         Ok(recording)
     }

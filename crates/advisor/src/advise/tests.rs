@@ -51,6 +51,7 @@ fn findings(groups: Vec<SiteGroup>) -> Findings {
         locks: Vec::new(),
         system: SystemFindings::default(),
         replay: Some(ReplayFindings { rounds: 9, noise: 0.01, ..ReplayFindings::default() }),
+        measured: None,
         notes: Vec::new(),
     }
 }

@@ -166,6 +166,7 @@ pub fn assemble(
         locks,
         system,
         replay: None,
+        measured: None,
         notes,
     };
     Ok(Analysis { findings, process, site_of })

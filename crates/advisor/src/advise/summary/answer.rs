@@ -1,11 +1,12 @@
 //! The answer in one sentence, and its evidence: the advised changes with their results in the
 //! replay, other mallocs, system calls and locks.
 
+use super::measured::saving;
 use super::{about, capital, found, full_stop, paragraph, replayed_share};
 use crate::advise::terminal_text::one_line;
 use crate::analyse::findings::{
-    AdvisedAllocator, Findings, Gain, MallocAdvice, ObjectCategory, ReplayRow, SiteGroup,
-    StackFrame,
+    AdvisedAllocator, Findings, Gain, MallocAdvice, MeasuredFindings, ObjectCategory, ReplayRow,
+    SiteGroup, StackFrame,
 };
 use crate::analyse::formatting;
 use crate::analyse::screen::{advice, name as name_of};
@@ -81,11 +82,23 @@ pub fn verdict(
         group.verdict.category == ObjectCategory::BetterMalloc
             && group.verdict.replayed.as_ref().is_some_and(|outcome| outcome.confirmed)
     });
+    let measured = findings.measured.as_ref();
+    let best = measured.and_then(MeasuredFindings::best);
     if !confirmed.is_empty() {
         let gain = match confirmed.as_slice() {
             [one] => one.verdict.gain.map(|gain| gain.share),
             _ => findings.replay.as_ref().and_then(|replay| replay.together.as_ref()?.gain),
         };
+        if let Some((row, cpu)) = best
+            && gain.is_none_or(|gain| gain < 1.0 - cpu.median + LEAST_GAIN)
+        {
+            let text = format!(
+                ": {} saves {} of CPU time, as much as changing the code would (measured).",
+                row.name,
+                saving(cpu)
+            );
+            return found("Change the malloc, not the program", &text);
+        }
         let (head, saves) = match confirmed.as_slice() {
             [one] => {
                 let what = name_of(one.verdict.allocator);
@@ -97,6 +110,16 @@ pub fn verdict(
             gain.map_or_else(String::new, |gain| format!(": {saves} {} of CPU time", about(gain)));
         return found(&head, &format!("{gain} (replay-confirmed)."));
     }
+    if let Some((row, cpu)) = best {
+        let head = format!("Use {} instead of glibc's malloc", row.name);
+        let text = format!(
+            ": saves {} of CPU time (measured). No change of the code would save more.",
+            saving(cpu)
+        );
+        return found(&head, &text);
+    }
+    // What was measured counts, not what was replayed.
+    let malloc = malloc.filter(|_| measured.is_none_or(|measured| measured.rows.len() < 2));
     if let (true, Some(malloc)) = (suffices, malloc) {
         let gain = malloc.gain.map_or_else(
             || "saves as much".to_owned(),

@@ -2,6 +2,7 @@
 //! doubt.
 
 mod answer;
+mod measured;
 
 use super::other_processes::OtherProcesses;
 use super::terminal_text::one_line;
@@ -68,8 +69,13 @@ pub fn summary(findings: &Findings, facts: &SummaryFacts) -> String {
     } else if let Some(first) = ranked.first() {
         part(1, 3, withdrawn(first));
     }
-    let faster = replay.and_then(|replay| replay.faster_malloc.as_ref());
-    part(2, 1, malloc_line(malloc, faster, findings));
+    if let Some(measured) = &findings.measured {
+        part(2, 0, measured::table(measured));
+        part(2, 1, measured::advice(measured, findings));
+    } else {
+        let faster = replay.and_then(|replay| replay.faster_malloc.as_ref());
+        part(2, 1, malloc_line(malloc, faster, findings));
+    }
     for text in system(findings) {
         part(2, 2, text);
     }

@@ -4,8 +4,10 @@
 //! and each verdict's [`Verdict::replayed`], and the report shows it. Times are in nanoseconds,
 //! memory is in bytes, and a share is a number from 0 to 1. What is unknown is `None`, never 0.
 
+mod measured;
 mod system;
 
+pub use measured::{MeasuredFindings, MeasuredRatio, MeasuredRow};
 use serde::{Deserialize, Serialize};
 pub use system::{LockSite, SystemCallAdvice, SystemCallFigures, SystemFindings};
 
@@ -38,6 +40,9 @@ pub struct Findings {
     pub system: SystemFindings,
     /// The results of the replay, once there was one.
     pub replay: Option<ReplayFindings>,
+    /// What the program itself took with other mallocs, with `--repeat`.
+    #[serde(default)]
+    pub measured: Option<MeasuredFindings>,
     /// Notes for the reader, one sentence each.
     pub notes: Vec<ReportNote>,
 }
