@@ -168,6 +168,37 @@ fn a_pool_learns_to_keep_blocks_that_are_made_and_freed_again_and_again() {
 }
 
 #[test]
+fn replies_that_grow_to_the_same_size_again_touch_no_new_memory() {
+    alone("replies_that_grow_to_the_same_size_again_touch_no_new_memory", || {
+        for size in [300_000, MIB, 3 * MIB, 10 * MIB] {
+            let pool = LocalPool::new();
+            pool.enter(|| {
+                // Faster than the pool gives back what is kept.
+                let reply = || {
+                    let mut reply = Vec::new();
+                    while reply.len() < size {
+                        reply.extend_from_slice(&[1_u8; 4096]);
+                    }
+                    assert!(black_box(reply).iter().step_by(997).all(|byte| *byte == 1));
+                };
+                (0..8).for_each(|_| reply());
+                let faults = minor_faults();
+                (0..8).for_each(|_| reply());
+                let faults = (minor_faults() - faults) / 8;
+                assert!(faults < size / 4096 / 4, "{faults} faults a reply of {size} bytes");
+            });
+            assert!(pool.statistics().peak_held_bytes < 6 * size as u64 + (2 << 20));
+        }
+    });
+}
+
+fn minor_faults() -> usize {
+    let text = std::fs::read_to_string("/proc/self/stat").expect("Linux has it");
+    let fields = text.rsplit(')').next().expect("the fields behind the name");
+    fields.split_whitespace().nth(7).expect("there are more").parse().expect("a number")
+}
+
+#[test]
 fn a_block_that_another_thread_frees_goes_back_while_its_owner_sleeps() {
     alone("a_block_that_another_thread_frees_goes_back_while_its_owner_sleeps", || {
         let pool = LocalPool::new();

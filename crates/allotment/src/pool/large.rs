@@ -113,14 +113,35 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         self.publish_live_if_named();
     }
 
-    /// Raises the limit on spare bytes if the memory of a large block that was just released would
+    /// Raises the limit on spare bytes if the memory of the large block that was released last would
     /// have served a block of `need` bytes now.
     fn adapt_spare_limit(&self, need: usize) {
-        let released = self.last_large_released.replace(0);
-        if (need..=need.saturating_mul(2)).contains(&released) {
+        let released = self.last_large_released.get();
+        // A block that needs much less may grow to that size.
+        if released > need.saturating_mul(2) {
+            return;
+        }
+        self.last_large_released.set(0);
+        if released >= need {
             let limit = released.saturating_mul(2).min(self.growth.most_spare_bytes);
             self.spare_limit.set(limit.max(self.spare_limit.get()));
         }
+    }
+
+    /// Whether there is a spare chunk for a block that grows to `need` bytes, and is likely to double
+    /// once more.
+    fn has_spare_for_large(&self, need: usize) -> bool {
+        let mut next = self.spare.get();
+        while let Some(chunk) = NonNull::new(next) {
+            // SAFETY: a chunk of our list (invariant 1).
+            let header = unsafe { chunk.as_ref() };
+            let fits = (need..=need.saturating_mul(4)).contains(&header.size.get());
+            if fits && !header.reserved.get() {
+                return true;
+            }
+            next = header.next.get();
+        }
+        false
     }
 
     /// Resizes a large block in place, if its chunk has the capacity, or can be made longer. Gives
@@ -135,6 +156,12 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         let old_size = header.requested.get();
         let capacity = header.size.get() - offset;
         if new_size > capacity {
+            let need = offset.saturating_add(new_size);
+            // Memory that was touched before costs less than more memory at this place.
+            if self.has_spare_for_large(need) {
+                return false;
+            }
+            self.adapt_spare_limit(need);
             let more = (new_size - capacity).checked_next_multiple_of(self.supply.align());
             if !more.is_some_and(|more| self.supply.extend(header, more)) {
                 return false;
