@@ -239,15 +239,17 @@ impl ThreadCache {
     /// Frees a slot that lies in another granule than the last outgoing slot.
     #[inline(never)]
     fn free_of_other_granule(&self, slot: NonNull<u8>) {
-        let _visit = self.header.ownership.visit();
         let shared = self.shared();
         // SAFETY: the caller holds the slot.
         let tag = unsafe { segment_map::tag_of_live(slot.addr().get()) };
-        if tag != self.header.tag | TAG_MARK || !shared.waiters.allow_caching() {
-            return self.free_other(slot, tag);
+        let is_usual = tag == self.header.tag | TAG_MARK
+            && shared.waiters.allow_caching()
+            && self.recalls_seen.get() == shared.recalls();
+        if is_usual {
+            self.add_outgoing_of_other_granule(slot);
+        } else {
+            self.free_other(slot, tag);
         }
-        self.add_outgoing_of_other_granule(slot);
-        self.flush_if_recalled();
     }
 
     /// Flushes the cache if a thread was refused a slot since the last call.
@@ -258,9 +260,13 @@ impl ThreadCache {
         }
     }
 
+    /// Adds a slot that is the first outgoing one of its page. Its last step puts the slot where it
+    /// counts as free.
     #[inline(always)]
     fn add_outgoing_of_other_granule(&self, slot: NonNull<u8>) {
         if self.outgoing_pages_left.get() == 0 {
+            // Slots may count twice while they return.
+            let _visit = self.header.ownership.visit();
             self.send_outgoing();
             let max = (self.shared().page_count() / OUTGOING_DIVISOR).clamp(1, MAX_OUTGOING_PAGES);
             self.outgoing_pages_left.set(max);
@@ -274,6 +280,7 @@ impl ThreadCache {
     #[cold]
     #[inline(never)]
     fn free_other(&self, slot: NonNull<u8>, tag: u32) {
+        let _visit = self.header.ownership.visit();
         let shared = self.shared();
         if tag & !TAG_MARK != self.header.tag {
             shared.abort_on_misuse(Misuse::ForeignPointer, slot.addr().get());
@@ -284,7 +291,6 @@ impl ThreadCache {
             return self.flush();
         }
         if tag & TAG_MARK != 0 {
-            // Caching was not allowed at the first check, and is allowed at the second.
             self.add_outgoing_of_other_granule(slot);
         } else {
             if self.top() == 0 {

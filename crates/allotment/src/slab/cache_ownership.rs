@@ -9,9 +9,10 @@
 //!    and not left it. The thread that has seized a cache becomes its owner if no slot of the slab
 //!    is in use, the cache's thread is in no visit, and there was none since before the slots were
 //!    counted. Otherwise it gives the cache back.
-//! 2. A *visit* is a time in which a thread accesses a cache that it owns, and may go on when none
-//!    of the slab's slots is in use any more. The fast paths are no visits: with its last step, the
-//!    free of a slot puts it where it counts as free.
+//! 2. A *visit* is a time in which a thread accesses a cache that it owns, and in which slots may
+//!    count as free twice, or the thread goes on when none of the slab's slots is in use any more.
+//!    The fast paths are no visits: with its last step, the free of a slot puts it where it counts
+//!    as free.
 //! 3. A thread that leaves its cache begins a visit, and then looks whether the cache was seized. A
 //!    thread that seizes it does so, and then looks for a visit. One of the two sees the other.
 //! 4. `visits` is odd during a visit, and grows by two with each one.
