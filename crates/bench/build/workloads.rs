@@ -4,6 +4,7 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Loops over the header.
 const HEADER: [&str; 2] = ["src/workloads/c/inline.c", "src/workloads/c/stress.c"];
@@ -24,6 +25,7 @@ pub fn build() {
     for file in HEADER.iter().chain([&CONTAINERS]) {
         println!("cargo::rerun-if-changed={file}");
     }
+    watch_packages();
     for one in &CLIENTS {
         client(one, &include);
     }
@@ -47,8 +49,21 @@ const CLIENTS: [Client; 3] = [
     Client { name: "expat", packages: &["expat"], versions: "2.1".."3" },
 ];
 
-/// Compiles it and links the library, if that is found. Cargo does not notice if the library is
-/// installed later: this package must then be compiled again.
+/// Makes Cargo run this script again when a library is installed or removed: then a file in one of
+/// the folders that pkg-config searches appears or goes.
+fn watch_packages() {
+    let program = env::var_os("PKG_CONFIG").unwrap_or_else(|| "pkg-config".into());
+    let asked = Command::new(program).args(["--variable", "pc_path", "pkg-config"]).output();
+    let folders = asked.map(|output| output.stdout).unwrap_or_default();
+    for folder in String::from_utf8_lossy(&folders).trim().split(':') {
+        // Cargo would run the script each time for a folder that is not there.
+        if Path::new(folder).is_dir() {
+            println!("cargo::rerun-if-changed={folder}");
+        }
+    }
+}
+
+/// Compiles it and links the library, if that is found.
 fn client(client: &Client, include: &Path) {
     let find = |package: &&str| {
         pkg_config::Config::new()

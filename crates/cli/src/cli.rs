@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::documents::{self, CompletionsArguments, ManArguments};
 use advisor::{
     AdviseArguments, AnalyseArguments, RecordArguments, ReplayArguments, ReportArguments,
 };
@@ -102,6 +103,16 @@ pub enum Command {
     /// For example: `allot report findings.json jq.html`.
     #[command(after_help = advisor::REPORT_EXAMPLES)]
     Report(ReportArguments),
+    /// Print the completions of a shell
+    ///
+    /// Prints a script with which the shell completes the commands and options of `allot`.
+    #[command(after_help = documents::COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArguments),
+    /// Write man pages
+    ///
+    /// Writes `allot.1` and a page for each command to a folder.
+    #[command(after_help = documents::MAN_EXAMPLES)]
+    Man(ManArguments),
     /// One round of a replay, started by `replay`
     #[command(hide = true)]
     ReplayRound,
@@ -125,12 +136,15 @@ pub enum Command {
     KnownCalls { threads: usize },
 }
 
+/// The definition, with the lists of workloads and allocators.
+pub fn definition() -> clap::Command {
+    CommandLine::command().mut_subcommand("bench", |bench| bench.after_help(compare::lists()))
+}
+
 /// Reads the command line. `Ok(None)`: the caller asked for help or the version, which is printed.
 pub fn read() -> Result<Option<CommandLine>, Failure> {
-    let command =
-        CommandLine::command().mut_subcommand("bench", |bench| bench.after_help(compare::lists()));
     let parsed =
-        command.try_get_matches().and_then(|matches| CommandLine::from_arg_matches(&matches));
+        definition().try_get_matches().and_then(|matches| CommandLine::from_arg_matches(&matches));
     match parsed {
         Ok(line) => Ok(Some(line)),
         Err(error) => match error.kind() {
@@ -166,6 +180,34 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn each_command_has_a_man_page_and_no_hidden_one_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("man1");
+        let write = |folder: &std::path::Path| {
+            let line = ["allot".as_ref(), "man".as_ref(), folder.as_os_str()];
+            match CommandLine::try_parse_from(line).unwrap().command {
+                Some(Command::Man(arguments)) => documents::man(&arguments, definition()),
+                other => panic!("{other:?}"),
+            }
+        };
+        write(&folder).unwrap();
+        let names = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().file_name());
+        let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        let commands = ["advise", "analyse", "bench", "completions", "man", "record", "replay"];
+        let commands = commands.into_iter().chain(["report", "stress"]);
+        let mut expected: Vec<_> = commands.map(|name| format!("allot-{name}.1")).collect();
+        expected.push("allot.1".to_owned());
+        expected.sort();
+        assert_eq!(names, expected);
+        let page = std::fs::read_to_string(folder.join("allot-advise.1")).unwrap();
+        for part in ["allot\\-advise", "\\-\\-repeat", "Examples:"] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        assert!(matches!(write("/proc/no/such".as_ref()), Err(Failure::Failed(_))));
     }
 
     #[test]

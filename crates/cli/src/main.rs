@@ -1,6 +1,7 @@
 //! The command `allot`: reads the command line, and calls the library that does the work.
 
 mod cli;
+mod documents;
 
 use bench::console::failure::Failure;
 use bench::console::{end_quietly_when_interrupted, print, report_long_files_as_errors};
@@ -41,6 +42,10 @@ fn run() -> Result<(), Failure> {
             advisor::replay(&arguments)
         }
         Some(Command::Report(arguments)) => advisor::report(&arguments),
+        Some(Command::Completions(arguments)) => {
+            documents::completions(&arguments, cli::definition())
+        }
+        Some(Command::Man(arguments)) => documents::man(&arguments, cli::definition()),
         Some(Command::ReplayRound) => advisor::replay_round(),
         Some(Command::Child(arguments)) => runner::run_measured(&arguments),
         Some(Command::Queries(arguments)) => tour::answer_queries(&arguments),

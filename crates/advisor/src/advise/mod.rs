@@ -14,10 +14,12 @@
 //! | `bare_run` | runs the program without the recorder |
 //! | `measure` | runs it as it is and with each installed malloc |
 //! | `recording` | makes the recording, or opens an earlier one |
+//! | `difference` | compares two recordings |
 //! | [`report`] | the HTML page, and `allot report` |
 //! | `summary` | the screen |
 
 mod bare_run;
+mod difference;
 mod installed_mallocs;
 mod measure;
 mod other_processes;
@@ -65,6 +67,10 @@ pub struct AdviseArguments {
     /// Advise on an earlier recording instead of running a program
     #[arg(long, value_name = "FILE", conflicts_with_all = ["program", "output", "against_bare", "repeat"])]
     recording: Option<PathBuf>,
+    /// Compare two recordings of a program, before and after a change: did it work, where, and by
+    /// how much
+    #[arg(long, value_names = ["OLD", "NEW"], num_args = 2, conflicts_with_all = ["program", "recording", "output", "against_bare", "repeat", "process", "rounds", "report", "no_report"])]
+    diff: Option<Vec<PathBuf>>,
     /// Advise on this process of the recording, numbered from 0; by default the one with the most
     /// recorded data
     #[arg(long, value_name = "N")]
@@ -80,7 +86,7 @@ pub struct AdviseArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
     /// The program and its arguments
-    #[arg(last = true, value_name = "PROGRAM", required_unless_present = "recording")]
+    #[arg(last = true, value_name = "PROGRAM", required_unless_present_any = ["recording", "diff"])]
     program: Vec<OsString>,
 }
 
@@ -112,7 +118,8 @@ Examples:
   allot advise --report report.html -- ./server --foreground
   PYTHONMALLOC=malloc allot advise -- python3 script.py
   allot advise -o build.rec -- gcc -O2 -c file.c
-  allot advise --recording build.rec --process 1";
+  allot advise --recording build.rec --process 1
+  allot advise --diff before.rec after.rec";
 
 /// The time limit of the replay where the analysis advises nothing.
 const LEAST_TIME: Duration = Duration::from_secs(5);
@@ -134,6 +141,10 @@ struct AdviceJson<'f> {
 
 /// Runs the command.
 pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
+    if let Some([old, new]) = arguments.diff.as_deref() {
+        end_when_interrupted();
+        return difference::run(old, new, arguments.json);
+    }
     let target = ReportTarget::from_arguments(arguments)?;
     let recording = match &arguments.recording {
         Some(file) => {

@@ -19,7 +19,7 @@ fn text_of(findings: &Findings) -> String {
     plain(findings, &SummaryFacts::default()).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn findings(groups: Vec<SiteGroup>) -> Findings {
+pub fn findings(groups: Vec<SiteGroup>) -> Findings {
     Findings {
         version: VERSION,
         program: RecordedProgram {

@@ -21,6 +21,9 @@ use serde::{Deserialize, Serialize};
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
+/// The group of a route for all blocks of the program.
+const EVERYTHING: u32 = NO_GROUP - 1;
+
 /// The allocator for a group's blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
@@ -33,6 +36,14 @@ pub struct Route {
 }
 
 impl Route {
+    /// A pool for all blocks of the program.
+    pub const POOL_FOR_EVERYTHING: Self = Self {
+        group: EVERYTHING,
+        allocator: AdvisedAllocator::Pool,
+        without_reset: false,
+        size: 0,
+    };
+
     /// The route that a group's verdict advises; `None` if that is malloc.
     pub fn of(group: &SiteGroup) -> Option<Self> {
         let verdict = &group.verdict;
@@ -67,7 +78,8 @@ impl Route {
     }
 
     fn takes(&self, shape: &RecordedShape, layout: Layout) -> bool {
-        if self.group != shape.group {
+        let is_for = self.group == shape.group && shape.group != NO_GROUP;
+        if !is_for && self.group != EVERYTHING {
             return false;
         }
         match self.allocator {
@@ -88,7 +100,7 @@ pub fn routed_shapes(
     let routed = |shape: &RecordedShape| {
         let size = usize::try_from(shape.size).ok()?;
         let layout = Layout::from_size_align(size, 1 << shape.align_log2).ok()?;
-        let route = if shape.group == NO_GROUP { 0 } else { route(shape, layout) };
+        let route = route(shape, layout);
         Some(RoutedShape { layout, route, zeroed: shape.zeroed, crosses: shape.crosses })
     };
     recorded.iter().map(routed).collect()

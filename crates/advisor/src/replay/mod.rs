@@ -84,6 +84,9 @@ const MOST_OF_PROGRAM: f64 = 0.9;
 /// The mallocs without `--allocators`.
 const MALLOCS: [&str; 3] = ["jemalloc", "mimalloc", "snmalloc"];
 
+/// The row in which each thread has a pool for everything.
+pub const POOL_FOR_EVERYTHING: &str = "pool for everything";
+
 /// `allot replay`.
 #[derive(Debug, clap::Args)]
 pub struct ReplayArguments {
@@ -125,6 +128,7 @@ The table has these rows:
   null                  no allocator: the cost of the replay itself, contained in every other row
   glibc                 glibc's malloc for everything; the other rows are compared with it
   mimalloc, ...         another malloc for everything
+  pool for everything   a pool of this library for each thread, for all of its blocks
   arena for group 0     a plan: the advised allocator for one group, glibc for the rest
 
 Each row of each round runs in a fresh process, in the recorded order of each thread. A block that
@@ -278,6 +282,11 @@ fn specs(mallocs: &[String], planned: &[Route]) -> Vec<RowSpec> {
         malloc(REST),
     ];
     specs.extend(mallocs.iter().map(|name| malloc(name)));
+    specs.push(RowSpec {
+        name: POOL_FOR_EVERYTHING.to_owned(),
+        groups: Vec::new(),
+        allocator: RowAllocator::Plan(vec![Route::POOL_FOR_EVERYTHING]),
+    });
     specs.extend(planned.iter().map(|route| RowSpec {
         name: format!("{} for group {}", try_options::allocator_name(route), route.group),
         groups: vec![route.group],

@@ -120,6 +120,10 @@ pub fn plans(selection: &Selection) -> Result<Plans, Failure> {
     let mut refused = Vec::new();
     let mut plans = Vec::new();
     for workload in workloads {
+        if let Some(why) = workload.missing() {
+            refused.push(format!("left out: {}: {why}", workload.name));
+            continue;
+        }
         let settings = settings(workload, &selection.threads, &mut refused);
         let subjects = subjects(workload, &selection.allocators);
         let cases =

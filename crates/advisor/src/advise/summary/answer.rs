@@ -10,6 +10,7 @@ use crate::analyse::findings::{
 };
 use crate::analyse::formatting;
 use crate::analyse::screen::{advice, name as name_of};
+use crate::replay::POOL_FOR_EVERYTHING;
 use bench::console::print::{NOTE, WIDTH, styled, wrapped};
 use bench::console::table::{Emphasis, Line, figure, render};
 
@@ -229,12 +230,13 @@ fn table(findings: &Findings, ranked: &[&SiteGroup], name: usize) -> String {
             if group.verdict.candidate { "-".to_owned() } else { gain(|gain| gain.share) },
             gain(|gain| gain.ceiling),
             figure(outcome.and_then(|outcome| outcome.time_ratio)),
-            memory(findings, group.id),
+            memory(findings, |row| row.groups == [group.id]),
             said.to_owned(),
         ];
         (emphasis, cells)
     };
-    let lines: Vec<Line> = ranked.iter().take(ROWS).map(line).collect();
+    let lines: Vec<Line> =
+        base_lines(findings).into_iter().chain(ranked.iter().take(ROWS).map(line)).collect();
     let heads = ["where", "advice", "blocks", "saves", "cost", "time", "memory", "replay"];
     let mut text = render(&heads, &lines);
     if ranked.len() > ROWS {
@@ -246,13 +248,42 @@ fn table(findings: &Findings, ranked: &[&SiteGroup], name: usize) -> String {
     text
 }
 
-/// Peak memory of a group's plan, minus glibc's. A ratio would say nothing where glibc's peak is a
+/// What a change of the code has to beat: the best malloc for everything, and a pool for everything.
+fn base_lines(findings: &Findings) -> Vec<Line> {
+    let Some(replay) = &findings.replay else { return Vec::new() };
+    let line = |row: &ReplayRow, advice: &str| -> Line {
+        let gain =
+            row.gain.map_or_else(|| "-".to_owned(), |gain| formatting::percent(gain.max(0.0)));
+        let cost = replay.ceiling.map_or_else(|| "-".to_owned(), formatting::percent);
+        let cells = vec![
+            "everything".to_owned(),
+            advice.to_owned(),
+            formatting::count(findings.program.allocations),
+            if gain.starts_with("less") { "<0.1 %".to_owned() } else { gain },
+            cost,
+            figure(row.time_ratio),
+            memory(findings, |other| other.name == row.name),
+            "base line".to_owned(),
+        ];
+        (Emphasis::Plain, cells)
+    };
+    let others = replay.rows.iter().filter(|row| {
+        row.groups.is_empty() && !["null", "glibc", POOL_FOR_EVERYTHING].contains(&&*row.name)
+    });
+    let gain = |row: &&ReplayRow| row.gain.unwrap_or(f64::MIN);
+    let malloc = others.max_by(|a, b| gain(a).total_cmp(&gain(b)));
+    let pool = replay.rows.iter().find(|row| row.name == POOL_FOR_EVERYTHING);
+    let malloc = malloc.map(|row| line(row, &row.name));
+    malloc.into_iter().chain(pool.map(|row| line(row, "pool"))).collect()
+}
+
+/// Peak memory of a plan, minus glibc's. A ratio would say nothing where glibc's peak is a
 /// few pages.
-fn memory(findings: &Findings, group: u32) -> String {
+fn memory(findings: &Findings, is_plan: impl Fn(&ReplayRow) -> bool) -> String {
     let peak = |is: &dyn Fn(&&ReplayRow) -> bool| {
         findings.replay.as_ref()?.rows.iter().find(is)?.peak_resident
     };
-    let own = peak(&|row| row.groups == [group]);
+    let own = peak(&|row| is_plan(row));
     let glibc = peak(&|row| row.name == "glibc");
     let (Some(own), Some(glibc)) = (own, glibc) else { return "-".to_owned() };
     let mebibytes = (own as f64 - glibc as f64) / f64::from(1 << 20);

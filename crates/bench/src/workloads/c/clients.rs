@@ -56,6 +56,11 @@ static EXPAT: [Variant; 2] = [
 ];
 
 impl Client {
+    /// Why this program was built without the library, and what to do; `None` if it has it.
+    pub fn missing(self) -> Option<&'static str> {
+        linked::missing(self)
+    }
+
     pub fn variants(self) -> &'static [Variant] {
         match self {
             Self::Sqlite => &SQLITE,
@@ -87,6 +92,11 @@ fn run(
 #[cfg(not(feature = "fast-peers"))]
 mod linked {
     use super::{Client, ClientAllocator, Measurement, Observer, RunError, RunSpec};
+
+    /// Each run says it.
+    pub(super) fn missing(_: Client) -> Option<&'static str> {
+        None
+    }
 
     pub(super) fn run(
         _: Client,
@@ -151,22 +161,22 @@ mod linked {
             Client::Sqlite => Ok(&client_sqlite),
             #[cfg(not(client_sqlite))]
             Client::Sqlite => Err(
-                "SQLite 3 was not found at compile time; install it (libsqlite3-dev, sqlite-devel) and \
-                 pkg-config, then compile the package allotment-bench again",
+                "SQLite 3 was not found when this program was built; install it (libsqlite3-dev, sqlite-devel) and \
+                 pkg-config, and build again",
             ),
             #[cfg(client_lua)]
             Client::Lua => Ok(&client_lua),
             #[cfg(not(client_lua))]
             Client::Lua => Err(
-                "Lua 5.4 was not found at compile time; install it (liblua5.4-dev, lua-devel) and \
-                 pkg-config, then compile the package allotment-bench again",
+                "Lua 5.4 was not found when this program was built; install it (liblua5.4-dev, lua-devel) and \
+                 pkg-config, and build again",
             ),
             #[cfg(client_expat)]
             Client::Expat => Ok(&client_expat),
             #[cfg(not(client_expat))]
             Client::Expat => Err(
-                "expat was not found at compile time; install it (libexpat1-dev, expat-devel) and \
-                 pkg-config, then compile the package allotment-bench again",
+                "expat was not found when this program was built; install it (libexpat1-dev, expat-devel) and \
+                 pkg-config, and build again",
             ),
         }
     }
@@ -178,6 +188,10 @@ mod linked {
             Effort::Quick => program.times.div_ceil(2),
             Effort::Counted => 1,
         }
+    }
+
+    pub(super) fn missing(client: Client) -> Option<&'static str> {
+        program(client).err()
     }
 
     pub(super) fn run(

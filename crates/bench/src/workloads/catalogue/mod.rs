@@ -56,6 +56,14 @@ impl Workload {
         CATALOGUE.iter().all(|workload| workload.name != family).then_some(family)
     }
 
+    /// Why this program was built without what the workload needs, and what to do about it.
+    pub fn missing(&self) -> Option<&'static str> {
+        match self.kind {
+            WorkloadKind::Client(client) => client.missing(),
+            _ => None,
+        }
+    }
+
     /// The default settings.
     pub fn settings(&self) -> Vec<Setting> {
         let threads = |counts: &[usize]| {
