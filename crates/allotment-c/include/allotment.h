@@ -1018,6 +1018,8 @@ static inline bool allot_slab_handle_free_inline(allot_slab_handle *handle, void
          * slab has. */
         if (!ALLOT_UNLIKELY(top <= (tag ^ cache->allot_tag))) {
             ((uintptr_t *)(void *)((char *)cache + ALLOT_CACHE_HEADER_BYTES))[top - 1] = address;
+            /* The store to `top` stays the last one: from then on the slot counts as free. */
+            __atomic_signal_fence(__ATOMIC_RELEASE);
             *(volatile size_t *)&cache->allot_top = top - 1;
             return true;
         }

@@ -92,7 +92,8 @@ fn a_file_hands_out_nothing_before_its_handlers_are_registered() {
 #[test]
 fn a_slab_is_not_made_before_its_handler_is_registered() {
     in_a_process(|| {
-        // The recycler, which holds the threads' caches, does without its handler.
+        // Creates the recycler first, so that only handlers of the slab and of the file are refused
+        // below.
         let arena: Arena = Arena::new();
         arena.alloc(0_u8);
         let file = Arc::new(unnamed());

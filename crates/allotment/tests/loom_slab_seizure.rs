@@ -2,8 +2,8 @@
 //! (`src/slab/cache_seizure.rs`, `cache_ownership.rs`), explored by loom; `.ci/loom` runs them.
 //!
 //! The ownership and the steps of the seizure are those that ship. A cache is a cell that loom
-//! watches: the model fails if two threads access it at the same time. The slots are counts, of
-//! which a page's is one word.
+//! watches: the model fails if two threads access it at the same time. Slots are only counted: one
+//! word for the page, one for each cache.
 #![cfg(loom)]
 
 use allotment::for_loom::Mutant;

@@ -6,12 +6,14 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use core::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use core::alloc::Layout;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 
 use allotment::slab::Lifetime;
 use allotment::source::SharedSource;
-use allotment::{Budget, ErrorKind, File, Malloc, Mmap, RawSlab, Slab};
+use allotment::{AllocError, Budget, ErrorKind, File, Malloc, Mmap, RawSlab, Slab, Source};
 use support::fork::{forked, rounds};
 use support::setup::file_directory;
 use support::slab::{self, Object, Random, WORDS, free_all, stamped, words};
@@ -216,4 +218,93 @@ fn a_childs_touch_of_an_object_in_its_parents_file_faults() {
     let status = unsafe { forked(|| start.write_volatile(0)) };
     assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV, "{status:#x}");
     slab::free(&slab, object);
+}
+
+#[test]
+fn a_child_that_drops_its_slab_keeps_its_objects_while_a_parents_thread_was_flushing() {
+    let slab = words().max_page_bytes(0).build();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stops = Stops(&stop);
+        scope.spawn(|| {
+            let mut random = Random::new(1);
+            while !stop.load(Ordering::Relaxed) {
+                let mut objects = stamped(&slab, 4000);
+                random.shuffle(&mut objects);
+                free_all(&slab, objects);
+                slab.flush();
+            }
+        });
+        for _ in 0..rounds(100) {
+            let work = || {
+                // Slots that were free at the fork, as long as no page has to be made.
+                let pages = slab.statistics().chunks;
+                let mut objects = Vec::new();
+                while slab.statistics().chunks == pages && objects.len() < 4000 {
+                    objects.extend(stamped(&slab, 20));
+                }
+                // SAFETY: the child's own copy, which is not used any more.
+                drop(unsafe { core::ptr::read(&slab) });
+                objects.iter().for_each(Object::assert_intact);
+            };
+            // SAFETY: the child uses its own copy of the slab, which takes no lock.
+            assert_eq!(unsafe { forked(work) }, 0);
+        }
+    });
+}
+
+/// Memory that children lack, and the blocks that any process gives back.
+struct Excluded {
+    process: u32,
+    released: AtomicUsize,
+}
+
+// SAFETY: malloc's contract. No child uses a block.
+unsafe impl Source for Excluded {
+    fn name(&self) -> &str {
+        "excluded"
+    }
+
+    fn acquire(&self, layout: Layout) -> Result<NonNull<u8>, AllocError> {
+        if std::process::id() != self.process {
+            return Err(AllocError::new(ErrorKind::ForkedChild, layout.size()));
+        }
+        Malloc.acquire(layout)
+    }
+
+    unsafe fn release(&self, block: NonNull<u8>, layout: Layout) {
+        self.released.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: passed on to the caller.
+        unsafe { Malloc.release(block, layout) };
+    }
+
+    fn is_inherited(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_child_that_drops_a_slab_of_memory_that_it_lacks_gives_none_back() {
+    let source = Arc::new(Excluded { process: std::process::id(), released: AtomicUsize::new(0) });
+    let shared = SharedSource::from(Arc::clone(&source));
+    let slab = words().source(shared).build();
+    let (asleep, forked_now) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // All slots of the slab are in this thread's cache.
+            free_all(&slab, stamped(&slab, 100));
+            asleep.wait();
+            forked_now.wait();
+        });
+        asleep.wait();
+        let released = source.released.load(Ordering::Relaxed);
+        let work = || {
+            // SAFETY: the child's own copy, which is not used any more.
+            drop(unsafe { core::ptr::read(&slab) });
+            assert_eq!(source.released.load(Ordering::Relaxed), released);
+        };
+        // SAFETY: the child uses its own copy of the slab, which takes no lock.
+        assert_eq!(unsafe { forked(work) }, 0);
+        forked_now.wait();
+    });
 }

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
 use allotment::slab::Lifetime;
-use allotment::{AllocError, Budget, ErrorKind, Malloc, Mmap, RawSlab, Release};
+use allotment::{AllocError, Arena, Budget, ErrorKind, Malloc, Mmap, RawSlab, Release};
 use support::child::{self, Child};
 use support::slab::{self, Object, Random, WORDS, free_all, layout, stamped, words};
 use support::slab_program::assert_refusal;
@@ -348,4 +348,42 @@ fn a_slab_too_many_is_a_typed_error_or_a_panic() {
     drop(last);
     free_all(&slabs[0], stamped(&slabs[0], 300));
     drop(RawSlab::new(WORDS));
+}
+
+/// The bytes of addresses that this process has mapped.
+fn mapped() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
+    let pages = text.split(' ').next().and_then(|pages| pages.parse::<u64>().ok());
+    pages.expect("the first number") * support::kernel::page_size() as u64
+}
+
+fn limit_addresses(bytes: u64) {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the call reads the structure.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+}
+
+#[test]
+fn a_thread_cache_lies_in_the_first_chunk_that_the_process_mapped_by_itself() {
+    let test = "a_thread_cache_lies_in_the_first_chunk_that_the_process_mapped_by_itself";
+    if !child::is(test) {
+        Child::new(test, test).succeeds();
+        return;
+    }
+    let (start, started) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        started.recv().unwrap();
+        // There is room for the chunk, but not for a range of small chunks. So the chunk is a mapping
+        // of its own, the first one that the recycler has.
+        limit_addresses(mapped() + (200 << 10));
+        let arena: Result<Arena, _> = Arena::builder().hint(50_000).try_build();
+        limit_addresses(libc::RLIM_INFINITY);
+        drop(arena);
+    });
+    start.send(()).unwrap();
+    thread.join().unwrap();
+    let slab = RawSlab::new(WORDS);
+    // SAFETY: allocated here, freed once.
+    unsafe { slab.free(slab.alloc()) };
+    drop(slab);
 }

@@ -232,7 +232,7 @@ fn slabs_that_end_leave_nothing_with_threads_that_sleep() {
     let end = |budget: &Budget, slabs: &mut Vec<Small>| {
         assert!(budget.used() > 1 << 20);
         slabs.clear();
-        assert_eq!(budget.used(), 0, "no thread has run since");
+        assert_eq!(budget.used(), 0, "all came back while the threads slept");
     };
     while_threads_sleep(300, use_slab, end, || ());
 }

@@ -10,7 +10,7 @@
 //! only a compiler fence.
 //!
 //! If the kernel lacks that call, or a sandbox forbids it, both sides are ordinary full fences.
-//! [`decide`] chooses once, before any thread can be between the two accesses.
+//! [`decide`] chooses once. Until then, light fences are full ones.
 //!
 //! Under loom both variants exist, and each model chooses one.
 

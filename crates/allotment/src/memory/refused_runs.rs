@@ -36,7 +36,7 @@ pub struct Run {
     pub count: usize,
 }
 
-/// The entry of the first and of the last granule of a run with so many.
+/// The entry of the first and of the last granule of a run of `count` granules.
 pub const fn mark(count: usize) -> usize {
     REFUSED_RUN | count
 }

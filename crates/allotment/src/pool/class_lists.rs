@@ -181,12 +181,18 @@ impl ClassLists {
         }
     }
 
-    /// Counts the blocks that are handed out as those of an ended pool from now on.
-    pub(super) fn inherit(&self) {
-        self.inherited_sum.set(self.live());
-        for (list, inherited) in self.lists.iter().zip(&self.inherited) {
-            inherited.set(inherited.get() + list.live.replace(0) as usize);
+    /// Counts the blocks that are handed out as those of an ended pool from now on. Returns their
+    /// number and their bytes. (One pass over the classes: it is a part of each request's cost.)
+    pub(super) fn inherit(&self) -> (usize, usize) {
+        let (mut blocks, mut bytes) = self.inherited_sum.get();
+        for ((list, inherited), size) in self.lists.iter().zip(&self.inherited).zip(&SIZES) {
+            let live = list.live.replace(0) as usize;
+            inherited.set(inherited.get() + live);
+            blocks += live;
+            bytes += live * *size as usize;
         }
+        self.inherited_sum.set((blocks, bytes));
+        (blocks, bytes)
     }
 
     /// Counts inherited blocks like all others again.

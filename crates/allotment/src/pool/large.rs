@@ -128,16 +128,21 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         }
     }
 
-    /// Whether there is a spare chunk for a block that grows to `need` bytes, and is likely to double
-    /// once more.
+    /// Whether there is a spare chunk for a block that grows to `need` bytes and moves there. A block
+    /// without a budget gets capacity to double once more (see `alloc_grown`), so the chunk may be
+    /// four times as large.
     fn has_spare_for_large(&self, need: usize) -> bool {
+        if self.growth.spare_large_bytes == 0 || self.checked.is_some() || self.supply.is_limited()
+        {
+            return false;
+        }
         let mut next = self.spare.get();
         while let Some(chunk) = NonNull::new(next) {
             // SAFETY: a chunk of our list (invariant 1).
             let header = unsafe { chunk.as_ref() };
-            let fits = (need..=need.saturating_mul(4)).contains(&header.size.get());
-            if fits && !header.reserved.get() {
-                return true;
+            if (need..=need.saturating_mul(4)).contains(&header.size.get()) {
+                // `take_spare_for_large` looks no further than at the first one that fits.
+                return !header.reserved.get();
             }
             next = header.next.get();
         }
@@ -157,7 +162,7 @@ impl<S: ChunkSupply> BlockAllocator<S> {
         let capacity = header.size.get() - offset;
         if new_size > capacity {
             let need = offset.saturating_add(new_size);
-            // Memory that was touched before costs less than more memory at this place.
+            // Copying to a spare chunk is cheaper than the page faults of a longer chunk.
             if self.has_spare_for_large(need) {
                 return false;
             }

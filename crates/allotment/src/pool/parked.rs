@@ -96,13 +96,13 @@ impl PoolShared {
                     // What the pool may take before it needs it: nothing that others could use.
                     let at_once = if budget.is_exclusive() { budget.limit() / 4 } else { 0 };
                     blocks.supply.set_budget(Some(budget));
-                    let small = if was_parked { blocks.lists.live() } else { (0, 0) };
+                    let small = if was_parked { blocks.lists.inherit() } else { (0, 0) };
                     blocks.switch_record(record, Some(blocks.with_large(small)));
                     blocks.take_over_with_budget(at_once, small.1);
-                    blocks.lists.inherit();
                 } else {
                     blocks.supply.set_budget(None);
                     blocks.lists.merge_aside();
+                    blocks.lists.disinherit();
                 }
                 shared
             }
@@ -174,7 +174,7 @@ impl PoolShared {
         // What outlives the pool is the program's.
         let budget = blocks.supply.settle();
         if budget.is_some() {
-            blocks.lists.disinherit();
+            // Inherited blocks stay counted until a pool without a budget takes over.
             blocks.switch_record(blocks.record, None);
         }
         // Freed large blocks wait for nobody from now on.

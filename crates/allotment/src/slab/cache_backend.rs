@@ -4,7 +4,7 @@
 //! The invariants are those of `thread_cache.rs`.
 
 use core::ptr::{self, NonNull};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, compiler_fence};
 
 use super::cache_steps::{CacheBackend, CacheSteps};
 use super::page::SLOTS_PER_WORD;
@@ -227,6 +227,8 @@ impl ThreadCache {
         // SAFETY: there is a free entry after each call (invariant 4).
         unsafe { self.outgoing_entries.add(outgoing).write(slot) };
         if outgoing + 1 < max {
+            // The last step of the free.
+            compiler_fence(Ordering::Release);
             self.header.outgoing.store(outgoing + 1, Ordering::Relaxed);
         } else {
             // Before the slot counts as free.

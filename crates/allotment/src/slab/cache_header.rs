@@ -17,7 +17,8 @@ use super::cache_ownership::CacheOwnership;
 use super::geometry::SlabGeometry;
 use crate::error::{AllocError, ErrorKind};
 use crate::memory::chunk_cache::{Backing, WarmChunk};
-use crate::memory::layout::{MIN_CHUNK, class_of, class_size};
+use crate::memory::index_stack::NIL;
+use crate::memory::layout::{class_of, class_size};
 use crate::memory::{os, process_cache};
 
 /// The bytes of a `ThreadCache` with its header. The entries lie behind it.
@@ -25,13 +26,11 @@ pub(super) const CACHE_BYTES: usize = 384;
 /// The alignment of a `ThreadCache`.
 pub(super) const CACHE_ALIGN: usize = 128;
 
-/// A shorter block is one of malloc: a chunk would waste half of its memory.
-const MIN_IN_CHUNK: usize = MIN_CHUNK / 2;
-/// The number of a block that is no chunk.
-const NO_CHUNK: u32 = 0;
-/// The blocks of slabs whose numbers follow each other begin at so many places in their chunks, so
-/// that they don't share the sets of a processor's cache.
-const PLACES: usize = 16;
+/// The number of a block that is no chunk. (0 is a chunk's.)
+pub(super) const NO_CHUNK: u32 = NIL;
+/// Blocks of consecutive slabs begin at this many different offsets in their chunks (cache
+/// colouring), so that they do not compete for the same sets of a processor's cache.
+const COLOURS: usize = 16;
 
 /// The header of a thread cache.
 #[derive(Debug)]
@@ -82,7 +81,8 @@ impl CacheHeader {
         number: u32,
     ) -> Result<CacheBlock, AllocError> {
         let layout = Self::layout(geometry);
-        if layout.size() < MIN_IN_CHUNK {
+        // A chunk would waste more than half of its memory.
+        if layout.size() < os::page_size() / 2 {
             // SAFETY: the size is not zero.
             let start = NonNull::new(unsafe { System.alloc(layout) })
                 .ok_or(AllocError::new(ErrorKind::SourceRefused, layout.size()))?;
@@ -91,8 +91,8 @@ impl CacheHeader {
         let class = Self::chunk_class(geometry);
         let warm = process_cache::cache().take(Backing::Pages, class_size(class));
         let chunk = warm.map_or_else(|| process_cache::small_chunks().take(class), Ok)?;
-        let place = number as usize / 2 % PLACES * CACHE_ALIGN;
-        let offset = if place + layout.size() <= class_size(class) { place } else { 0 };
+        let colour = number as usize / 2 % COLOURS * CACHE_ALIGN;
+        let offset = if colour + layout.size() <= class_size(class) { colour } else { 0 };
         // SAFETY: in the chunk, which has that many more bytes than the layout.
         let start = unsafe { chunk.start.add(offset) };
         Ok(CacheBlock { start, chunk: chunk.mapping })

@@ -9,13 +9,14 @@
 //!    and not left it. The thread that has seized a cache becomes its owner if no slot of the slab
 //!    is in use, the cache's thread is in no visit, and there was none since before the slots were
 //!    counted. Otherwise it gives the cache back.
-//! 2. A *visit* is a time in which a thread accesses a cache that it owns, and in which slots may
-//!    count as free twice, or the thread goes on when none of the slab's slots is in use any more.
-//!    The fast paths are no visits: with its last step, the free of a slot puts it where it counts
-//!    as free.
+//! 2. A *visit* is a section in which the owner accesses its cache, and one of two things may be
+//!    true: a slot is counted as free twice, or all slots already count as free. A fast path is not
+//!    a visit: its last store makes the slot count as free, and it accesses nothing afterwards.
 //! 3. A thread that leaves its cache begins a visit, and then looks whether the cache was seized. A
 //!    thread that seizes it does so, and then looks for a visit. One of the two sees the other.
 //! 4. `visits` is odd during a visit, and grows by two with each one.
+
+use core::sync::atomic::compiler_fence;
 
 use crate::memory::fences::light;
 use crate::sync::{AtomicU32, Ordering, mutant, order};
@@ -92,21 +93,22 @@ impl CacheOwnership {
         // Relaxed: the caller's slot counts as free after this only, and the thread that counts
         // has the kernel run a fence on this one before it looks for a visit.
         self.visits.store(visits.wrapping_add(1), Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
         Visit { ownership: self, before: Some(visits) }
     }
 
     /// Begins a visit in which the thread leaves the cache. Returns `None` if the cache was seized:
     /// then it is no longer this thread's. The caller has a reference to the slab.
     pub fn visit_to_leave(&self) -> Option<Visit<'_>> {
-        let looked_before = mutant("leave: look before the visit") && self.is_mine();
+        let looked_before = mutant("leave: look before the visit") && self.keep_or_abandon();
         let visit = self.visit();
         // Pairs with the heavy fence of the thread that seizes (invariant 3).
         light();
-        (looked_before || self.is_mine()).then_some(visit)
+        (looked_before || self.keep_or_abandon()).then_some(visit)
     }
 
-    /// Whether the cache is its thread's. If it was seized, abandons it.
-    fn is_mine(&self) -> bool {
+    /// Abandons the cache if it was seized. Returns whether it is still its thread's.
+    fn keep_or_abandon(&self) -> bool {
         loop {
             // Acquire pairs with the Release in `give_back`.
             match self.state.load(Ordering::Acquire) {
@@ -147,13 +149,13 @@ impl CacheOwnership {
         (visits % 2 == 0).then_some(visits)
     }
 
-    /// Gives a seized cache back to its thread. Returns whether that has abandoned it: then the
+    /// Gives a seized cache back to its thread. Returns `false` if that has abandoned it: then the
     /// caller is the owner.
     pub fn give_back(&self) -> bool {
-        // Release pairs with the Acquire in `is_mine`, Acquire with the Release there.
+        // Release pairs with the Acquire in `keep_or_abandon`, Acquire with the Release there.
         let given =
             self.state.compare_exchange(SEIZED, OWNED, Ordering::Release, Ordering::Acquire);
-        given == Err(ABANDONED)
+        given != Err(ABANDONED)
     }
 }
 

@@ -20,17 +20,20 @@ use crate::sync::mutant;
 /// thread may wait for a processor.
 const MAX_LOOKS: usize = if cfg!(loom) { 1 } else { 100 };
 
-/// A slab that has ended.
+/// How often the caches are seized at most, if all slots are free but a thread visits a cache.
+const MAX_TRIES: usize = if cfg!(loom) { 1 } else { 3 };
+
+/// A slab that has ended, in the process that made it: no cache is in use by a thread that is gone.
 pub trait EndedSlab {
     /// A cache of the slab.
     type Cache: Copy;
 
     /// All caches of the slab. There are no new ones if no slot is in use.
     fn caches(&self) -> impl Iterator<Item = Self::Cache>;
-    /// Who owns a cache.
+    /// The ownership of a cache.
     fn ownership(&self, cache: Self::Cache) -> &CacheOwnership;
-    /// Whether all slots are free, in their pages or in a cache: `true` for certain if no slot moved
-    /// meanwhile but from its user to a page or a cache.
+    /// Whether all slots are free, in their pages or in a cache. A `true` is reliable only if slots
+    /// move in one direction meanwhile: from their user to a page or a cache.
     fn all_slots_are_free(&self) -> bool;
     /// Empties a cache, as its owner, and leaves it.
     fn empty(&self, cache: Self::Cache);
@@ -40,20 +43,27 @@ pub trait EndedSlab {
 
 /// Takes over and empties the caches of all threads, if no slot is in use.
 pub fn seize_caches<S: EndedSlab>(slab: &S) {
-    // Counted first, because the rest takes longer.
-    if !are_by_kernel() || !slab.all_slots_are_free() {
-        return;
+    for _ in 0..MAX_TRIES {
+        // Checked first because it is cheaper than a seizure.
+        if !are_by_kernel() || !slab.all_slots_are_free() || try_to_seize(slab) {
+            return;
+        }
     }
+}
+
+/// Returns whether there is nothing left to seize.
+fn try_to_seize<S: EndedSlab>(slab: &S) -> bool {
     if slab.caches().filter(|cache| slab.ownership(*cache).seize()).count() == 0 {
-        return;
+        return true;
     }
     let is_quiet = slots_are_free_and_no_thread_visits(slab);
     for cache in slab.caches() {
         let ownership = slab.ownership(cache);
-        if ownership.is_seized() && (is_quiet || ownership.give_back()) {
+        if ownership.is_seized() && (is_quiet || !ownership.give_back()) {
             slab.empty(cache);
         }
     }
+    is_quiet
 }
 
 /// Whether no thread visits a cache, nor did while the slots were counted, and all are free.
@@ -71,9 +81,9 @@ fn slots_are_free_and_no_thread_visits<S: EndedSlab>(slab: &S) -> bool {
 }
 
 /// The sum of the numbers that count the visits to caches. These numbers only grow. `None` if a
-/// thread visits one, after looking so many times more.
+/// thread visits one; looks up to `looks` more times for the end of that.
 ///
-/// A cache counts too whose thread left it after it was seized: that was a visit.
+/// A cache that its thread left after the seizure counts too: leaving is a visit.
 fn visits<S: EndedSlab>(slab: &S, mut looks: usize) -> Option<u32> {
     let mut sum = 0_u32;
     let counts =

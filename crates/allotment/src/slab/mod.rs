@@ -65,6 +65,7 @@ mod boxed;
 mod c_interface;
 #[cfg(not(loom))]
 mod cache_backend;
+#[cfg(not(loom))]
 mod cache_header;
 #[cfg(not(loom))]
 mod checked;

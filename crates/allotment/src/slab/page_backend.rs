@@ -279,7 +279,8 @@ impl SlabShared {
     /// Empties the caches of threads that sleep, if no object is left. The slab is closed, and the
     /// caller has a reference to it.
     pub(super) fn seize_caches(&self) {
-        if self.checks.is_none() && self.has_cache_in_use() {
+        // In a child made by fork, the caches of threads that it lacks may be half flushed for good.
+        if self.checks.is_none() && self.has_cache_in_use() && self.is_of_this_process() {
             // The first call of a process takes long where other threads run: the kernel waits for
             // all of them.
             fences::decide();

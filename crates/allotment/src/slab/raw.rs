@@ -472,8 +472,9 @@ impl Drop for RawSlab {
     ///
     /// If no object is left, what other threads cache is given back too. That takes about 10 us for
     /// each of their caches. The first time in a process it takes up to some 30 ms, if other threads
-    /// run. It needs the kernel's `membarrier`; without it, the other threads' caches stay until
-    /// these threads end or use another slab for the first time.
+    /// run. It needs the kernel's `membarrier`, and is skipped if one of these threads is just
+    /// freeing an object of the slab or ending. If it is skipped, or objects are left, what a thread
+    /// caches stays until that thread frees an object of the slab, first uses another slab, or ends.
     fn drop(&mut self) {
         let shared = self.shared();
         let number = shared.number;

@@ -10,8 +10,8 @@
 //! # Invariants
 //!
 //! 1. A number is used again only after its slab was destroyed, and no thread has an entry for it
-//!    in its table. `holders` counts the tables with an entry, and the slab. References follow the
-//!    rules of `references.rs`.
+//!    in its table. `entries` counts the tables with an entry, and one more while there is a slab.
+//!    References follow the rules of `references.rs`.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -25,7 +25,7 @@ use crate::memory::system_array::SystemArray;
 /// The entry of one slab.
 struct SlabEntry {
     references: References<()>,
-    holders: AtomicU32,
+    entries: AtomicU32,
     /// The link on the stack of vacant entries.
     next: AtomicU32,
 }
@@ -41,7 +41,7 @@ const MAX_SLABS: u32 = SLAB_NUMBERS / 2 - 1;
 
 static SLABS: GrowingTable<SystemArray<SlabEntry>, 64, MAX_SLABS> = GrowingTable::new();
 
-/// The index of a number, or of the odd one that follows.
+/// The index of a number: `2 n` and `2 n + 1` have the same one.
 const fn index_of(number: u32) -> u32 {
     number / 2 - 1
 }
@@ -59,13 +59,13 @@ fn references(number: u32) -> &'static References<()> {
 pub(super) fn take_number() -> Result<u32, AllocError> {
     let new_entry = |_| SlabEntry {
         references: References::none(),
-        holders: AtomicU32::new(0),
+        entries: AtomicU32::new(0),
         next: AtomicU32::new(0),
     };
     SLABS.take(|_, len| SystemArray::new(len, new_entry), |_| ()).map(number_of)
 }
 
-/// Returns a number that stands for no slab and that nobody holds.
+/// Returns a number that stands for no slab and is in no table.
 pub(super) fn return_number(number: u32) {
     SLABS.put_back(index_of(number));
 }
@@ -73,19 +73,19 @@ pub(super) fn return_number(number: u32) {
 /// Registers a slab under a number, with one reference, which belongs to the caller.
 pub(super) fn register(number: u32, slab: NonNull<()>) {
     // Relaxed: the reference below hands it over.
-    SLABS[index_of(number)].holders.store(1, Ordering::Relaxed);
+    SLABS[index_of(number)].entries.store(1, Ordering::Relaxed);
     references(number).set(slab);
 }
 
-/// Holds a number for an entry in a thread's table. The caller has a reference to the slab.
-pub(super) fn hold_number(number: u32) {
-    SLABS[index_of(number)].holders.fetch_add(1, Ordering::Relaxed);
+/// Counts an entry in a thread's table. The caller has a reference to the slab.
+pub(super) fn add_table_entry(number: u32) {
+    SLABS[index_of(number)].entries.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Ends what [`hold_number`] or [`register`] began. The last one returns the number.
-pub(super) fn release_number(number: u32) {
-    // Each holder's last use of the number happens before its next use.
-    if SLABS[index_of(number)].holders.fetch_sub(1, Ordering::AcqRel) == 1 {
+/// Counts an entry less, or the slab itself. The last one returns the number.
+pub(super) fn remove_table_entry(number: u32) {
+    // The last use of the number by each thread happens before its reuse.
+    if SLABS[index_of(number)].entries.fetch_sub(1, Ordering::AcqRel) == 1 {
         return_number(number);
     }
 }
@@ -107,12 +107,12 @@ pub(super) fn try_add_reference(number: u32) -> bool {
     references(number).try_add().is_some()
 }
 
-/// Releases a reference. If it was the last one, calls `destroy` with the slab, and then releases
-/// its number.
+/// Releases a reference. If it was the last one, calls `destroy` with the slab, and then returns
+/// its number if it is in no table.
 pub(super) fn release_reference(number: u32, destroy: impl FnOnce(NonNull<()>)) {
     references(number).release(|slab| {
         destroy(slab);
-        release_number(number);
+        remove_table_entry(number);
     });
 }
 

@@ -64,6 +64,8 @@ pub(crate) struct SlabShared {
     pub(super) waiters: Waiters,
     /// Changes whenever threads should give back the slots that they only cache.
     pub(super) recalls: AtomicU32,
+    /// The id of the process that made the slab. 0 in a child made by fork.
+    process: AtomicU32,
     pub(super) empty_pages: CachePadded<EmptyPages>,
     pub(super) page_table: CachePadded<PageTable>,
     pub(super) spans: CachePadded<SpanAllocator>,
@@ -161,6 +163,7 @@ impl SlabShared {
             packing: AtomicBool::new(packing),
             waiters: Waiters::none(),
             recalls: AtomicU32::new(0),
+            process: AtomicU32::new(std::process::id()),
             page_count: AtomicUsize::new(0),
             page_bytes: AtomicUsize::new(0),
             slot_count: AtomicUsize::new(0),
@@ -288,6 +291,8 @@ impl SlabShared {
     /// In a child made by fork, before anything else: drops the state of threads that the child
     /// does not have.
     pub(super) fn after_fork(&self) {
+        // Relaxed: the child has one thread, and starts the others after this.
+        self.process.store(0, Ordering::Relaxed);
         self.waiters.after_fork();
         self.page_table.after_fork();
         // A child of an orphan inherits the reservations.
@@ -296,6 +301,13 @@ impl SlabShared {
             self.mark_all_pages();
             self.reserve_addresses();
         }
+    }
+
+    /// Whether this is the process that made the slab. In any other, some of the caches may be as
+    /// threads left them that this process does not have. The id is compared, because a child made by
+    /// a bare `clone` calls no handlers.
+    pub(super) fn is_of_this_process(&self) -> bool {
+        self.process.load(Ordering::Relaxed) == std::process::id()
     }
 
     /// Reserves the addresses of the pages, which the child has registered but not mapped.

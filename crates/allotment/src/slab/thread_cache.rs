@@ -23,9 +23,9 @@
 
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, compiler_fence};
 
-use super::cache_header::{CACHE_ALIGN, CACHE_BYTES, CacheHeader};
+use super::cache_header::{CACHE_ALIGN, CACHE_BYTES, CacheHeader, NO_CHUNK};
 use super::cache_ownership::CacheOwnership;
 use super::geometry::Reciprocal;
 use super::page_table::SlabPage;
@@ -114,7 +114,7 @@ static EMPTY_CACHE: EmptyCache = EmptyCache {
             outgoing: AtomicUsize::new(0),
             ownership: CacheOwnership::owned(),
             next: AtomicPtr::new(ptr::null_mut()),
-            chunk: 0,
+            chunk: NO_CHUNK,
         },
         entries: ptr::null_mut(),
         outgoing_entries: ptr::null_mut(),
@@ -245,6 +245,7 @@ impl ThreadCache {
                 return false;
             }
             cache.add(1).cast::<NonNull<u8>>().cast_mut().add(top - 1).write(slot);
+            compiler_fence(Ordering::Release);
             Self::lower_top(cache);
         }
         true
@@ -264,12 +265,14 @@ impl ThreadCache {
                 return false;
             }
             cache.add(1).cast::<NonNull<u8>>().cast_mut().add(top - 1).write(slot);
+            compiler_fence(Ordering::Release);
             Self::lower_top(cache);
         }
         true
     }
 
-    /// Counts the entry below the top as in use.
+    /// Counts the entry below the top as in use. Callers put a compiler's fence before it: this must
+    /// be the last step of a free (see `cache_ownership.rs`).
     ///
     /// # Safety
     /// As for [`pop`](Self::pop). The entry holds a slot, and `top` is not 0.

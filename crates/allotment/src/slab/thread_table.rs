@@ -12,8 +12,8 @@
 //!    thread without an array has the address behind [`EMPTY_ARRAY_LEN`].
 //! 2. A cache in the array holds a reference to its slab. But the thread that ends the slab may
 //!    have taken the cache over (`cache_seizure.rs`), and the slab may be destroyed. So before a
-//!    cache of a slab that may have ended is accessed, a reference is added. The array holds each
-//!    of its numbers: it stands for the same slab as when the cache was taken.
+//!    cache of a slab that may have ended is accessed, a reference is added. While a number is in
+//!    the array it is not reused, so it names the slab to which the thread attached.
 //! 3. `DIRECT[n]`, with `n` above 0, is the entry of the slab number `2 n` in the array, or
 //!    [`NO_CACHE`] if the array is too short. `DIRECT[0]` is [`NO_CACHE`]: it stands for all slabs
 //!    without an entry of their own.
@@ -124,8 +124,8 @@ pub(super) fn direct(index: DirectIndex) -> *const ThreadCache {
     DIRECT.with(|caches| unsafe { caches.get_unchecked(index.0 as usize) }.get())
 }
 
-/// Sets an entry of the array, which is long enough, and that of the direct table. The caller holds
-/// the number for a cache, and releases it after the cache.
+/// Sets an entry of the array, which is long enough, and that of the direct table. The caller counts
+/// the entry of a cache in the registry.
 fn set_cache(number: u32, cache: *const ThreadCache) {
     assert!(number < len());
     // SAFETY: in the bounds of this thread's array, as was just checked.
@@ -170,7 +170,7 @@ pub(super) fn cache_or_new(shared: &SlabShared, lifetime: usize) -> Option<*cons
         return None;
     }
     let cache = ThreadCache::attach(shared, lifetime).ok()?.as_ptr().cast_const();
-    registry::hold_number(number);
+    registry::add_table_entry(number);
     set_cache(number, cache);
     Some(cache)
 }
@@ -251,7 +251,8 @@ fn detach_if(number: u32, wanted: impl FnOnce(&ThreadCache) -> bool) {
         // SAFETY: a cache in the array is in use by this thread, or was taken over. It stays as
         // long as its slab, to which this call has a reference (1, 2).
         let cache = unsafe { &*found };
-        // A visit goes on behind the call in which the slab ended.
+        // This call may be nested in a visit, in which the slab was dropped; the cache is then still
+        // in use.
         let stays =
             cache.has_handles() || cache.header.ownership.visits().is_none() || !wanted(cache);
         if !stays {
@@ -268,7 +269,7 @@ fn detach_if(number: u32, wanted: impl FnOnce(&ThreadCache) -> bool) {
 
 fn remove_cache(number: u32) {
     set_cache(number, NO_CACHE);
-    registry::release_number(number);
+    registry::remove_table_entry(number);
 }
 
 /// Detaches from a cache that is no longer in the array, if it was not taken over.
