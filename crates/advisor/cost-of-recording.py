@@ -185,4 +185,5 @@ def main():
                   f"{row['bytes_per_event']:.2f} |")
 
 
-main()
+if __name__ == "__main__":
+    main()

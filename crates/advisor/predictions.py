@@ -2,7 +2,7 @@
 """What the replay says that another malloc saves, and what it saves: real programs, measured by `allot advise --repeat`.
 
 The replay's figure is a share of the program's CPU time. What a malloc saves is one minus the ratio of the program's CPU time with
-that malloc preloaded to that without, with the 95 % interval. Programs and mallocs that aren't installed are left out, and said so.
+that malloc preloaded to that without, with the 95 % interval. Programs and mallocs that aren't installed are left out, with a message.
 """
 
 import argparse

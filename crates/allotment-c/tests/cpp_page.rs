@@ -106,3 +106,23 @@ fn the_example_does_the_same_work_on_both_allocators_and_reports_its_cost() {
         assert_eq!(refused.status.code(), Some(2));
     }
 }
+
+#[test]
+fn the_order_book_makes_the_same_trades_with_each_allocator() {
+    for compiler in compilers() {
+        let source = package().join("examples/cpp/order_book.cpp");
+        let program = built(compiler, &source, "order-book");
+        let output = with_limits(&program).arg("--quick").output();
+        let output = output.expect("there is a shell");
+        // The program compares the trades.
+        assert!(output.status.success(), "{}", report_of(&output));
+        let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+        for allocator in ["malloc", "std::pmr", "Allotment"] {
+            let line = lines.lines().find(|line| line.starts_with(allocator));
+            assert!(line.is_some_and(|line| line.contains(" ns per message, ")), "{lines}");
+        }
+        let refused = with_limits(&program).arg("--slow").output().expect("there is a shell");
+        assert!(report_of(&refused).contains("usage: order_book"), "{}", report_of(&refused));
+        assert_eq!(refused.status.code(), Some(2));
+    }
+}

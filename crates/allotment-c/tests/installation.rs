@@ -326,6 +326,33 @@ fn cmake_finds_a_package_that_was_moved_and_links_both_libraries() {
 }
 
 #[test]
+fn cmake_builds_the_libraries_as_a_part_of_another_project() {
+    if !is_installed("cmake") {
+        return skip("Allotment as a part of a CMake project", "CMake is not installed");
+    }
+    let build = scratch().join("cmake-part");
+    let _ = std::fs::remove_dir_all(&build);
+    let configured = Command::new("cmake")
+        .arg("-S")
+        .arg(package().join("tests/cmake_part"))
+        .arg("-B")
+        .arg(&build)
+        .arg(format!("-DALLOTMENT_PACKAGE={}", package().display()))
+        .output()
+        .expect("cmake was found");
+    assert!(configured.status.success(), "{}", report_of(&configured));
+    // Twice: the second time nothing is to be done.
+    for _ in 0..2 {
+        let mut command = Command::new("cmake");
+        command.arg("--build").arg(&build);
+        succeeds(command);
+    }
+    for program in ["c_allotment", "c_static", "cpp_allotment", "cpp_static"] {
+        run(&build.join(program));
+    }
+}
+
+#[test]
 fn cmake_refuses_another_series_and_a_later_version() {
     if !is_installed("cmake") {
         return skip("the CMake package's version", "CMake is not installed");

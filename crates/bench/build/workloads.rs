@@ -25,7 +25,7 @@ pub fn build() {
     for file in HEADER.iter().chain([&CONTAINERS]) {
         println!("cargo::rerun-if-changed={file}");
     }
-    watch_packages();
+    rerun_when_packages_change();
     for one in &CLIENTS {
         client(one, &include);
     }
@@ -49,9 +49,9 @@ const CLIENTS: [Client; 3] = [
     Client { name: "expat", packages: &["expat"], versions: "2.1".."3" },
 ];
 
-/// Makes Cargo run this script again when a library is installed or removed: then a file in one of
-/// the folders that pkg-config searches appears or goes.
-fn watch_packages() {
+/// Makes Cargo run this script again if a folder that pkg-config searches changes, as it does when a
+/// library is installed or removed.
+fn rerun_when_packages_change() {
     let program = env::var_os("PKG_CONFIG").unwrap_or_else(|| "pkg-config".into());
     let asked = Command::new(program).args(["--variable", "pc_path", "pkg-config"]).output();
     let folders = asked.map(|output| output.stdout).unwrap_or_default();

@@ -103,7 +103,7 @@ pub enum Command {
     /// For example: `allot report findings.json jq.html`.
     #[command(after_help = advisor::REPORT_EXAMPLES)]
     Report(ReportArguments),
-    /// Print the completions of a shell
+    /// Print a completion script for a shell
     ///
     /// Prints a script with which the shell completes the commands and options of `allot`.
     #[command(after_help = documents::COMPLETIONS_EXAMPLES)]

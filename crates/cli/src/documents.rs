@@ -26,7 +26,7 @@ pub struct ManArguments {
 /// For `allot completions --help`.
 pub const COMPLETIONS_EXAMPLES: &str = "Examples:
   allot completions bash > ~/.local/share/bash-completion/completions/allot
-  allot completions zsh > ~/.zfunc/_allot      a folder of $fpath
+  allot completions zsh > ~/.zfunc/_allot      the folder must be in $fpath
   allot completions fish > ~/.config/fish/completions/allot.fish";
 
 /// For `allot man --help`.

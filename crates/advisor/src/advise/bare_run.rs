@@ -130,7 +130,7 @@ fn wait(child: Pid) -> io::Result<(u8, Option<u64>)> {
                 peak = largest_resident(child);
                 let _ = ptrace::cont(child, None);
             }
-            // Stopped like its whole group, which a traced process leaves by itself.
+            // A group stop (SIGSTOP and the like): a tracer must continue the process.
             Ok(WaitStatus::PtraceEvent(..)) => drop(ptrace::cont(child, None)),
             // A signal for the child.
             Ok(WaitStatus::Stopped(_, signal)) => drop(ptrace::cont(child, signal)),

@@ -10,9 +10,9 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The most places that the screen shows.
-const PLACES: usize = 10;
-/// The most characters of a place's name.
+/// The most functions that the screen shows.
+const SITES: usize = 10;
+/// The most characters of a function's name.
 const WHERE: usize = 36;
 /// A change of the number of allocations, as a share of the old one, that counts as one.
 const LEAST_CHANGE: f64 = 0.01;
@@ -24,8 +24,8 @@ const LEAST_TIME_CHANGE: f64 = 0.05;
 pub struct Difference {
     pub old: RunTotals,
     pub new: RunTotals,
-    /// The places whose allocations differ most first.
-    pub places: Vec<PlaceDifference>,
+    /// The functions whose allocations differ most first.
+    pub sites: Vec<SiteDifference>,
 }
 
 /// The totals of one recording.
@@ -46,15 +46,15 @@ pub struct RunTotals {
 
 /// A function that allocates, in both recordings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct PlaceDifference {
+pub struct SiteDifference {
     pub title: String,
-    pub old: PlaceTotals,
-    pub new: PlaceTotals,
+    pub old: SiteTotals,
+    pub new: SiteTotals,
 }
 
 /// What a function allocates; all 0 if it does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct PlaceTotals {
+pub struct SiteTotals {
     pub allocations: u64,
     pub bytes: u64,
     pub peak_live_bytes: u64,
@@ -92,36 +92,36 @@ impl RunTotals {
 }
 
 impl Difference {
-    /// Compares two findings. Places are the same if they have one name.
+    /// Compares two findings. Functions are the same if they have the same name.
     pub fn of(old: &Findings, new: &Findings) -> Self {
-        let mut places: BTreeMap<&str, [PlaceTotals; 2]> = BTreeMap::new();
+        let mut sites: BTreeMap<&str, [SiteTotals; 2]> = BTreeMap::new();
         for (index, findings) in [old, new].into_iter().enumerate() {
             for site in &findings.sites {
-                let totals = &mut places.entry(&site.title).or_default()[index];
+                let totals = &mut sites.entry(&site.title).or_default()[index];
                 totals.allocations += site.behaviour.count;
                 totals.bytes += site.behaviour.bytes;
                 totals.peak_live_bytes += site.behaviour.peak_live_bytes;
             }
         }
-        let differs = |[old, new]: &[PlaceTotals; 2]| old != new;
-        let mut places: Vec<PlaceDifference> = places
+        let differs = |[old, new]: &[SiteTotals; 2]| old != new;
+        let mut sites: Vec<SiteDifference> = sites
             .into_iter()
             .filter(|(_, totals)| differs(totals))
-            .map(|(title, [old, new])| PlaceDifference { title: title.to_owned(), old, new })
+            .map(|(title, [old, new])| SiteDifference { title: title.to_owned(), old, new })
             .collect();
-        let change = |place: &PlaceDifference| {
-            let allocations = place.old.allocations.abs_diff(place.new.allocations);
-            (allocations, place.old.bytes.abs_diff(place.new.bytes))
+        let change = |site: &SiteDifference| {
+            let allocations = site.old.allocations.abs_diff(site.new.allocations);
+            (allocations, site.old.bytes.abs_diff(site.new.bytes))
         };
-        places.sort_by_key(|place| std::cmp::Reverse(change(place)));
-        Self { old: RunTotals::of(old), new: RunTotals::of(new), places }
+        sites.sort_by_key(|site| std::cmp::Reverse(change(site)));
+        Self { old: RunTotals::of(old), new: RunTotals::of(new), sites }
     }
 
     /// One screen.
     fn text(&self) -> String {
         let mut text = styled(HEADING, one_line(&formatting::command(&self.old.command), WIDTH));
         text += &format!("\n{}\n\n{}\n", self.verdict(), self.totals());
-        if !self.places.is_empty() {
+        if !self.sites.is_empty() {
             text += &format!("\n{}\n", self.table());
         }
         let notes = self.notes();
@@ -135,24 +135,24 @@ impl Difference {
     fn verdict(&self) -> String {
         let (old, new) = (self.old.allocations, self.new.allocations);
         let share = change(old as f64, new as f64);
-        let place = self.places.first().map(|place| {
-            let more = place.new.allocations > place.old.allocations;
-            (one_line(&place.title, WHERE), more)
+        let site = self.sites.first().map(|site| {
+            let more = site.new.allocations > site.old.allocations;
+            (one_line(&site.title, WHERE), more)
         });
         let (head, text) = if share <= -LEAST_CHANGE {
-            let at = match place {
-                Some((title, false)) => format!(", most of them in `{title}`"),
+            let at = match site {
+                Some((title, false)) => format!(", the largest part in `{title}`"),
                 _ => String::new(),
             };
             let gone = formatting::count(old - new);
             ("Fewer allocations", format!(": {gone} of {} are gone{at}", formatting::count(old)))
         } else if share >= LEAST_CHANGE {
-            let at = match place {
-                Some((title, true)) => format!(", most of them in `{title}`"),
+            let at = match site {
+                Some((title, true)) => format!(", the largest part in `{title}`"),
                 _ => String::new(),
             };
-            let come = formatting::count(new - old);
-            ("More allocations", format!(": {come} more than {}{at}", formatting::count(old)))
+            let (new, old) = (formatting::count(new), formatting::count(old));
+            ("More allocations", format!(": {new} instead of {old}{at}"))
         } else {
             ("As many allocations as before", format!(": {}", formatting::count(new)))
         };
@@ -163,7 +163,7 @@ impl Difference {
     /// What the CPU time says.
     fn time(&self) -> String {
         let Some((old, new)) = self.old.cpu_ns.zip(self.new.cpu_ns) else {
-            return "Their CPU times are unknown.".to_owned();
+            return "The CPU time of a recording is unknown.".to_owned();
         };
         let share = change(old as f64, new as f64);
         let times = format!("{} instead of {}", formatting::time(new), formatting::time(old));
@@ -171,7 +171,10 @@ impl Difference {
             format!("The CPU time is about the same: {times}.")
         } else {
             let word = if share < 0.0 { "less" } else { "more" };
-            format!("It takes {} {word} CPU time: {times}.", formatting::percent(share.abs()))
+            format!(
+                "The program takes {} {word} CPU time: {times}.",
+                formatting::percent(share.abs())
+            )
         }
     }
 
@@ -194,12 +197,12 @@ impl Difference {
             row("blocks live at the end", |run| Some(run.live_at_end), formatting::count),
             row("system calls", |run| run.system_calls, formatting::count),
         ];
-        render(&["in all", "old", "new", "ratio"], &lines)
+        render(&["total", "old", "new", "ratio"], &lines)
     }
 
     fn table(&self) -> String {
-        let line = |place: &PlaceDifference| -> Line {
-            let PlaceDifference { title, old, new } = place;
+        let line = |site: &SiteDifference| -> Line {
+            let SiteDifference { title, old, new } = site;
             let cells = vec![
                 one_line(title, WHERE),
                 formatting::count(old.allocations),
@@ -209,11 +212,11 @@ impl Difference {
             ];
             (Emphasis::Plain, cells)
         };
-        let lines: Vec<Line> = self.places.iter().take(PLACES).map(line).collect();
+        let lines: Vec<Line> = self.sites.iter().take(SITES).map(line).collect();
         let heads = ["where", "allocations: old", "new", "bytes: old", "new"];
         let mut text = render(&heads, &lines);
-        if self.places.len() > PLACES {
-            let more = self.places.len() - PLACES;
+        if self.sites.len() > SITES {
+            let more = self.sites.len() - SITES;
             text += &format!("\n{}", styled(NOTE, format!("   and {more} more with --json")));
         }
         text
@@ -221,7 +224,7 @@ impl Difference {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = vec![
-            "Each recording is one run, so small differences of time are chance; --repeat measures the program itself."
+            "Each recording is one run, so small differences of time may be chance; --repeat measures the program itself."
                 .to_owned(),
         ];
         let name = |run: &RunTotals| run.command.first().map(|name| base(name).to_owned());
@@ -282,12 +285,12 @@ mod tests {
         let old = run(&[("parse", 900_000), ("print", 50_000), ("same", 7)], 800);
         let new = run(&[("print", 60_000), ("same", 7)], 600);
         let difference = Difference::of(&old, &new);
-        let titles: Vec<_> = difference.places.iter().map(|place| place.title.as_str()).collect();
+        let titles: Vec<_> = difference.sites.iter().map(|site| site.title.as_str()).collect();
         assert_eq!(titles, ["parse", "print"], "what is the same is left out");
         let text = text(&old, &new);
         for part in [
-            "Fewer allocations: 890,000 of 950,007 are gone, most of them in `parse`.",
-            "It takes 25 % less CPU time: 600.0 ms instead of 800.0 ms.",
+            "Fewer allocations: 890,000 of 950,007 are gone, the largest part in `parse`.",
+            "The program takes 25 % less CPU time: 600.0 ms instead of 800.0 ms.",
             "parse 900,000 0",
         ] {
             assert!(text.contains(part), "{part}: {text}");
@@ -310,8 +313,8 @@ mod tests {
         let mut new = run(&[("parse", 100), ("copy", 300)], 150);
         new.program.command = vec!["other".to_owned()];
         let text = text(&old, &new);
-        assert!(text.contains("More allocations: 300 more than 100, most of them in `copy`."));
-        assert!(text.contains("It takes 50 % more CPU time"), "{text}");
+        assert!(text.contains("More allocations: 400 instead of 100, the largest part in `copy`."));
+        assert!(text.contains("The program takes 50 % more CPU time"), "{text}");
         assert!(text.contains("two programs: server and other."), "{text}");
         assert!(text.lines().count() <= 40);
     }

@@ -1,7 +1,7 @@
 //! Runs the program itself, without the recorder: as it is, and with each installed malloc.
 //!
 //! The runs are interleaved, so that drift of the machine affects all mallocs alike. Each round
-//! begins with another one, so that none always follows the same.
+//! starts with the next malloc, so that none is always first.
 
 use super::bare_run::{BareProgram, RunFigures};
 use super::installed_mallocs::InstalledMalloc;
@@ -81,12 +81,13 @@ fn one_run(
     match program.run(candidate.library) {
         Ok(run) if run.code == expected => Some(run),
         Ok(run) => {
-            let why = format!("it ended with exit code {} instead of {expected}", run.code);
+            let why =
+                format!("the program ended with exit code {} instead of {expected}", run.code);
             candidate.failure = Some(why);
             None
         }
         Err(error) => {
-            candidate.failure = Some(format!("it could not be run: {error}"));
+            candidate.failure = Some(format!("the program could not be run: {error}"));
             None
         }
     }
@@ -95,15 +96,15 @@ fn one_run(
 fn findings(all: &[Candidate<'_>], done: u32, asked: u32) -> MeasuredFindings {
     let mut notes = Vec::new();
     if done < asked {
-        notes.push(format!("interrupted after {done} of {asked} runs of each"));
+        notes.push(format!("Interrupted: the figures are of {done} of {asked} rounds."));
     }
     let own = &all[0];
     if let Some(why) = &own.failure {
-        notes.push(format!("the program can't be measured: run again without the recorder, {why}"));
+        notes.push(format!("Not measured: without the recorder, {why}."));
     }
     if all.len() == 1 {
         notes.push(
-            "no other malloc is installed; to compare some, install for example libjemalloc2 and libmimalloc-dev (Debian's names)"
+            "No other malloc is installed. To compare some, install for example libjemalloc2 and libmimalloc-dev (Debian's names)."
                 .to_owned(),
         );
     }
@@ -159,7 +160,7 @@ mod tests {
         let found = findings(&[own, quick, uneven], 6, 6);
         let (best, cpu) = found.best().unwrap();
         assert_eq!((best.name.as_str(), cpu.median, cpu.high), ("quick", 0.8, Some(0.82)));
-        assert!(found.rows[2].cpu.unwrap().is_none(), "within the interval");
+        assert!(found.rows[2].cpu.unwrap().shows_no_difference(), "within the interval");
         assert!(found.notes.is_empty() && found.rows[0].cpu.is_none());
     }
 
@@ -178,7 +179,7 @@ mod tests {
         let found = measure(&program, &[], 2, 0, &AtomicBool::new(false));
         assert_eq!(found.rows[0].cpu_ns, None);
         assert!(found.notes[0].contains("exit code 3 instead of 0"), "{:?}", found.notes);
-        assert!(found.notes[1].contains("no other malloc is installed"));
+        assert!(found.notes[1].contains("No other malloc is installed"));
         let found = measure(&program, &[], 2, 3, &AtomicBool::new(true));
         assert_eq!((found.runs, found.rows[0].cpu_ns), (0, None));
     }

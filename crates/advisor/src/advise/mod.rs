@@ -45,7 +45,7 @@ use report_target::ReportTarget;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use summary::SummaryFacts;
 use trace_format::RecordingReader;
 
@@ -79,10 +79,12 @@ pub struct AdviseArguments {
     #[arg(long)]
     against_bare: bool,
     /// Measure the program itself: run it N times as it is, and N times with each malloc that is
-    /// installed, in turns, without the recorder. Takes at least 6 to tell differences from chance
+    /// installed, interleaved, without the recorder. N must be at least 6 to tell a difference from
+    /// chance
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
-    /// Number of rounds of the replay; by default as many as fit in about a minute
+    /// Number of rounds of the replay; by default as many as fit in its time (see below), but at
+    /// least five if they fit in three times that
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
     /// The program and its arguments
@@ -93,8 +95,9 @@ pub struct AdviseArguments {
 /// For `allot advise --help`.
 pub const EXAMPLES: &str = "
 Give the program a typical piece of work of a few seconds: the advice covers only what it does in
-this run. It runs somewhat slower than usual. The replay afterwards takes about a minute. End a
-server with Ctrl-C, or run `timeout 30 allot advise -- ...`.
+this run. It runs somewhat slower than usual. The replay afterwards aims for ten seconds plus twice
+the program's run time, less what recording and analysing took, and for at least five seconds. It may
+take three times as long to complete five rounds. End a server with Ctrl-C, or run `timeout 30 allot advise -- ...`.
 
 Output: the summary goes to standard error, so the program's own output can be piped. With
 --recording it goes to standard output. With --json, standard output has one JSON object, and the
@@ -121,8 +124,11 @@ Examples:
   allot advise --recording build.rec --process 1
   allot advise --diff before.rec after.rec";
 
-/// The time limit of the replay where the analysis advises nothing.
+/// The time limit of the replay where the analysis advises nothing, and the lower bound of its target
+/// time.
 const LEAST_TIME: Duration = Duration::from_secs(5);
+/// Target time of the whole advice, beside twice the program's run time.
+const TARGET_TIME: Duration = Duration::from_secs(10);
 
 /// Set at the first interrupt.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -145,6 +151,7 @@ pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
         end_when_interrupted();
         return difference::run(old, new, arguments.json);
     }
+    let began = Instant::now();
     let target = ReportTarget::from_arguments(arguments)?;
     let recording = match &arguments.recording {
         Some(file) => {
@@ -153,8 +160,8 @@ pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
         }
         None => Recording::of_program(arguments)?,
     };
-    let (analysis, others) =
-        analyse_and_replay(&recording, arguments).map_err(|failure| recording.named(failure))?;
+    let (analysis, others) = analyse_and_replay(&recording, arguments, began)
+        .map_err(|failure| recording.named(failure))?;
     let mut analysis = analysis;
     analysis.findings.measured = measured(&recording, arguments)?;
     let findings = &analysis.findings;
@@ -191,6 +198,7 @@ pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
 fn analyse_and_replay(
     recording: &Recording,
     arguments: &AdviseArguments,
+    began: Instant,
 ) -> Result<(Analysis, OtherProcesses), Failure> {
     let options = analyse::AnalyseOptions {
         process: arguments.process,
@@ -212,8 +220,9 @@ fn analyse_and_replay(
         let rounds = arguments.rounds.map(|rounds| rounds as usize);
         let options = replay::ReplayOptions {
             rounds,
-            // Without advice to test, the figures of other mallocs aren't worth a minute.
+            // Without advice to test, the figures of other mallocs aren't worth more.
             time: (rounds.is_none() && !is_advised(&analysis.findings)).then_some(LEAST_TIME),
+            target: Some(target_time(&analysis.findings, began)),
             progress: true,
             stop: Some(&INTERRUPTED),
             ..replay::ReplayOptions::default()
@@ -250,6 +259,12 @@ fn measured(
     let found = measure::measure(&program, &mallocs, runs, repeatable.exit_code, &INTERRUPTED);
     REPLAYING.store(false, Ordering::Relaxed);
     Ok(Some(found))
+}
+
+/// How long the replay should take: what is left of the target time.
+fn target_time(findings: &Findings, began: Instant) -> Duration {
+    let run = Duration::from_nanos(findings.program.wall_ns);
+    (TARGET_TIME + 2 * run).saturating_sub(began.elapsed()).max(LEAST_TIME)
 }
 
 /// What the recorder can't see of the program. `None` for an earlier recording: its environment is

@@ -5,12 +5,12 @@ use bench::console::failure::Failure;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Rounds without `--rounds`: as many as fit in [`TIME`], up to `MOST_ROUNDS`; `WANTED_ROUNDS` if
-/// they fit in three times [`TIME`]; always at least `LEAST_ROUNDS`.
+/// Rounds without `--rounds`: as many as fit in the target time, up to `MOST_ROUNDS`; `WANTED_ROUNDS`
+/// if they fit in three times that; always at least `LEAST_ROUNDS`.
 const MOST_ROUNDS: usize = 15;
 const WANTED_ROUNDS: usize = 5;
 const LEAST_ROUNDS: usize = 3;
-/// The time for all rounds without `--time`.
+/// The target time of a replay by itself.
 const TIME: Duration = Duration::from_secs(60);
 
 /// Options of a replay.
@@ -22,8 +22,11 @@ pub struct ReplayOptions {
     pub rounds: Option<usize>,
     /// Compare live bytes with the recording's.
     pub check: bool,
-    /// Time limit for all rounds; `None`: about a minute, longer for the least number of rounds.
+    /// Time limit for all rounds; `None`: about the target time, longer for the least number of
+    /// rounds.
     pub time: Option<Duration>,
+    /// The target time, where it isn't a minute.
+    pub target: Option<Duration>,
     /// Show the progress on a terminal.
     pub progress: bool,
     /// Once it is set, the running round is ended and no further one begins. The verdicts use the
@@ -42,7 +45,7 @@ impl ReplayOptions {
             Some(_) => (1, 1),
             None => (LEAST_ROUNDS, WANTED_ROUNDS),
         };
-        let time = self.time.unwrap_or(TIME).mul_f64(part);
+        let time = self.time.or(self.target).unwrap_or(TIME).mul_f64(part);
         match (self.rounds, self.time) {
             (Some(rounds), None) => {
                 RoundLimits { most: rounds, least: rounds, wanted: rounds, time }

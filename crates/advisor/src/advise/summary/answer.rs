@@ -94,7 +94,7 @@ pub fn verdict(
             && gain.is_none_or(|gain| gain < 1.0 - cpu.median + LEAST_GAIN)
         {
             let text = format!(
-                ": {} saves {} of CPU time, as much as changing the code would (measured).",
+                ": {} saves {} of CPU time (measured), and no change of the code is confirmed that saves more.",
                 row.name,
                 saving(cpu)
             );
@@ -114,7 +114,7 @@ pub fn verdict(
     if let Some((row, cpu)) = best {
         let head = format!("Use {} instead of glibc's malloc", row.name);
         let text = format!(
-            ": saves {} of CPU time (measured). No change of the code would save more.",
+            ": saves {} of CPU time (measured). No change of the code is confirmed by the replay.",
             saving(cpu)
         );
         return found(&head, &text);
@@ -236,7 +236,7 @@ fn table(findings: &Findings, ranked: &[&SiteGroup], name: usize) -> String {
         (emphasis, cells)
     };
     let lines: Vec<Line> =
-        base_lines(findings).into_iter().chain(ranked.iter().take(ROWS).map(line)).collect();
+        baselines(findings).into_iter().chain(ranked.iter().take(ROWS).map(line)).collect();
     let heads = ["where", "advice", "blocks", "saves", "cost", "time", "memory", "replay"];
     let mut text = render(&heads, &lines);
     if ranked.len() > ROWS {
@@ -248,8 +248,9 @@ fn table(findings: &Findings, ranked: &[&SiteGroup], name: usize) -> String {
     text
 }
 
-/// What a change of the code has to beat: the best malloc for everything, and a pool for everything.
-fn base_lines(findings: &Findings) -> Vec<Line> {
+/// What a change of the code is compared with: the best malloc for everything, and a pool for
+/// everything.
+fn baselines(findings: &Findings) -> Vec<Line> {
     let Some(replay) = &findings.replay else { return Vec::new() };
     let line = |row: &ReplayRow, advice: &str| -> Line {
         let gain =
@@ -263,7 +264,7 @@ fn base_lines(findings: &Findings) -> Vec<Line> {
             cost,
             figure(row.time_ratio),
             memory(findings, |other| other.name == row.name),
-            "base line".to_owned(),
+            "baseline".to_owned(),
         ];
         (Emphasis::Plain, cells)
     };

@@ -35,10 +35,11 @@ pub fn table(measured: &MeasuredFindings) -> String {
     if measurable.len() > 1 {
         let runs = counted(measured.runs as usize, "run");
         let head = format!(
-            "The program itself, {runs} with each malloc, in turns; divided by it as it is, with 95 % intervals:"
+            "Measured on the program itself: {runs} with each malloc, interleaved; ratios to `as it is`, with 95 % intervals:"
         );
         text += &wrapped(&head);
-        let heads = ["malloc", "CPU time", "ratio", "ratio of wall time", "memory", "ratio"];
+        let heads =
+            ["malloc", "CPU time", "CPU ratio", "wall ratio", "peak memory", "memory ratio"];
         text += &format!("\n{}", render(&heads, &measurable));
     }
     let failures = measured
@@ -46,7 +47,7 @@ pub fn table(measured: &MeasuredFindings) -> String {
         .iter()
         .skip(1)
         .filter_map(|row| Some(format!("With {}, {}.", row.name, row.failure.as_deref()?)));
-    let notes = measured.notes.iter().map(|note| format!("Not measured: {note}."));
+    let notes = measured.notes.iter().cloned();
     for text_of in failures.chain(notes) {
         text += if text.is_empty() { "" } else { "\n" };
         text += &styled(NOTE, wrapped(&text_of));
@@ -58,7 +59,7 @@ pub fn table(measured: &MeasuredFindings) -> String {
 fn compared(of: Option<MeasuredRatio>) -> String {
     match of {
         None => "-".to_owned(),
-        Some(of) if of.is_none() => "no difference".to_owned(),
+        Some(of) if of.shows_no_difference() => "no difference".to_owned(),
         Some(MeasuredRatio { median, low: Some(low), high: Some(high) }) => {
             format!("{} ({} to {})", ratio(median), ratio(low), ratio(high))
         }
@@ -74,8 +75,8 @@ pub fn advice(measured: &MeasuredFindings, findings: &Findings) -> String {
         let text = match others {
             0 => return String::new(),
             _ if (measured.runs as usize) < FEWEST_ROUNDS => format!(
-                "{} of each are too few to tell a difference from chance; it takes {FEWEST_ROUNDS}.",
-                counted(measured.runs as usize, "run")
+                "too few runs ({} of each) to tell a difference from chance; at least {FEWEST_ROUNDS} are needed.",
+                measured.runs
             ),
             1 => "the other malloc that is installed is not faster: measured.".to_owned(),
             count => {
@@ -92,7 +93,7 @@ pub fn advice(measured: &MeasuredFindings, findings: &Findings) -> String {
     paragraph(
         HEAD,
         &format!(
-            "{} saves {} of its CPU time{memory}. Use it: LD_PRELOAD={} {} …",
+            "{} saves {} of the program's CPU time{memory}. Use it: LD_PRELOAD={} {} …",
             row.name,
             saving(cpu),
             one_line(library, WIDTH),

@@ -30,7 +30,7 @@ pub struct MeasuredRow {
     pub cpu: Option<MeasuredRatio>,
     pub wall: Option<MeasuredRatio>,
     pub peak: Option<MeasuredRatio>,
-    /// Why it has no figures.
+    /// Why it was not run again.
     pub failure: Option<String>,
 }
 
@@ -45,12 +45,12 @@ pub struct MeasuredRatio {
 
 impl MeasuredRatio {
     /// Whether the whole interval is below 1.
-    pub fn is_less(&self) -> bool {
+    pub fn is_below_one(&self) -> bool {
         self.high.is_some_and(|high| high < 1.0)
     }
 
     /// Whether the interval contains 1, so that there is no difference.
-    pub fn is_none(&self) -> bool {
+    pub fn shows_no_difference(&self) -> bool {
         self.low.zip(self.high).is_some_and(|(low, high)| (low..=high).contains(&1.0))
     }
 }
@@ -61,7 +61,7 @@ impl MeasuredFindings {
     pub fn best(&self) -> Option<(&MeasuredRow, MeasuredRatio)> {
         let ratios = self.rows.iter().skip(1).filter_map(|row| Some((row, row.cpu?)));
         ratios
-            .filter(|(_, cpu)| cpu.is_less())
+            .filter(|(_, cpu)| cpu.is_below_one())
             .min_by(|(_, a), (_, b)| a.median.total_cmp(&b.median))
     }
 }
