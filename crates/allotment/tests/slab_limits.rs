@@ -370,7 +370,7 @@ fn a_thread_cache_lies_in_the_first_chunk_that_the_process_mapped_by_itself() {
         Child::new(test, test).succeeds();
         return;
     }
-    let (start, started) = std::sync::mpsc::channel::<()>();
+    let (start, started) = mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
         started.recv().unwrap();
         // There is room for the chunk, but not for a range of small chunks. So the chunk is a mapping

@@ -47,7 +47,7 @@ pub fn tool() -> Tool {
 
 #[cold]
 fn find() -> Tool {
-    let found = if address_sanitizer::poison().is_some() {
+    let found = if sanitizers::poison().is_some() {
         Tool::AddressSanitizer
     } else if valgrind::memcheck() {
         Tool::Valgrind
@@ -56,6 +56,12 @@ fn find() -> Tool {
     };
     FOUND.store(found as u8, Ordering::Relaxed);
     found
+}
+
+/// Whether ThreadSanitizer is linked into the process. It does not know the kernel's fences on other
+/// threads, and would report what they order.
+pub fn has_thread_sanitizer() -> bool {
+    !cfg!(miri) && sanitizers::thread_sanitizer()
 }
 
 /// Whether `ALLOTMENT_PASSTHROUGH` is set to a value that is neither empty nor 0. Read once.
@@ -76,7 +82,7 @@ pub fn passthrough() -> bool {
 pub fn forbid(start: NonNull<u8>, len: usize) {
     match tool() {
         Tool::None => {}
-        Tool::AddressSanitizer => address_sanitizer::call(address_sanitizer::poison(), start, len),
+        Tool::AddressSanitizer => sanitizers::call(sanitizers::poison(), start, len),
         Tool::Valgrind => valgrind::request(valgrind::MAKE_MEM_NOACCESS, start.addr().get(), len),
     }
 }
@@ -86,7 +92,7 @@ pub fn allow(start: NonNull<u8>, len: usize) {
     match tool() {
         Tool::None => {}
         Tool::AddressSanitizer => {
-            address_sanitizer::call(address_sanitizer::unpoison(), start, len);
+            sanitizers::call(sanitizers::unpoison(), start, len);
         }
         Tool::Valgrind => valgrind::request(valgrind::MAKE_MEM_UNDEFINED, start.addr().get(), len),
     }
@@ -104,18 +110,18 @@ pub fn allow_defined(start: NonNull<u8>, len: usize) {
 /// the search covers blocks of malloc, and no mappings. It skips bytes that can't be read.
 pub fn add_leak_root(start: NonNull<u8>, len: usize) {
     if tool() == Tool::AddressSanitizer {
-        address_sanitizer::call(address_sanitizer::register_root(), start, len);
+        sanitizers::call(sanitizers::register_root(), start, len);
     }
 }
 
 /// Undoes [`add_leak_root`] for a mapping that is about to end.
 pub fn remove_leak_root(start: NonNull<u8>, len: usize) {
     if tool() == Tool::AddressSanitizer {
-        address_sanitizer::call(address_sanitizer::unregister_root(), start, len);
+        sanitizers::call(sanitizers::unregister_root(), start, len);
     }
 }
 
-mod address_sanitizer {
+mod sanitizers {
     use core::ptr::NonNull;
 
     pub type RangeCall = unsafe extern "C" fn(*const u8, usize);
@@ -143,6 +149,10 @@ mod address_sanitizer {
         ".hidden allotment_lsan_unregister",
         ".weak allotment_lsan_unregister",
         "allotment_lsan_unregister: .quad __lsan_unregister_root_region",
+        ".weak __tsan_init",
+        ".hidden allotment_tsan_init",
+        ".weak allotment_tsan_init",
+        "allotment_tsan_init: .quad __tsan_init",
         ".popsection",
     );
 
@@ -151,6 +161,11 @@ mod address_sanitizer {
         safe static allotment_asan_unpoison: Option<RangeCall>;
         safe static allotment_lsan_register: Option<RangeCall>;
         safe static allotment_lsan_unregister: Option<RangeCall>;
+        safe static allotment_tsan_init: Option<unsafe extern "C" fn()>;
+    }
+
+    pub fn thread_sanitizer() -> bool {
+        allotment_tsan_init.is_some()
     }
 
     pub fn poison() -> Option<RangeCall> {

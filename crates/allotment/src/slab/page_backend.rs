@@ -22,7 +22,7 @@ use super::waiters::{PageMark, Waiters};
 use crate::checked::Misuse;
 use crate::error::AllocError;
 use crate::memory::span_allocator::{Span, addresses_of};
-use crate::memory::{fences, os, segment_map};
+use crate::memory::{fences, os, segment_map, tools};
 
 /// The mark of a page, in the tags of its granules.
 struct TagMark {
@@ -280,7 +280,8 @@ impl SlabShared {
     /// caller has a reference to it.
     pub(super) fn seize_caches(&self) {
         // In a child made by fork, the caches of threads that it lacks may be half flushed for good.
-        if self.checks.is_none() && self.has_cache_in_use() && self.is_of_this_process() {
+        let is_possible = self.is_of_this_process() && !tools::has_thread_sanitizer();
+        if self.checks.is_none() && self.has_cache_in_use() && is_possible {
             // The first call of a process takes long where other threads run: the kernel waits for
             // all of them.
             fences::decide();
