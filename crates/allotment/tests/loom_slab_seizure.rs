@@ -42,7 +42,7 @@ impl Cache {
     }
 }
 
-/// A slab of which each slot is in the page, in a cache, or in use.
+/// A slab. Each slot is in the page, in a cache, or in use.
 struct Slab {
     gate: Gate,
     slots: usize,
@@ -148,7 +148,7 @@ fn ends(slots: usize, caches: &'static [usize], threads: &'static [fn(&Slab)]) {
         for cache in &slab.caches {
             let held = cache.entries(|held| *held);
             let is_owned = cache.ownership.is_in_use();
-            assert!(is_owned || held == 0, "a slot is in a cache that nobody owns");
+            assert!(is_owned || held == 0, "a slot is in a cache without an owner");
             cached += held;
         }
         let page = slab.page.load(Ordering::Relaxed);

@@ -84,7 +84,7 @@ const MOST_OF_PROGRAM: f64 = 0.9;
 /// The mallocs without `--allocators`.
 const MALLOCS: [&str; 3] = ["jemalloc", "mimalloc", "snmalloc"];
 
-/// The row in which each thread has a pool for everything.
+/// The row in which all blocks of each thread come from a pool.
 pub const POOL_FOR_EVERYTHING: &str = "pool for everything";
 
 /// `allot replay`.
@@ -128,7 +128,7 @@ The table has these rows:
   null                  no allocator: the cost of the replay itself, contained in every other row
   glibc                 glibc's malloc for everything; the other rows are compared with it
   mimalloc, ...         another malloc for everything
-  pool for everything   a pool of this library for each thread, for all of its blocks
+  pool for everything   all blocks of each thread come from a pool of this library
   arena for group 0     a plan: the advised allocator for one group, glibc for the rest
 
 Each row of each round runs in a fresh process, in the recorded order of each thread. A block that

@@ -83,15 +83,15 @@ impl CacheOwnership {
     // ---- for the cache's thread ----
 
     /// Begins a visit. The caller holds a slot of the slab, which keeps the cache from being taken
-    /// over.
+    /// over, or looks next whether it was seized.
     #[inline]
     pub fn visit(&self) -> Visit<'_> {
         let visits = self.visits.load(Ordering::Relaxed);
         if visits % 2 == 1 {
             return Visit { ownership: self, before: None };
         }
-        // Relaxed: the caller's slot counts as free after this only, and the thread that counts
-        // has the kernel run a fence on this one before it looks for a visit.
+        // Relaxed: the caller's slot counts as free after this only. The thread that counts it has
+        // the kernel run a fence on this one, and looks for visits once more after that.
         self.visits.store(visits.wrapping_add(1), Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         Visit { ownership: self, before: Some(visits) }

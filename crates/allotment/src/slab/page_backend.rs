@@ -215,7 +215,9 @@ impl EndedSlab for SlabShared {
 
     fn empty(&self, cache: NonNull<CacheHeader>) {
         // A header lies at the start of its cache.
-        // SAFETY: this thread is the cache's owner from now on (cache_ownership.rs).
+        // SAFETY: this thread is the cache's owner from now on (invariant 1 of cache_ownership.rs).
+        // It sees what the cache's thread has stored: by the kernel's fence after the count, or by
+        // the Release with which that thread abandoned the cache.
         unsafe { cache.cast::<ThreadCache>().as_ref() }.detach();
         Self::release_reference(self.number);
     }
@@ -280,8 +282,8 @@ impl SlabShared {
     /// caller has a reference to it.
     pub(super) fn seize_caches(&self) {
         // In a child made by fork, the caches of threads that it lacks may be half flushed for good.
-        let is_possible = self.is_of_this_process() && !tools::has_thread_sanitizer();
-        if self.checks.is_none() && self.has_cache_in_use() && is_possible {
+        let is_wanted = self.checks.is_none() && self.has_cache_in_use();
+        if is_wanted && self.is_of_this_process() && !tools::has_thread_sanitizer() {
             // The first call of a process takes long where other threads run: the kernel waits for
             // all of them.
             fences::decide();

@@ -248,8 +248,7 @@ fn table(findings: &Findings, ranked: &[&SiteGroup], name: usize) -> String {
     text
 }
 
-/// What a change of the code is compared with: the best malloc for everything, and a pool for
-/// everything.
+/// What a change of the code is compared with: the best malloc, and a pool, each for all blocks.
 fn baselines(findings: &Findings) -> Vec<Line> {
     let Some(replay) = &findings.replay else { return Vec::new() };
     let line = |row: &ReplayRow, advice: &str| -> Line {

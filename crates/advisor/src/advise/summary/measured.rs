@@ -55,7 +55,7 @@ pub fn table(measured: &MeasuredFindings) -> String {
     text
 }
 
-/// A ratio with its interval; `none` if there is no difference.
+/// A ratio with its interval; `no difference` if that contains 1.
 fn compared(of: Option<MeasuredRatio>) -> String {
     match of {
         None => "-".to_owned(),
