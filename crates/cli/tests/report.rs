@@ -388,6 +388,63 @@ fn verdicts_sort_filter_and_open_to_the_lines_to_change() {
     assert_eq!(told["notes"][0], format!("In doubt: {}.", hostile()[0]));
 }
 
+/// The large findings with mallocs that were measured: `quick` takes 0.8 of the CPU time.
+fn measured_findings() -> String {
+    let ratio = |median: f64, low: f64, high: f64| serde_json::json!({ "median": median, "low": low, "high": high });
+    let row = |name: &str, cpu_ns: u64, cpu: Value| {
+        serde_json::json!({
+            "name": name, "library": format!("/lib/lib{name}.so"), "cpu_ns": cpu_ns, "wall_ns": cpu_ns, "peak_bytes": 1 << 20,
+            "cpu": cpu, "wall": ratio(0.9, 0.8, 1.1), "peak": ratio(1.5, 1.4, 1.6), "failure": null,
+        })
+    };
+    let mut findings = large();
+    let failed = serde_json::json!({
+        "name": "</script>", "library": "/lib/x.so", "cpu_ns": null, "wall_ns": null, "peak_bytes": null,
+        "cpu": null, "wall": null, "peak": null, "failure": "the program ended with exit code 3 instead of 0",
+    });
+    findings["measured"] = serde_json::json!({
+        "runs": 11, "notes": ["A note <b>on</b> it."], "rows": [
+            row("as it is", 1_000_000_000, Value::Null), row("quick", 800_000_000, ratio(0.8, 0.78, 0.82)),
+            row("level", 999_000_000, ratio(0.999, 0.98, 1.01)), failed,
+        ],
+    });
+    findings.to_string()
+}
+
+#[test]
+fn mallocs_that_were_measured_have_a_table_and_decide_the_headline() {
+    let Some(browser) = browser::installed() else { return };
+    let told = browser::led(
+        &browser,
+        &page("measured", &measured_findings()),
+        r##"
+        told.headline = text(".headline");
+        told.cards = all("#summary .card h3").map(each => each.textContent);
+        told.rows = all("#measured .line").map(line => [...line.children].map(cell => cell.textContent.trim()));
+        told.use = text("#measured .copyable code");
+        told.failed = text("#measured ul");
+        told.body = text("#measured-body");
+        "##,
+    );
+    let headline = told["headline"].as_str().unwrap();
+    assert!(
+        headline.starts_with("Change the malloc, not the program: quick saves 20"),
+        "{headline}"
+    );
+    assert!(headline.contains("(18\u{202f}% to 22\u{202f}%)"), "{headline}");
+    assert!(told["cards"].as_array().unwrap().contains(&"quick".into()), "{told:#}");
+    assert_eq!(told["rows"].as_array().unwrap().len(), 3, "{told:#}");
+    assert_eq!(told["rows"][0][0], "quickfastest", "{told:#}");
+    assert_eq!(told["rows"][0][2], "0.80 (0.78 to 0.82)", "{told:#}");
+    assert_eq!(told["rows"][1][2], "no difference", "{told:#}");
+    assert!(
+        told["use"].as_str().unwrap().starts_with("LD_PRELOAD=/lib/libquick.so program"),
+        "{told:#}"
+    );
+    assert!(told["failed"].as_str().unwrap().contains("</script>: the program ended"), "{told:#}");
+    assert!(told["body"].as_str().unwrap().contains("A note <b>on</b> it."), "{told:#}");
+}
+
 #[test]
 fn curves_and_the_flame_graph_answer_pointer_and_keys() {
     let Some(browser) = browser::installed() else { return };

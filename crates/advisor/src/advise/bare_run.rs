@@ -1,5 +1,6 @@
 //! Runs the program without the recorder, and measures its time and its memory.
 
+use crate::replay::installed_mallocs::preload_list;
 use bench::console::failure::Failure;
 use nix::sys::ptrace;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -94,13 +95,7 @@ impl BareProgram<'_> {
         command.arg0(&self.command[0]).args(&self.command[1..]);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         if let Some(library) = preload {
-            let mut libraries = library.as_os_str().to_owned();
-            if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty())
-            {
-                libraries.push(":");
-                libraries.push(others);
-            }
-            command.env("LD_PRELOAD", libraries);
+            command.env("LD_PRELOAD", preload_list(library));
         }
         let before = children()?;
         let began = Instant::now();

@@ -4,8 +4,8 @@
 //! starts with the next malloc, so that none is always first.
 
 use super::bare_run::{BareProgram, RunFigures};
-use super::installed_mallocs::InstalledMalloc;
 use crate::analyse::findings::{MeasuredFindings, MeasuredRatio, MeasuredRow};
+use crate::replay::installed_mallocs::InstalledMalloc;
 use bench::console::progress::Progress;
 use bench::console::statistics::{Ratio, median};
 use std::path::Path;

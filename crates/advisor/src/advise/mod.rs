@@ -10,17 +10,17 @@
 //! | `terminal_text` | makes texts of the recorded program safe for a terminal |
 //! | `other_processes` | the processes of the recording that the advice is not on |
 //! | `report_target` | the file that the report is written to |
-//! | `installed_mallocs` | the mallocs that this machine has as shared libraries |
 //! | `bare_run` | runs the program without the recorder |
 //! | `measure` | runs it as it is and with each installed malloc |
 //! | `recording` | makes the recording, or opens an earlier one |
+//! | `ask` | asks at a terminal whether to measure |
 //! | `difference` | compares two recordings |
 //! | [`report`] | the HTML page, and `allot report` |
 //! | `summary` | the screen |
 
+mod ask;
 mod bare_run;
 mod difference;
-mod installed_mallocs;
 mod measure;
 mod other_processes;
 mod recording;
@@ -35,6 +35,7 @@ use crate::analyse::findings::{Findings, MeasuredFindings, ObjectCategory, Repor
 use crate::analyse::{self, Analysis};
 use crate::record::{self, Obstacle};
 use crate::replay;
+use crate::replay::installed_mallocs::{self, InstalledMalloc};
 use bare_run::BareProgram;
 use bench::console::failure::Failure;
 use bench::console::{print, progress};
@@ -111,7 +112,8 @@ Exit code: 0 if there is advice, whatever the program's own exit code is (the su
 1 if there is none; 2 for wrong arguments.
 
 With --repeat, the program runs many times more, with all of its effects, and its output is
-discarded. Its standard input must not be a pipe.
+discarded. Its standard input must not be a pipe. Without it, a terminal asks after the advice
+whether to do so.
 
 The recording is a temporary file in TMPDIR, about 3 bytes for each call; -o keeps it.
 
@@ -163,14 +165,10 @@ pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
     let (analysis, others) = analyse_and_replay(&recording, arguments, began)
         .map_err(|failure| recording.named(failure))?;
     let mut analysis = analysis;
-    analysis.findings.measured = measured(&recording, arguments)?;
+    let mallocs = installed_mallocs::installed();
+    analysis.findings.measured = measured(&recording, arguments, arguments.repeat, &mallocs);
     let findings = &analysis.findings;
-    let name = findings.program.command.first().map_or("program", |name| name);
-    let report: Option<Result<String, String>> =
-        target.of(name).map(|path| match report::write(&path, findings) {
-            Ok(()) => Ok(path.display().to_string()),
-            Err(failure) => Err(failure.to_string()),
-        });
+    let report = write_report(&target, findings);
     let kept = recording.kept.as_ref().map(|path| path.display().to_string());
     if let (true, Some(Err(why))) = (arguments.report.is_some(), &report) {
         return Err(Failure::Failed(why.clone()));
@@ -184,14 +182,31 @@ pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
         };
         return print::json_line(&whole);
     }
-    let facts = SummaryFacts { report, recording: kept, others };
+    let mut facts = SummaryFacts { report, recording: kept, others };
     let text = summary::summary(findings, &facts);
     if arguments.recording.is_some() {
-        print::line(text.trim_end())
-    } else {
-        print::to_errors(format!("\n{}", text.trim_end()));
-        Ok(())
+        return print::line(text.trim_end());
     }
+    print::to_errors(format!("\n{}", text.trim_end()));
+    // After an interrupt, the user wants no more runs.
+    if !INTERRUPTED.load(Ordering::Relaxed)
+        && let Some(runs) = ask::runs(&recording, arguments, &mallocs, findings.program.wall_ns)
+    {
+        analysis.findings.measured = measured(&recording, arguments, Some(runs), &mallocs);
+        facts.report = write_report(&target, &analysis.findings);
+        let text = summary::summary(&analysis.findings, &facts);
+        print::to_errors(format!("\n{}", text.trim_end()));
+    }
+    Ok(())
+}
+
+/// Writes the report. Returns its path, or why it could not be written; `None` if none is wanted.
+fn write_report(target: &ReportTarget, findings: &Findings) -> Option<Result<String, String>> {
+    let name = findings.program.command.first().map_or("program", |name| name);
+    target.of(name).map(|path| match report::write(&path, findings) {
+        Ok(()) => Ok(path.display().to_string()),
+        Err(failure) => Err(failure.to_string()),
+    })
 }
 
 /// Analyses and replays.
@@ -240,25 +255,24 @@ fn analyse_and_replay(
     Ok((analysis, others))
 }
 
-/// Measures the program itself, with `--repeat`.
+/// Measures the program itself, `runs` times with each malloc.
 fn measured(
     recording: &Recording,
     arguments: &AdviseArguments,
-) -> Result<Option<MeasuredFindings>, Failure> {
-    let (Some(runs), Some(repeatable)) = (arguments.repeat, &recording.repeatable) else {
-        return Ok(None);
-    };
+    runs: Option<u32>,
+    mallocs: &[InstalledMalloc],
+) -> Option<MeasuredFindings> {
+    let (runs, repeatable) = (runs?, recording.repeatable.as_ref()?);
     let program = BareProgram {
         path: &repeatable.program,
         command: &arguments.program,
         input: &repeatable.input,
     };
-    let mallocs = installed_mallocs::installed();
     INTERRUPTED.store(false, Ordering::Relaxed);
     REPLAYING.store(true, Ordering::Relaxed);
-    let found = measure::measure(&program, &mallocs, runs, repeatable.exit_code, &INTERRUPTED);
+    let found = measure::measure(&program, mallocs, runs, repeatable.exit_code, &INTERRUPTED);
     REPLAYING.store(false, Ordering::Relaxed);
-    Ok(Some(found))
+    Some(found)
 }
 
 /// How long the replay should take: what is left of the target time.

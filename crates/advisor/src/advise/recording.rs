@@ -35,7 +35,7 @@ pub struct Recording {
     pub went_on: bool,
     /// It was made by this call, in this environment.
     pub was_made_now: bool,
-    /// The program, if it is to be run again.
+    /// The program, if it can be run again.
     pub repeatable: Option<RepeatableProgram>,
     /// Keeps an unnamed temporary file open.
     _file: Option<File>,
@@ -48,6 +48,8 @@ pub struct RepeatableProgram {
     pub input: StandardInput,
     /// That of the recorded run.
     pub exit_code: u8,
+    /// A signal ended the recorded run, so another run may not end by itself.
+    pub was_interrupted: bool,
 }
 
 impl Recording {
@@ -83,7 +85,12 @@ impl Recording {
             None => {}
         }
         let again = arguments.against_bare || arguments.repeat.is_some();
-        let input = if again { Some(StandardInput::new()?) } else { None };
+        // Without a reason to run it again, a pipe as standard input is no error.
+        let input = match StandardInput::new() {
+            Ok(input) => Some(input),
+            Err(failure) if again => return Err(failure),
+            Err(_) => None,
+        };
         let output = if arguments.json { ProgramOutput::ToErrors } else { ProgramOutput::Shared };
         announce(&format!(
             "recording {}; Ctrl-C ends it, and the advice covers what it did until then",
@@ -129,15 +136,21 @@ impl Recording {
             _file: file,
         };
         if let Some(input) = input {
-            announce(&format!("running {} once more, without the recorder", name.display()));
-            let command = &arguments.program;
-            let bare = BareProgram { path: &program, command, input: &input };
-            match bare_run::cpu_time(&bare, ended.exit_code()) {
-                Ok(ns) => recording.bare_cpu_ns = Some(ns),
-                Err(why) => recording.warnings.push(why),
+            if again {
+                announce(&format!("running {} once more, without the recorder", name.display()));
+                let command = &arguments.program;
+                let bare = BareProgram { path: &program, command, input: &input };
+                match bare_run::cpu_time(&bare, ended.exit_code()) {
+                    Ok(ns) => recording.bare_cpu_ns = Some(ns),
+                    Err(why) => recording.warnings.push(why),
+                }
             }
-            let exit_code = ended.exit_code();
-            recording.repeatable = Some(RepeatableProgram { program, input, exit_code });
+            recording.repeatable = Some(RepeatableProgram {
+                program,
+                input,
+                exit_code: ended.exit_code(),
+                was_interrupted: ended.was_interrupted,
+            });
         }
         Ok(recording)
     }

@@ -69,6 +69,7 @@ fn frame(function: &str, file: &str) -> StackFrame {
 
 fn row(name: &str, groups: Vec<u32>, mib: u64) -> ReplayRow {
     ReplayRow {
+        library: None,
         name: name.to_owned(),
         groups,
         time_ns: 1,

@@ -14,8 +14,8 @@ use super::sites::{SiteDraft, SiteFinder};
 use super::stack_pass::{StackPass, StackPassResult, StackStatistics};
 use super::symbols::{self, Symbols, short};
 use super::{
-    AnalyseOptions, Analysis, NO_SITE, flame, formatting, lock_waits, own_heap, system_calls,
-    wrappers,
+    AnalyseOptions, Analysis, NO_SITE, flame, formatting, lock_waits, own_heap, source_line,
+    system_calls, wrappers,
 };
 use crate::record::why_unseen;
 use bench::console::progress::Progress;
@@ -427,6 +427,12 @@ fn named(
             verdict: group.verdict,
         })
         .collect();
+    for SiteGroup { sites: own, verdict, .. } in &mut groups {
+        if let Some(first) = own.first() {
+            let frames = &sites[*first as usize].frames;
+            source_line::show_in(&mut verdict.change, verdict.allocator, frames);
+        }
+    }
     groups.sort_by_key(|group| group.id);
     (sites, groups)
 }

@@ -22,6 +22,7 @@
 //! | `group_pass` | the second pass: the lifetimes of sites and possible groups |
 //! | `cost_model` | estimates what allocating costs |
 //! | `code_changes`, `verdict_rules` | chooses an allocator from a group's figures, with the lines to change |
+//! | `source_line` | the line of the program's source that allocates, before and after the change |
 //! | `groups` | divides the sites into groups, and judges each group |
 //! | `flame`, `lock_waits` | the flame graph, and waits for locks |
 //! | `own_heap` | programs that have a heap of their own |
@@ -51,6 +52,7 @@ mod possible_groups;
 mod resolver;
 pub mod screen;
 mod sites;
+mod source_line;
 mod stack_pass;
 mod symbols;
 mod system_call_advice;

@@ -40,6 +40,9 @@ pub struct ProgramEnd {
     pub usage: ResourceUsage,
     /// Why its system calls were not counted, and where the remaining figures come from.
     pub not_counted: Option<String>,
+    /// A signal to this process, such as Ctrl-C at the terminal, went to the program as well.
+    #[serde(skip)]
+    pub was_interrupted: bool,
 }
 
 impl ProgramEnd {
@@ -112,9 +115,12 @@ impl LibraryDirectory {
 }
 
 static CHILD: AtomicI32 = AtomicI32::new(0);
+/// Whether one of the signals of [`pass_signals_on`] came.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// The handler of SIGTERM and SIGHUP: passes the signal on to the program.
 extern "C" fn pass_on(signal: i32) {
+    INTERRUPTED.store(true, Ordering::Relaxed);
     let child = CHILD.load(Ordering::Relaxed);
     if child > 0 {
         // SAFETY: it may be called in a handler, and the child has not been waited for.
@@ -122,13 +128,15 @@ extern "C" fn pass_on(signal: i32) {
     }
 }
 
-/// The handler of SIGINT and SIGQUIT, which the terminal sends to the program too: does nothing.
-extern "C" fn ignore(_: i32) {}
+/// The handler of SIGINT and SIGQUIT, which the terminal sends to the program too.
+extern "C" fn take_note(_: i32) {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
 
 fn pass_signals_on() -> nix::Result<()> {
     let handlers: [(Signal, extern "C" fn(i32)); 4] = [
-        (Signal::SIGINT, ignore),
-        (Signal::SIGQUIT, ignore),
+        (Signal::SIGINT, take_note),
+        (Signal::SIGQUIT, take_note),
         (Signal::SIGTERM, pass_on),
         (Signal::SIGHUP, pass_on),
     ];
@@ -378,5 +386,6 @@ fn wait(pid: i32, begun: Instant, io: Option<File>) -> io::Result<ProgramEnd> {
         write_calls: io.as_ref().map(|io| io.syscw),
         written_bytes: io.as_ref().map(|io| io.wchar),
     };
-    Ok(ProgramEnd { outcome, usage, not_counted: None })
+    let was_interrupted = INTERRUPTED.load(Ordering::Relaxed);
+    Ok(ProgramEnd { outcome, usage, not_counted: None, was_interrupted })
 }

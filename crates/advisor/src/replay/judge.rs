@@ -26,6 +26,8 @@ const LEAST_GAIN: f64 = 0.01;
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparedMalloc {
     pub name: String,
+    /// Its shared library, if this machine has it.
+    pub installed: Option<String>,
     pub comparison: Comparison,
 }
 
@@ -234,7 +236,7 @@ pub fn useful(mallocs: Vec<ComparedMalloc>, program: &RecordedProgram) -> Useful
     let drawback = |malloc: &ComparedMalloc| {
         if !is_small(&malloc.comparison, FREE_MEMORY_OF_MALLOC) {
             Some("it needs too much memory")
-        } else if library(&malloc.name).is_none() {
+        } else if library(malloc).is_none() {
             Some("no distribution has it")
         } else {
             None
@@ -262,10 +264,13 @@ pub fn useful(mallocs: Vec<ComparedMalloc>, program: &RecordedProgram) -> Useful
     UsefulMallocs { best, faster }
 }
 
-/// Where a malloc's shared library comes from. `None`: no distribution has it. Distributions'
-/// tcmalloc is another one than that of the replay.
-fn library(malloc: &str) -> Option<MallocLibrary> {
-    let (file, packages) = match malloc {
+/// Where a malloc's shared library is or comes from. `None`: no distribution has it. Distributions'
+/// tcmalloc is another one than that which is built in.
+fn library(malloc: &ComparedMalloc) -> Option<MallocLibrary> {
+    if let Some(file) = &malloc.installed {
+        return Some(MallocLibrary { file: file.clone(), packages: "installed".to_owned() });
+    }
+    let (file, packages) = match &*malloc.name {
         "jemalloc" => {
             ("libjemalloc.so.2", "libjemalloc2 in Debian and Ubuntu, jemalloc in Fedora and Arch")
         }
@@ -298,7 +303,7 @@ pub fn malloc_advice(
     drawback: Option<&str>,
     program: &RecordedProgram,
 ) -> MallocAdvice {
-    let ComparedMalloc { name, comparison } = malloc;
+    let ComparedMalloc { name, comparison, .. } = malloc;
     let gain = gain(comparison, program);
     let mut reason = format!("{name} takes {} in the replay", figures(comparison));
     if let Some(gain) = gain {
@@ -313,7 +318,7 @@ pub fn malloc_advice(
         gives_as_much,
         reason,
         drawback: drawback.map(str::to_owned),
-        library: library(name),
+        library: library(malloc),
     }
 }
 
@@ -451,7 +456,11 @@ mod tests {
     }
 
     fn malloc(name: &str, time: f64, peaks: (u64, u64)) -> ComparedMalloc {
-        ComparedMalloc { name: name.to_owned(), comparison: comparison(time, 0.01, peaks) }
+        ComparedMalloc {
+            name: name.to_owned(),
+            installed: None,
+            comparison: comparison(time, 0.01, peaks),
+        }
     }
 
     #[test]
@@ -509,6 +518,7 @@ mod tests {
     fn a_malloc_gives_as_much_if_it_is_as_fast_as_all_plans_together() {
         let malloc = ComparedMalloc {
             name: "good".to_owned(),
+            installed: None,
             comparison: comparison(0.6, 0.01, (MIB, MIB)),
         };
         let all = |time| {
@@ -523,6 +533,7 @@ mod tests {
     fn a_change_has_to_be_worth_it_beyond_what_a_malloc_gives() {
         let malloc = ComparedMalloc {
             name: "good".to_owned(),
+            installed: None,
             comparison: comparison(0.6, 0.01, (MIB, MIB)),
         };
         // 0.4 s of 0.5: 0.1 s are 1 % of ten seconds, and a tenth of one.

@@ -8,6 +8,7 @@
 //!
 //! | file | does |
 //! |---|---|
+//! | [`installed_mallocs`] | the mallocs that this machine has as shared libraries |
 //! | `number_map` | maps and bit sets by number |
 //! | `event_stream` | reads events on another thread, shows the progress, and can be stopped |
 //! | `thread_scan` | the first pass: which blocks another thread frees, and when each thread ran |
@@ -34,6 +35,7 @@ mod check;
 mod compile;
 mod compiled_recording;
 mod event_stream;
+pub mod installed_mallocs;
 mod judge;
 mod live_bytes;
 mod memory_limit;
@@ -63,6 +65,7 @@ use bench::console::failure::Failure;
 use bench::console::print;
 use bench::console::progress::Progress;
 use compiled_recording::CompiledRecording;
+use installed_mallocs::InstalledMalloc;
 use round_job::{NULL, REST, RowAllocator};
 use rounds::{RoundLimits, RowSpec};
 use rows::FinishedRows;
@@ -81,7 +84,7 @@ const PLAN_ROUNDS_SHARE: f64 = 2.0 / 3.0;
 /// If glibc's calls take a larger share of the program's CPU time in the replay, one of the two
 /// figures is wrong.
 const MOST_OF_PROGRAM: f64 = 0.9;
-/// The mallocs without `--allocators`.
+/// The mallocs without `--allocators` that are replayed as built in if they aren't installed.
 const MALLOCS: [&str; 3] = ["jemalloc", "mimalloc", "snmalloc"];
 
 /// The row in which all blocks of each thread come from a pool.
@@ -93,8 +96,9 @@ pub struct ReplayArguments {
     /// A recording made by `allot record`
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Replay everything also with these mallocs; by default those of jemalloc, mimalloc and
-    /// snmalloc that are built in
+    /// Replay everything also with these mallocs, as built in; by default with each malloc that is
+    /// installed as a shared library, and with jemalloc, mimalloc and snmalloc as built in if they
+    /// aren't installed
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     allocators: Option<Vec<String>>,
     /// Number of rounds; by default 3 to 15, as many as fit in --time
@@ -127,7 +131,8 @@ pub const EXAMPLES: &str = "
 The table has these rows:
   null                  no allocator: the cost of the replay itself, contained in every other row
   glibc                 glibc's malloc for everything; the other rows are compared with it
-  mimalloc, ...         another malloc for everything
+  mimalloc, ...         another malloc for everything: the shared library that is installed, or
+                        the version that is built in, which may behave otherwise
   pool for everything   all blocks of each thread come from a pool of this library
   arena for group 0     a plan: the advised allocator for one group, glibc for the rest
 
@@ -276,12 +281,12 @@ pub fn replay(
 }
 
 /// The rows that judge each plan.
-fn specs(mallocs: &[String], planned: &[Route]) -> Vec<RowSpec> {
+fn specs(mallocs: &[RowSpec], planned: &[Route]) -> Vec<RowSpec> {
     let mut specs = vec![
         RowSpec { name: NULL.to_owned(), groups: Vec::new(), allocator: RowAllocator::Null },
         malloc(REST),
     ];
-    specs.extend(mallocs.iter().map(|name| malloc(name)));
+    specs.extend(mallocs.iter().cloned());
     specs.push(RowSpec {
         name: POOL_FOR_EVERYTHING.to_owned(),
         groups: Vec::new(),
@@ -376,7 +381,7 @@ fn malloc(name: &str) -> RowSpec {
 }
 
 /// The wanted mallocs besides glibc.
-fn mallocs(options: &ReplayOptions) -> Result<Vec<String>, Failure> {
+fn mallocs(options: &ReplayOptions) -> Result<Vec<RowSpec>, Failure> {
     let known = || {
         bench::peers::known()
             .iter()
@@ -384,8 +389,13 @@ fn mallocs(options: &ReplayOptions) -> Result<Vec<String>, Failure> {
             .map(|about| about.name)
     };
     let Some(asked) = &options.allocators else {
-        let there = MALLOCS.iter().filter(|name| known().any(|known| known == **name));
-        return Ok(there.map(|name| (*name).to_owned()).collect());
+        let installed = installed_mallocs::installed();
+        let is_installed = |name: &str| installed.iter().any(|malloc| malloc.name == name);
+        let built_in = MALLOCS
+            .iter()
+            .filter(|name| !is_installed(name) && known().any(|known| known == **name))
+            .map(|name| malloc(name));
+        return Ok(installed.iter().map(preloaded).chain(built_in).collect());
     };
     let mut names: Vec<String> = Vec::new();
     for name in asked {
@@ -400,5 +410,13 @@ fn mallocs(options: &ReplayOptions) -> Result<Vec<String>, Failure> {
             names.push(name.clone());
         }
     }
-    Ok(names)
+    Ok(names.iter().map(|name| malloc(name)).collect())
+}
+
+fn preloaded(installed: &InstalledMalloc) -> RowSpec {
+    RowSpec {
+        name: installed.name.to_owned(),
+        groups: Vec::new(),
+        allocator: RowAllocator::Preloaded(installed.library.clone()),
+    }
 }

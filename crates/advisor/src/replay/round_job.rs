@@ -23,8 +23,10 @@ pub const NULL: &str = "null";
 pub enum RowAllocator {
     /// No allocator: the cost of the replay itself.
     Null,
-    /// A malloc for everything.
+    /// A malloc for everything that is built in.
     Malloc(String),
+    /// A malloc for everything: this shared library, which the process is started with.
+    Preloaded(PathBuf),
     /// This project's allocators for some groups, glibc for the rest.
     Plan(Vec<Route>),
     /// glibc, and no allocator for the blocks of some groups.
@@ -81,7 +83,7 @@ impl PreparedReplay {
         let file = File::open(&job.file)?;
         let recorded = read_shapes(&file, &job.sequence.shapes)?;
         let shapes = match &job.allocator {
-            RowAllocator::Null | RowAllocator::Malloc(_) => {
+            RowAllocator::Null | RowAllocator::Malloc(_) | RowAllocator::Preloaded(_) => {
                 allocator_plan::routed_shapes(&recorded, |_, _| 0)
             }
             RowAllocator::Plan(routes) => {

@@ -1,6 +1,7 @@
 //! Runs the rounds: every row once, each in a fresh process, then every row again, so that a drift
 //! of the machine affects all rows alike.
 
+use super::installed_mallocs::preload_list;
 use super::round_job::{REST, Round, RoundJob, RowAllocator};
 use bench::console::progress::Progress;
 use bench::console::statistics::{Ratio, median};
@@ -109,10 +110,16 @@ fn is_too_slow(specs: &[RowSpec], found: &[RowRounds], at: usize) -> bool {
 /// Runs a job in a child process, and ends it once `stopped`.
 pub fn in_child(job: &RoundJob, stopped: &dyn Fn() -> bool) -> Result<Round, String> {
     let input = serde_json::to_vec(job).map_err(|error| error.to_string())?;
+    let preload = match &job.allocator {
+        RowAllocator::Preloaded(library) => preload_list(library),
+        _ => String::new(),
+    };
+    let preload = [("LD_PRELOAD", &*preload)];
     let environment = match &job.allocator {
         RowAllocator::Malloc(name) => {
             bench::peers::about(name).map_or(&[][..], |about| about.environment)
         }
+        RowAllocator::Preloaded(_) => &preload,
         _ => &[],
     };
     let arguments = ["replay-round".to_owned()];

@@ -139,12 +139,15 @@ impl FinishedRows {
     fn mallocs(&self) -> Vec<ComparedMalloc> {
         self.0
             .iter()
-            .filter(
-                |(spec, _)| matches!(&spec.allocator, RowAllocator::Malloc(name) if name != REST),
-            )
+            .filter(|(spec, _)| match &spec.allocator {
+                RowAllocator::Malloc(name) => name != REST,
+                RowAllocator::Preloaded(_) => true,
+                _ => false,
+            })
             .filter_map(|(spec, found)| {
                 Some(ComparedMalloc {
                     name: spec.name.clone(),
+                    installed: library(spec),
                     comparison: self.comparison(found)?,
                 })
             })
@@ -242,6 +245,7 @@ impl FinishedRows {
         let times = || rounds.iter().map(|round| round.time_ns);
         replay.rows.push(ReplayRow {
             name,
+            library: library(spec),
             groups: spec.groups.clone(),
             time_ns: median_whole(rounds, |round| Some(round.time_ns)).unwrap_or_default(),
             least_ns: times().min().unwrap_or_default(),
@@ -253,6 +257,14 @@ impl FinishedRows {
             memory_ratio: comparison.and_then(|comparison| comparison.memory),
             gain: comparison.and_then(|comparison| judge::gain(&comparison, program)),
         });
+    }
+}
+
+/// The shared library of a row's malloc.
+fn library(spec: &RowSpec) -> Option<String> {
+    match &spec.allocator {
+        RowAllocator::Preloaded(library) => Some(library.display().to_string()),
+        _ => None,
     }
 }
 

@@ -14,6 +14,7 @@ use bench::runner::child_process;
 use bench::runner::resources;
 use bench::workloads::AbortIfPanicking;
 use std::io::{self, Read};
+use std::path::Path;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,6 +41,12 @@ pub fn run() -> Result<(), Failure> {
         RowAllocator::Malloc(name) => MallocVisitor(&prepared)
             .with(&name)
             .map_err(|error| Failure::Usage(error.to_string()))?,
+        RowAllocator::Preloaded(library) => {
+            check_loaded(&library)?;
+            MallocVisitor(&prepared)
+                .with(REST)
+                .map_err(|error| Failure::Usage(error.to_string()))?
+        }
         RowAllocator::Plan(routes) => PlanVisitor(&prepared, routes)
             .with(REST)
             .map_err(|error| Failure::Usage(error.to_string()))?,
@@ -49,6 +56,21 @@ pub fn run() -> Result<(), Failure> {
     };
     let text = serde_json::to_string(&round).map_err(|error| failed(&error))?;
     print::line(text)
+}
+
+/// Fails if the library is not loaded: the dynamic loader ignores one that it can't use.
+fn check_loaded(library: &Path) -> Result<(), Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
+    let real = library.canonicalize().map_err(|error| failed(&error))?;
+    let maps = procfs::process::Process::myself().and_then(|own| own.maps());
+    let maps = maps.map_err(|error| failed(&error))?;
+    let is_loaded = maps
+        .iter()
+        .any(|map| matches!(&map.pathname, procfs::process::MMapPath::Path(path) if *path == real));
+    if is_loaded {
+        return Ok(());
+    }
+    Err(failed(&format!("{} could not be preloaded", library.display())))
 }
 
 struct MallocVisitor<'p>(&'p PreparedReplay);

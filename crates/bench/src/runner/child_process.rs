@@ -27,7 +27,7 @@ pub fn child_command(arguments: &[String]) -> io::Result<Command> {
 }
 
 /// Environment variables, with their values, for a child and its own children.
-pub type Environment = [(&'static str, &'static str)];
+pub type Environment<'e> = [(&'e str, &'e str)];
 
 /// Called in a child: the child ends when its parent ends, also if the parent is killed.
 pub fn end_with_parent() {
@@ -83,14 +83,14 @@ fn after_colon(last: &str) -> String {
 /// answer.
 pub fn ask<T: serde::de::DeserializeOwned>(
     arguments: &[String],
-    environment: &Environment,
+    environment: &Environment<'_>,
     input: Option<&[u8]>,
     limit: Duration,
 ) -> Result<T, ChildFailure> {
     answer(command(arguments, environment)?, input, limit, &|| false)
 }
 
-fn command(arguments: &[String], environment: &Environment) -> Result<Command, ChildFailure> {
+fn command(arguments: &[String], environment: &Environment<'_>) -> Result<Command, ChildFailure> {
     let mut command =
         child_command(arguments).map_err(|error| ChildFailure::Lost(error.to_string()))?;
     command.envs(environment.iter().copied());
@@ -123,7 +123,7 @@ pub fn ask_program<T: serde::de::DeserializeOwned>(
 pub fn ask_unless<T: serde::de::DeserializeOwned>(
     stopped: &dyn Fn() -> bool,
     arguments: &[String],
-    environment: &Environment,
+    environment: &Environment<'_>,
     input: Option<&[u8]>,
     limit: Duration,
 ) -> Result<T, ChildFailure> {

@@ -47,6 +47,7 @@ pub fn data(findings: &Findings) -> serde_json::Result<Value> {
         "overlaps": findings.overlaps,
         "locks": locks,
         "system": findings.system,
+        "measured": findings.measured,
         "replay": findings.replay,
         "notes": findings.notes,
         "frames": frames.rows,

@@ -10,10 +10,11 @@ const STYLES: [&str; 3] = [
     include_str!("page/charts.css"),
 ];
 /// In this order: each uses those before it.
-const SCRIPTS: [&str; 10] = [
+const SCRIPTS: [&str; 11] = [
     include_str!("page/words.js"),
     include_str!("page/parts.js"),
     include_str!("page/table.js"),
+    include_str!("page/measured.js"),
     include_str!("page/summary.js"),
     include_str!("page/timeline.js"),
     include_str!("page/flame.js"),

@@ -427,7 +427,7 @@ pub struct MallocAdvice {
 pub struct MallocLibrary {
     /// Its name, for `LD_PRELOAD`.
     pub file: String,
-    /// The packages that it is in, in words.
+    /// The packages that it is in, in words, or that it is installed.
     pub packages: String,
 }
 
@@ -436,6 +436,9 @@ pub struct MallocLibrary {
 pub struct ReplayRow {
     /// `null`, `glibc`, ..., or a plan such as `arena for group 0`.
     pub name: String,
+    /// The shared library that served everything; `None` for an allocator that is built in.
+    #[serde(default)]
+    pub library: Option<String>,
     /// The groups whose advice it follows; none for a malloc that serves everything.
     pub groups: Vec<u32>,
     /// CPU time of the replay with this allocator, without waiting for other threads: median, least

@@ -57,6 +57,7 @@ drawTimeline();
 drawFlame();
 drawVerdicts();
 drawSites();
+drawMeasured();
 drawReplay();
 drawKernel();
 drawLocks();

@@ -18,6 +18,9 @@ function gained() {
 
 const withArticle = noun => `${/^[aeiou]/.test(noun) ? "an" : "a"} ${noun}`;
 
+// Where other mallocs were measured on the program itself, that counts and not their replay.
+const replayCounts = (measured?.rows ?? []).length < 2;
+
 function headline() {
     const [call] = data.system.advice, lock = data.locks.find(each => each.advice);
     // What isn't about memory counts where nothing else does.
@@ -27,15 +30,18 @@ function headline() {
     if (program.allocations === 0) return "No allocation of this program could be seen.";
     if (confirmed.length > 0) {
         const one = confirmed.length === 1, gain = gained();
+        if (quickest && (gain === null || gain < 1 - quickest.cpu.median + 0.01))
+            return `Change the malloc, not the program: ${quickest.name} saves ${savedBy(quickest.cpu)} of CPU time (measured), and no change of the code is confirmed that saves more.`;
         const use = `Use ${withArticle(allocators[confirmed[0].verdict.allocator])} for ${words.short(confirmed[0].title, 60)}`;
         const what = one ? use : `Make ${words.count(confirmed.length)} changes`;
         return `${what}${gain === null ? "" : `: ${one ? "saves" : "together they save"} about ${words.percent(gain)} of CPU time`} (replay-confirmed).`;
     }
-    if (served.length > 0) {
+    if (quickest) return `Use ${quickest.name} instead of glibc's malloc: saves ${savedBy(quickest.cpu)} of CPU time (measured). No change of the code is confirmed by the replay.`;
+    if (served.length > 0 && replayCounts) {
         const saves = betterMalloc && betterMalloc.gain !== null ? `: ${betterMalloc.name} saves about ${words.percent(betterMalloc.gain)} of CPU time, as much as changing the code would (replay-confirmed)` : "";
         return `Change the malloc, not the program${saves}.`;
     }
-    if (betterMalloc) {
+    if (betterMalloc && replayCounts) {
         const saves = betterMalloc.gain === null ? "" : `: saves about ${words.percent(betterMalloc.gain)} of CPU time (replay-confirmed)`;
         return `Use ${betterMalloc.name} instead of glibc's malloc${saves}. No change of the code would save more.`;
     }
@@ -96,9 +102,20 @@ function tryIt({ library }) {
     return library ? make("p", {}, "Try it: ", code(`LD_PRELOAD=${library.file} ${words.short(command, 60)}`), ` (${library.packages}).`) : null;
 }
 
+// The best of the mallocs that the program ran with.
+function measuredCard() {
+    return make("li", { class: "card" },
+        make("div", { class: "card-head" }, make("span", { class: "pill better_malloc" }, "a better malloc"), make("span", { class: "badge confirmed" }, "✓ measured")),
+        make("h3", {}, make("a", { href: "#measured" }, words.name(quickest.name))),
+        make("span", { class: "gain" }, make("span", { class: "figure" }, savedBy(quickest.cpu))),
+        make("p", {}, `Measured on the program itself, ${words.several(measured.runs, "run")} with each malloc${
+            quickest.peak ? `; it takes ${words.ratio(quickest.peak.median)} × the memory` : ""}.`),
+        quickest.library && make("p", {}, "Use it: ", code(`LD_PRELOAD=${quickest.library} ${words.short(command, 60)}`)));
+}
+
 // One that saves more, but isn't the one to use.
 function fasterCard() {
-    if (!fasterMalloc) return null;
+    if (!fasterMalloc || !replayCounts) return null;
     return make("li", { class: "card" },
         make("div", { class: "card-head" }, make("span", { class: "pill better_malloc" }, "a faster malloc")),
         make("h3", {}, make("a", { href: "#replay" }, fasterMalloc.name)),
@@ -107,7 +124,8 @@ function fasterCard() {
 }
 
 function mallocCard() {
-    if (!betterMalloc) return null;
+    if (quickest) return measuredCard();
+    if (!betterMalloc || !replayCounts) return null;
     return make("li", { class: "card" },
         make("div", { class: "card-head" }, make("span", { class: "pill better_malloc" }, "a better malloc"),
             betterMalloc.gives_as_much && make("span", { class: "badge confirmed" }, "saves as much as the changes")),

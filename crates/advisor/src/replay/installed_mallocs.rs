@@ -44,9 +44,19 @@ fn found_in(folders: &[PathBuf]) -> Vec<InstalledMalloc> {
         .collect()
 }
 
-/// `LD_PRELOAD` has no way to escape its separators in a path.
+/// `LD_PRELOAD` has no way to escape its separators in a path. A path that isn't text can't be part
+/// of a job, which is JSON.
 fn can_be_preloaded(path: &Path) -> bool {
-    !path.to_string_lossy().contains([' ', ':'])
+    path.to_str().is_some_and(|path| !path.contains([' ', ':']))
+}
+
+/// The value of `LD_PRELOAD` that loads a library before those that this process was started with.
+pub fn preload_list(library: &Path) -> String {
+    let own = library.to_string_lossy();
+    match std::env::var("LD_PRELOAD") {
+        Ok(others) if !others.is_empty() => format!("{own}:{others}"),
+        _ => own.into_owned(),
+    }
 }
 
 #[cfg(test)]
