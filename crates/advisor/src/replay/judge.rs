@@ -268,7 +268,7 @@ pub fn useful(mallocs: Vec<ComparedMalloc>, program: &RecordedProgram) -> Useful
 /// tcmalloc is another one than that which is built in.
 fn library(malloc: &ComparedMalloc) -> Option<MallocLibrary> {
     if let Some(file) = &malloc.installed {
-        return Some(MallocLibrary { file: file.clone(), packages: "installed".to_owned() });
+        return Some(MallocLibrary { file: file.clone(), packages: String::new() });
     }
     let (file, packages) = match &*malloc.name {
         "jemalloc" => {

@@ -367,11 +367,14 @@ pub fn malloc_line(
         sentences.push(format!("{} {saves}takes {}.", malloc.name, replayed(malloc)));
         if let Some(library) = &malloc.library {
             let program = findings.program.command.first().map_or("PROGRAM", |program| program);
+            let packages = match &*library.packages {
+                "" => String::new(),
+                packages => format!(" ({packages})"),
+            };
             sentences.push(format!(
-                "Try it: LD_PRELOAD={} {} … ({}).",
+                "Try it: LD_PRELOAD={} {} …{packages}.",
                 library.file,
                 one_line(program, WHERE),
-                library.packages
             ));
         }
     }

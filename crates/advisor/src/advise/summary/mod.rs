@@ -91,7 +91,7 @@ pub fn summary(findings: &Findings, facts: &SummaryFacts) -> String {
         part(3, 1, wrapped(&text));
     }
     if let Some(others) = facts.others.sentence(facts.recording.as_deref()) {
-        part(3, 2, wrapped(&others));
+        part(3, 1, wrapped(&others));
     }
     if !ranked.is_empty() {
         for note in findings.notes.iter().filter(|note| note.text.contains("debug symbols")) {

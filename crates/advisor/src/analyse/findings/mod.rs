@@ -427,7 +427,7 @@ pub struct MallocAdvice {
 pub struct MallocLibrary {
     /// Its name, for `LD_PRELOAD`.
     pub file: String,
-    /// The packages that it is in, in words, or that it is installed.
+    /// The packages that it is in, in words; empty if it is installed.
     pub packages: String,
 }
 

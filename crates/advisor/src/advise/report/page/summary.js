@@ -99,7 +99,7 @@ function card(group, most) {
 
 // How to try it without changing the code.
 function tryIt({ library }) {
-    return library ? make("p", {}, "Try it: ", code(`LD_PRELOAD=${library.file} ${words.short(command, 60)}`), ` (${library.packages}).`) : null;
+    return library ? make("p", {}, "Try it: ", code(`LD_PRELOAD=${library.file} ${words.short(command, 60)}`), library.packages ? ` (${library.packages}).` : ".") : null;
 }
 
 // The best of the mallocs that the program ran with.
