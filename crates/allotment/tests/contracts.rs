@@ -209,7 +209,7 @@ fn memory_does_not_double_with_each_failed_constructor() {
     let recorder = Recorder::new(Malloc, Refuse::None);
     let arena = Arena::builder().source(recorder.clone()).build();
     for _ in 0..1000 {
-        let failed = arena.try_alloc_slice_fallible(2000, |index| {
+        let failed = arena.try_alloc_slice_try_with(2000, |index| {
             if index < 1999 { Ok(index) } else { Err("the last one") }
         });
         assert_eq!(failed.unwrap().unwrap_err(), "the last one");

@@ -259,8 +259,8 @@ impl<'s, const MIN_ALIGN: usize> Scope<'s, MIN_ALIGN> {
         fn try_alloc<T>(value: T) -> Result<&'s mut T, AllocError>;
         fn alloc_with<T>(make: impl FnOnce() -> T) -> &'s mut T;
         fn try_alloc_with<T>(make: impl FnOnce() -> T) -> Result<&'s mut T, AllocError>;
-        fn alloc_fallible<T, E>(make: impl FnOnce() -> Result<T, E>) -> Result<&'s mut T, E>;
-        fn try_alloc_fallible<T, E>(
+        fn alloc_try_with<T, E>(make: impl FnOnce() -> Result<T, E>) -> Result<&'s mut T, E>;
+        fn try_alloc_try_with<T, E>(
             make: impl FnOnce() -> Result<T, E>
         ) -> Result<Result<&'s mut T, E>, AllocError>;
         fn alloc_boxed<T>(value: T) -> ArenaBox<'s, T>;
@@ -282,11 +282,11 @@ impl<'s, const MIN_ALIGN: usize> Scope<'s, MIN_ALIGN> {
             len: usize,
             make: impl FnMut(usize) -> T
         ) -> Result<&'s mut [T], AllocError>;
-        fn alloc_slice_fallible<T, E>(
+        fn alloc_slice_try_with<T, E>(
             len: usize,
             make: impl FnMut(usize) -> Result<T, E>
         ) -> Result<&'s mut [T], E>;
-        fn try_alloc_slice_fallible<T, E>(
+        fn try_alloc_slice_try_with<T, E>(
             len: usize,
             make: impl FnMut(usize) -> Result<T, E>
         ) -> Result<Result<&'s mut [T], E>, AllocError>;
