@@ -58,6 +58,7 @@
 //! | `derive` | `#[derive(ReadOnly)]`, for types that are to be sealed |
 //! | `hashbrown-017` | the maps and sets of hashbrown 0.17 as types that can be sealed |
 //! | `places` | `record_places` of a pool's builder: reports of what outlives a pool, by the place that allocated it; needs the package `backtrace` |
+//! | `serde` | `Serialize` for the collections, boxes and handles; `Deserialize` for those of the current pool; `StringSeed` and `VecSeed` for other memory |
 //!
 //! A map type that allocates in the current pool by default (feature `allocator-api2-02`):
 //!

@@ -77,6 +77,18 @@ macro_rules! handle_traits {
                 core::fmt::Pointer::fmt(&core::ptr::from_ref::<T>(self), f)
             }
         }
+
+        #[cfg(feature = "serde")]
+        #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+        impl<$($generics)*> serde::Serialize for $handle
+        where
+            T: serde::Serialize,
+        {
+            /// Serializes the value.
+            fn serialize<Z: serde::Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
+                (**self).serialize(serializer)
+            }
+        }
     };
 }
 
