@@ -19,7 +19,7 @@
 //! # Example
 //!
 //! ```
-//! let arena = allotment::Arena::with_hint(64 << 10);
+//! let arena = allotment::Arena::with_capacity(64 << 10);
 //! let point = arena.alloc((3, 4));
 //! let name = arena.alloc_str("system.cpu");
 //! assert_eq!((point.0, &*name), (3, "system.cpu"));

@@ -279,7 +279,7 @@ shared_handle!(ArenaArc);
 /// use allotment::Arena;
 /// use allotment::arena::{ArenaArc, SharedArena};
 ///
-/// let mut arena = SharedArena::from(Arena::with_hint(64 << 10));
+/// let mut arena = SharedArena::from(Arena::with_capacity(64 << 10));
 /// let numbers: ArenaArc<[u32]> = ArenaArc::new(&arena, |arena| arena.alloc_slice_copy(&[1, 2]));
 /// assert!(arena.get_mut().is_none());
 /// drop(numbers);
