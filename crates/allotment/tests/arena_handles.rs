@@ -74,7 +74,8 @@ fn a_thin_box_changes_and_drops_its_values() {
     assert_eq!(drops.get(), 1);
     drop(boxed);
     assert_eq!(drops.get(), 4);
-    let leaked: &mut [Counted<'_>] = ThinBox::leak(arena.alloc_thin_slice_boxed(2, |_| Counted(&drops)));
+    let leaked: &mut [Counted<'_>] =
+        ThinBox::leak(arena.alloc_thin_slice_boxed(2, |_| Counted(&drops)));
     assert_eq!((leaked.len(), drops.get()), (2, 4));
     let shared = ThinBox::into_ref(arena.alloc_thin_slice_boxed(2, |_| Counted(&drops)));
     assert_eq!((shared.len(), drops.get()), (2, 4));
@@ -246,10 +247,12 @@ fn a_failed_make_makes_no_handle() {
     let fits: Result<ArenaArc<[u8]>, AllocError> =
         ArenaArc::try_new(&arena, |arena| Ok(arena.try_alloc_slice_with(64, |_| 0u8)?));
     assert_eq!(fits.unwrap().len(), 64);
-    assert!(catch_unwind(AssertUnwindSafe(|| {
-        ArenaArc::<u8>::new(&arena, |_| panic!("on purpose"));
-    }))
-    .is_err());
+    assert!(
+        catch_unwind(AssertUnwindSafe(|| {
+            ArenaArc::<u8>::new(&arena, |_| panic!("on purpose"));
+        }))
+        .is_err()
+    );
     arena.get_mut().unwrap().reset();
 }
 
@@ -259,8 +262,9 @@ fn threads_share_values_while_the_arena_allocates() {
     let arena = SharedArena::from(Arena::builder().budget(&budget).build());
     let threads: Vec<_> = (0..4u64)
         .map(|n| {
-            let value: ArenaArc<[u64]> =
-                ArenaArc::new(&arena, |arena| arena.alloc_slice_with(100, |index| n + index as u64));
+            let value: ArenaArc<[u64]> = ArenaArc::new(&arena, |arena| {
+                arena.alloc_slice_with(100, |index| n + index as u64)
+            });
             std::thread::spawn(move || {
                 let part = ArenaArc::map(value.clone(), |values| &values[99]);
                 drop(value);
@@ -278,6 +282,9 @@ fn threads_share_values_while_the_arena_allocates() {
     assert_eq!(budget.used(), 0);
 }
 
+/// Fewer in Miri, but enough for chunks of their own.
+const LARGE: usize = if cfg!(miri) { 300 } else { 100_000 };
+
 /// The `u128`s of an arena that holds nothing else, sorted.
 fn numbers(arena: &mut Arena) -> Vec<u128> {
     let chunks = arena.iter_allocated_chunks().flat_map(|chunk| chunk.chunks_exact(16));
@@ -290,7 +297,7 @@ fn numbers(arena: &mut Arena) -> Vec<u128> {
 
 #[test]
 fn the_chunks_contain_all_objects_and_nothing_else() {
-    let most: u128 = if cfg!(miri) { 600 } else { 200_000 };
+    let most: u128 = if cfg!(miri) { 300 } else { 200_000 };
     let mut arena = Arena::new();
     assert!(numbers(&mut arena).is_empty());
     for round in 0..3 {
@@ -305,7 +312,8 @@ fn the_chunks_contain_all_objects_and_nothing_else() {
     let mut all = Vec::new();
     for n in 0..20u128 {
         all.push(*arena.alloc(n));
-        let large = arena.alloc_slice_with(if n % 3 == 0 { 5_000 } else { 10 }, |index| index as u128);
+        let len = if n % 7 == 0 { (LARGE / 20).max(300) } else { 10 };
+        let large = arena.alloc_slice_with(len, |index| index as u128);
         all.extend_from_slice(large);
     }
     all.sort_unstable();
@@ -315,12 +323,12 @@ fn the_chunks_contain_all_objects_and_nothing_else() {
 #[test]
 fn a_rewind_leaves_the_objects_before_it() {
     let mut arena = Arena::new();
-    let mut before: Vec<u128> = (0..700).map(|n| *arena.alloc(n)).collect();
-    for large in [0, 1000, 100_000] {
+    let mut before: Vec<u128> = (0..300).map(|n| *arena.alloc(n)).collect();
+    for large in [0, 300, LARGE] {
         let mut mark = arena.mark();
         mark.alloc_slice_with(large, |n| n as u128);
-        (0..700u128).for_each(|n| _ = mark.alloc(n));
-        mark.scope(|scope| _ = scope.alloc_slice_with(10_000, |n| n as u128));
+        (0..300u128).for_each(|n| _ = mark.alloc(n));
+        mark.scope(|scope| _ = scope.alloc_slice_with(LARGE / 10, |n| n as u128));
         drop(mark);
         assert_eq!(numbers(&mut arena), before, "{large}");
         let last = *arena.alloc(before.len() as u128);

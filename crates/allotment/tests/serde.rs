@@ -41,7 +41,9 @@ fn values_of_the_current_pool_deserialize_into_it() {
         assert_eq!(*slice, [1, 2, 3]);
         let wrong = serde_json::from_str::<PoolVec<u8>>("[1, 2, 300]").unwrap_err();
         assert!(wrong.to_string().contains("300"), "{wrong}");
-        assert!(serde_json::from_str::<PoolString>("7").unwrap_err().to_string().contains("a string"));
+        assert!(
+            serde_json::from_str::<PoolString>("7").unwrap_err().to_string().contains("a string")
+        );
     });
 }
 
@@ -53,9 +55,11 @@ fn seeds_nest_in_any_memory() {
     let lists = VecSeed::new_in(words, &arena).deserialize(&mut Deserializer::from_str(text));
     let lists = lists.unwrap();
     assert_eq!(to_value(&lists).unwrap(), json!([["a", "b\n"], [], ["c"]]));
-    assert!(VecSeed::new_in(PhantomData::<u8>, &arena)
-        .deserialize(&mut Deserializer::from_str("[1, true]"))
-        .is_err());
+    assert!(
+        VecSeed::new_in(PhantomData::<u8>, &arena)
+            .deserialize(&mut Deserializer::from_str("[1, true]"))
+            .is_err()
+    );
 }
 
 #[test]
