@@ -227,6 +227,8 @@ mod pages {
     struct FromBumpalo;
     #[doc = include_str!("../../../docs/src/from-monotonic-buffer-resource.md")]
     struct FromMonotonicBufferResource;
+    #[doc = include_str!("../../../docs/src/from-multitude.md")]
+    struct FromMultitude;
     #[doc = include_str!("../../../docs/src/from-onewayalloc.md")]
     struct FromOnewayalloc;
     #[doc = include_str!("../../../docs/src/holds-for-all.md")]
