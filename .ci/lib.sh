@@ -7,7 +7,7 @@ export CARGO_NET_RETRY=10
 # No debug information: test programs compile and link in less time. Backtraces lack line numbers,
 # but a panic still names its line.
 export CARGO_PROFILE_DEV_DEBUG=${CARGO_PROFILE_DEV_DEBUG:-0}
-features=allocator-api2-02,allocator-api2-03,allocator-api2-04,derive,hashbrown-017,places
+features=allocator-api2-02,allocator-api2-03,allocator-api2-04,derive,hashbrown-017,places,serde
 # The same features, with their packages, for commands on the workspace; and the server's.
 all_features=allotment/${features//,/,allotment/},allotment-server/toml
 started=$SECONDS

@@ -107,7 +107,7 @@ unsafe fn create(
 
 fn build(options: CheckedOptions<'_>) -> Result<Arena, AllocError> {
     if options.is_default {
-        return Arena::try_with_hint(0);
+        return Arena::try_with_capacity(0);
     }
     let builder = Arena::builder()
         .hint(options.hint)

@@ -19,7 +19,7 @@
 //! # Example
 //!
 //! ```
-//! let arena = allotment::Arena::with_hint(64 << 10);
+//! let arena = allotment::Arena::with_capacity(64 << 10);
 //! let point = arena.alloc((3, 4));
 //! let name = arena.alloc_str("system.cpu");
 //! assert_eq!((point.0, &*name), (3, "system.cpu"));
@@ -58,6 +58,7 @@
 //! | `derive` | `#[derive(ReadOnly)]`, for types that are to be sealed |
 //! | `hashbrown-017` | the maps and sets of hashbrown 0.17 as types that can be sealed |
 //! | `places` | `record_places` of a pool's builder: reports of what outlives a pool, by the place that allocated it; needs the package `backtrace` |
+//! | `serde` | `Serialize` for the collections, boxes and handles; `Deserialize` for those of the current pool; `StringSeed` and `VecSeed` for other memory |
 //!
 //! A map type that allocates in the current pool by default (feature `allocator-api2-02`):
 //!
@@ -226,6 +227,8 @@ mod pages {
     struct FromBumpalo;
     #[doc = include_str!("../../../docs/src/from-monotonic-buffer-resource.md")]
     struct FromMonotonicBufferResource;
+    #[doc = include_str!("../../../docs/src/from-multitude.md")]
+    struct FromMultitude;
     #[doc = include_str!("../../../docs/src/from-onewayalloc.md")]
     struct FromOnewayalloc;
     #[doc = include_str!("../../../docs/src/holds-for-all.md")]

@@ -83,7 +83,7 @@ fn a_size_that_overflows_is_a_panic_of_every_infallible_call_that_takes_one() {
         overflows(&|| _ = ArenaVec::<u64>::with_capacity_in(usize::MAX / 4, arena));
         overflows(&|| ArenaVec::from_iter_in([1u8], arena).reserve(usize::MAX));
         overflows(&|| ArenaString::from_str_in("a", arena).reserve(usize::MAX));
-        overflows(&|| _ = Arena::with_hint(most));
+        overflows(&|| _ = Arena::with_capacity(most));
         assert_eq!(arena.statistics().live_objects, 0);
         assert_eq!(*arena.alloc(7u8), 7);
     }
@@ -169,7 +169,7 @@ fn a_hint_larger_than_the_address_space_is_an_error_that_leaves_nothing() {
             assert_eq!(budget.used(), 0);
         }
     }
-    assert_eq!(Arena::try_with_hint(usize::MAX).unwrap_err().kind(), ErrorKind::SizeOverflow);
+    assert_eq!(Arena::try_with_capacity(usize::MAX).unwrap_err().kind(), ErrorKind::SizeOverflow);
 }
 
 #[test]

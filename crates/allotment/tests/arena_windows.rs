@@ -10,7 +10,7 @@ fn bytes(size: usize) -> Layout {
 
 #[test]
 fn freeing_an_object_before_the_window_leaves_its_neighbour_alone() {
-    let arena = Arena::with_hint(2 << 20);
+    let arena = Arena::with_capacity(2 << 20);
     // [0, 24) and [24, 32): both end in the 16 bytes before the next window.
     let first = ArenaVec::<u8>::with_capacity_in(24, &arena);
     let neighbour = arena.alloc(0x1111_2222_3333_4444_u64);
@@ -22,7 +22,7 @@ fn freeing_an_object_before_the_window_leaves_its_neighbour_alone() {
 
 #[test]
 fn growing_an_object_before_the_window_leaves_its_neighbour_alone() {
-    let arena = Arena::with_hint(2 << 20);
+    let arena = Arena::with_capacity(2 << 20);
     let mut first = ArenaVec::<u8>::with_capacity_in(24, &arena);
     let neighbour = arena.alloc(0x1111_2222_3333_4444_u64);
     drop(ArenaVec::<u8>::with_capacity_in(1_500_000, &arena));
@@ -32,7 +32,7 @@ fn growing_an_object_before_the_window_leaves_its_neighbour_alone() {
 
 #[test]
 fn an_object_shrunk_within_its_padding_and_then_freed_as_the_last_is_counted_right() {
-    let arena = Arena::with_hint(4000);
+    let arena = Arena::with_capacity(4000);
     let first = arena.alloc_layout(bytes(15));
     let other = arena.alloc_layout(bytes(8));
     // SAFETY: both are the arena's, of these layouts, and not used after they are freed.
@@ -66,7 +66,7 @@ fn a_shrunk_object_of_padded_positions_can_be_freed_as_the_last() {
 
 #[test]
 fn a_layout_that_lies_about_its_size_moves_no_position_out_of_the_chunk() {
-    let mut arena = Arena::with_hint(4000);
+    let mut arena = Arena::with_capacity(4000);
     let object = arena.alloc_layout(bytes(5));
     // SAFETY: the object is the arena's. It is older than the scope that shrinks it, which breaks
     // the contract, so the count of bytes may be wrong afterwards. The arena must stay intact.
@@ -81,7 +81,7 @@ fn a_layout_that_lies_about_its_size_moves_no_position_out_of_the_chunk() {
 
 #[test]
 fn an_object_that_grows_over_window_after_window_stays_in_place() {
-    let arena = Arena::with_hint(8 << 20);
+    let arena = Arena::with_capacity(8 << 20);
     let mut vec = ArenaVec::<u64>::new_in(&arena);
     vec.push(0);
     let first = vec.as_ptr();

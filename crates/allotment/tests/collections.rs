@@ -465,7 +465,7 @@ fn vectors_and_strings_of_every_memory_are_those_of_std_and_drop_each_value_once
 
 #[test]
 fn a_vector_that_is_the_last_object_grows_in_place() {
-    let arena = Arena::with_hint(1 << 20);
+    let arena = Arena::with_capacity(1 << 20);
     let mut vec = ArenaVec::new_in(&arena);
     vec.push(0u64);
     let first = vec.as_ptr();

@@ -209,7 +209,7 @@ fn memory_does_not_double_with_each_failed_constructor() {
     let recorder = Recorder::new(Malloc, Refuse::None);
     let arena = Arena::builder().source(recorder.clone()).build();
     for _ in 0..1000 {
-        let failed = arena.try_alloc_slice_fallible(2000, |index| {
+        let failed = arena.try_alloc_slice_try_with(2000, |index| {
             if index < 1999 { Ok(index) } else { Err("the last one") }
         });
         assert_eq!(failed.unwrap().unwrap_err(), "the last one");
@@ -248,7 +248,7 @@ fn an_arena_with_a_fresh_chunk_for_each_scope_holds_no_more_after_many() {
 
 #[test]
 fn one_large_object_does_not_end_the_use_of_a_roomy_chunk() {
-    let arena = Arena::with_hint(60_000);
+    let arena = Arena::with_capacity(60_000);
     arena.alloc(1u64);
     arena.alloc_slice_uninit::<u8>(200_000);
     let chunks = arena.statistics().chunks;

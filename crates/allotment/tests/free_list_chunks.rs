@@ -175,7 +175,7 @@ fn a_list_that_releases_at_once_leaves_the_recycler_alone() {
         return;
     }
     recycler().set_policy(Release::Keep(usize::MAX));
-    drop(Arena::with_hint(250 << 10));
+    drop(Arena::with_capacity(250 << 10));
     let warm = recycler().cached_bytes();
     assert!(warm >= 250 << 10);
     for release in [Release::AtOnce, Release::Adaptive] {
@@ -264,7 +264,7 @@ fn a_chunk_emptied_by_a_list_is_next_an_arenas_and_then_another_lists() {
         if let Some(list) = &list {
             assert_eq!(list.statistics().chunks, 1, "by {emptied_by}");
         }
-        let arena = Arena::with_hint(chunk - 4096);
+        let arena = Arena::with_capacity(chunk - 4096);
         let object = core::ptr::from_ref(arena.alloc(1u64)).addr();
         assert!(memory.contains(&(object / 4096)), "an arena's, by {emptied_by}");
         assert_eq!(arena.statistics().recycled_chunks, 1);

@@ -170,7 +170,7 @@ fn a_large_hint_takes_memory_for_its_first_huge_page_at_most() {
     if !alone("a_large_hint_takes_memory_for_its_first_huge_page_at_most") {
         return;
     }
-    let arena = Arena::with_hint(64 << 20);
+    let arena = Arena::with_capacity(64 << 20);
     let first = core::ptr::from_ref(arena.alloc(1u8)).addr();
     assert_ne!(is_resident(first + (4 << 20)), Some(true));
 }

@@ -211,7 +211,7 @@ fn constructors_that_allocate_panic_or_fail_leave_no_value_behind() {
     for number in 0..VALUES {
         let made = arena.alloc_with(|| (text(number), *arena.alloc(number as u128)));
         assert_eq!(*made, (number % 40 * 4, number as u128));
-        let failed: Result<&mut usize, usize> = arena.alloc_fallible(|| Err(text(number)));
+        let failed: Result<&mut usize, usize> = arena.alloc_try_with(|| Err(text(number)));
         assert_eq!(failed.map(|made| *made), Err(number % 40 * 4));
         let slice = arena.alloc_slice_from_iter((0..number % 50).map(|it| *arena.alloc(it as u64)));
         assert!(slice.iter().copied().eq(0..(number % 50) as u64));

@@ -147,14 +147,14 @@ fn a_reference_frees_and_resizes_blocks_of_the_global_heap() {
 fn a_slice_of_a_constructor_that_may_fail_is_whole_or_its_error() {
     let (arena, reap) = (Arena::new(), Reap::new());
     let even = |index: usize| if index < 5 { Ok(index * 2) } else { Err(index) };
-    for fifth in [arena.alloc_slice_fallible(4, even), reap.alloc_slice_fallible(4, even)] {
+    for fifth in [arena.alloc_slice_try_with(4, even), reap.alloc_slice_try_with(4, even)] {
         assert_eq!(fifth.unwrap(), [0, 2, 4, 6]);
     }
-    assert_eq!(arena.alloc_slice_fallible(9, even), Err(5));
-    assert_eq!(reap.alloc_slice_fallible(9, even), Err(5));
+    assert_eq!(arena.alloc_slice_try_with(9, even), Err(5));
+    assert_eq!(reap.alloc_slice_try_with(9, even), Err(5));
     assert_eq!((arena.statistics().live_objects, reap.statistics().live_objects), (1, 1));
     let arena = Arena::builder().maximum(4096).build();
-    assert_over_budget(4096, || arena.alloc_slice_fallible(10_000, Ok::<usize, ()>));
+    assert_over_budget(4096, || arena.alloc_slice_try_with(10_000, Ok::<usize, ()>));
 }
 
 #[test]

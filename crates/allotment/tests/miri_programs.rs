@@ -400,7 +400,7 @@ fn small_arenas_that_two_threads_drop_give_their_chunks_back() {
         (arena.alloc(number) as *const usize, bytes.as_ptr())
     };
     // The chunk of this arena is lent to the first of the small ones.
-    Arena::with_hint(40_000).alloc(1);
+    Arena::with_capacity(40_000).alloc(1);
     let mut arenas: Vec<Option<(Arena, usize)>> = Vec::new();
     for number in 0..ARENAS {
         let arena = Arena::new();

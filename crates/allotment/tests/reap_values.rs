@@ -100,11 +100,11 @@ fn a_constructor_may_use_the_reap_and_its_panic_or_error_frees_the_block() {
     }));
     assert!(unwound.is_err());
     assert_eq!(live(&reap), 2);
-    assert_eq!(reap.alloc_fallible(|| Err::<u64, _>("no value")).unwrap_err(), "no value");
-    assert_eq!(reap.try_alloc_fallible(|| Err::<u64, _>(7)).unwrap().unwrap_err(), 7);
+    assert_eq!(reap.alloc_try_with(|| Err::<u64, _>("no value")).unwrap_err(), "no value");
+    assert_eq!(reap.try_alloc_try_with(|| Err::<u64, _>(7)).unwrap().unwrap_err(), 7);
     assert_eq!(live(&reap), 2);
-    assert_eq!(*reap.alloc_fallible(|| Ok::<_, ()>(3)).unwrap(), 3);
-    assert_eq!(*reap.try_alloc_fallible(|| Ok::<_, ()>(4)).unwrap().unwrap(), 4);
+    assert_eq!(*reap.alloc_try_with(|| Ok::<_, ()>(3)).unwrap(), 3);
+    assert_eq!(*reap.try_alloc_try_with(|| Ok::<_, ()>(4)).unwrap().unwrap(), 4);
     assert_eq!(*reap.try_alloc_with(|| 5).unwrap(), 5);
     assert_eq!(live(&reap), 5);
 }
@@ -136,10 +136,10 @@ fn a_slice_whose_constructor_panics_or_fails_is_freed() {
     }));
     assert!(unwound.is_err());
     let failed =
-        reap.try_alloc_slice_fallible(10, |index| (index < 7).then_some(index).ok_or(index));
+        reap.try_alloc_slice_try_with(10, |index| (index < 7).then_some(index).ok_or(index));
     assert_eq!(failed.unwrap().unwrap_err(), 7);
     assert_eq!(live(&reap), 0);
-    let filled = reap.try_alloc_slice_fallible(10, Ok::<usize, ()>).unwrap().unwrap();
+    let filled = reap.try_alloc_slice_try_with(10, Ok::<usize, ()>).unwrap().unwrap();
     assert_eq!(filled, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
     let unwound = catch_unwind(AssertUnwindSafe(|| {
         reap.alloc_slice_from_iter((0..100).inspect(|n| assert!(*n < 50, "no more values")));
@@ -314,14 +314,14 @@ fn a_refusal_is_an_error_and_calls_no_constructor() {
     let kinds = [
         reap.try_alloc(1).unwrap_err().kind(),
         reap.try_alloc_with(|| never(0)).unwrap_err().kind(),
-        reap.try_alloc_fallible(|| Ok::<_, ()>(never(0))).unwrap_err().kind(),
+        reap.try_alloc_try_with(|| Ok::<_, ()>(never(0))).unwrap_err().kind(),
         reap.try_alloc_uninit::<u64>().unwrap_err().kind(),
         reap.try_alloc_str("refused").unwrap_err().kind(),
         reap.try_alloc_c_str(c"refused").unwrap_err().kind(),
         reap.try_alloc_slice_copy(&[1]).unwrap_err().kind(),
         reap.try_alloc_slice_clone(&[1]).unwrap_err().kind(),
         reap.try_alloc_slice_with(3, never).unwrap_err().kind(),
-        reap.try_alloc_slice_fallible(3, |n| Ok::<_, ()>(never(n))).unwrap_err().kind(),
+        reap.try_alloc_slice_try_with(3, |n| Ok::<_, ()>(never(n))).unwrap_err().kind(),
         reap.try_alloc_slice_from_iter([1, 2]).unwrap_err().kind(),
         reap.try_alloc_slice_uninit::<u64>(3).unwrap_err().kind(),
         reap.try_alloc_slice_boxed(3, never).map(|_| ()).unwrap_err().kind(),

@@ -126,7 +126,7 @@ fn newest_keeps_a_chunk_of_the_usual_size_and_up_to_keeps_at_most_its_bytes() {
         arena.reset();
         assert_eq!((arena.statistics().chunks, arena.statistics().held_bytes), (1, 4096));
     }
-    let mut hinted = Arena::with_hint(300_000);
+    let mut hinted = Arena::with_capacity(300_000);
     for _ in 0..4 {
         hinted.alloc(1);
         hinted.reset();
@@ -283,7 +283,7 @@ fn huge_page_chunks_are_recycled_among_themselves() {
     recycler().set_policy(Release::Keep(usize::MAX));
     drop(Arena::builder().source(Mmap::huge_pages()).hint(1 << 20).build());
     assert_eq!(recycler().cached_bytes(), 2 << 20);
-    let ordinary = Arena::with_hint(2 << 20);
+    let ordinary = Arena::with_capacity(2 << 20);
     assert_eq!(ordinary.statistics().recycled_chunks, 0);
     let huge = Arena::builder().huge_pages().hint(1 << 20).build();
     assert_eq!(huge.statistics().recycled_chunks, 1);
@@ -318,22 +318,22 @@ fn recycled_memory_that_calloc_gives_reads_zeros() {
 #[test]
 fn a_limit_of_zero_leaves_the_caller_no_chunk_and_other_threads_theirs_until_they_use_it() {
     let _exclusive = exclusive();
-    let recycled = || Arena::with_hint(4000).statistics().recycled_chunks;
+    let recycled = || Arena::with_capacity(4000).statistics().recycled_chunks;
     let (at_start, in_start) = std::sync::mpsc::channel();
     let (at_limit, in_limit) = std::sync::mpsc::channel();
     let other = std::thread::spawn(move || {
-        drop(Arena::with_hint(4000));
+        drop(Arena::with_capacity(4000));
         at_start.send(()).unwrap();
         in_limit.recv().unwrap();
         [recycled(), recycled()]
     });
     in_start.recv().unwrap();
     for hint in [4000, 60_000] {
-        drop(Arena::with_hint(hint));
+        drop(Arena::with_capacity(hint));
     }
     recycler().set_limit(0);
     assert_eq!(recycled(), 0);
-    assert_eq!(Arena::with_hint(60_000).statistics().recycled_chunks, 0);
+    assert_eq!(Arena::with_capacity(60_000).statistics().recycled_chunks, 0);
     at_limit.send(()).unwrap();
     assert_eq!(other.join().unwrap(), [1, 0]);
     assert_eq!(recycler().cached_bytes(), 0);

@@ -23,7 +23,7 @@ const EIGHT: Layout = Layout::new::<u64>();
 
 /// The misuses, and beside them uses that are right and must pass.
 fn run_case(case: &str) {
-    let mut arena = Arena::with_hint(20_000);
+    let mut arena = Arena::with_capacity(20_000);
     // An object that stays, so that no case is about a chunk's first byte alone.
     let kept = bytes_of(arena.alloc(0u64));
     match case {
@@ -60,7 +60,7 @@ fn run_case(case: &str) {
         }
         "write to a chunk in the recycler" => {
             // More than a thread would keep at hand.
-            let arena = Arena::with_hint(200_000);
+            let arena = Arena::with_capacity(200_000);
             let object = bytes_of(arena.alloc(1u64));
             drop(arena);
             assert!(recycler().cached_bytes() > 0, "the chunk is cached");
@@ -72,13 +72,13 @@ fn run_case(case: &str) {
         }
         "read of a recycled chunk beyond the position" => {
             drop(arena);
-            let next = Arena::with_hint(20_000);
+            let next = Arena::with_capacity(20_000);
             assert_eq!(next.statistics().recycled_chunks, 1, "the chunk came back");
             read(kept.wrapping_add(3000));
         }
         "branch on bytes that were never written" => {
             drop(arena);
-            let next = Arena::with_hint(20_000);
+            let next = Arena::with_capacity(20_000);
             let object = next.alloc_layout(EIGHT);
             tool::branch_on(object);
         }

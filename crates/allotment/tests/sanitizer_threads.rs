@@ -340,7 +340,7 @@ fn seed_a_race() {
     struct Shared(Arena);
     // SAFETY: none: this is the race that the tool must find.
     unsafe impl Sync for Shared {}
-    let shared = Shared(Arena::with_hint(64 << 20));
+    let shared = Shared(Arena::with_capacity(64 << 20));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             let shared = &shared;

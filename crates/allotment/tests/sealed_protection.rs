@@ -248,7 +248,7 @@ fn pages_that_can_not_be_protected_are_an_error_and_go_back() {
         }
         assert!(!report().allocators.iter().any(|allocator| allocator.name == "refused"));
         // The chunks are still writable.
-        let arena = Arena::with_hint(100_000);
+        let arena = Arena::with_capacity(100_000);
         assert!(arena.alloc_slice_copy(&[1u8; 90_000]).iter().all(|&byte| byte == 1));
     });
 }

@@ -136,7 +136,7 @@ fn small_arenas_hold_at_most_four_times_what_they_asked_for_beside_large_ones() 
         let arenas: Vec<Arena> = (0..ARENAS)
             .map(|word| {
                 // The thread keeps the chunk of this arena.
-                Arena::with_hint(hint).alloc_slice_copy(&vec![1u8; hint]);
+                Arena::with_capacity(hint).alloc_slice_copy(&vec![1u8; hint]);
                 arena_of(word)
             })
             .collect();
@@ -163,7 +163,7 @@ fn held(arena: &Arena) -> usize {
 
 /// An arena of one word, made after a large one on the same thread.
 fn arena_after_a_large_one() -> Arena {
-    Arena::with_hint(60_000).alloc_slice_copy(&[1u8; 60_000]);
+    Arena::with_capacity(60_000).alloc_slice_copy(&[1u8; 60_000]);
     arena_of(7)
 }
 

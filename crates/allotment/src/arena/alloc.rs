@@ -149,6 +149,9 @@ impl RawArena {
         } else {
             self.record().wasted_bytes.add(left_here as u64);
             self.count(1, size as u64);
+            // SAFETY: the object lies in the chunk, which the arena has just taken, and no reference
+            // to its header exists.
+            unsafe { (*chunk.as_ptr()).end_of_objects = start.add(size).as_ptr() };
         }
         Ok((start, zeroed))
     }

@@ -24,7 +24,7 @@ use crate::collections::{ArenaMemory, BoxIn, BoxMemory, LendingMemory};
 /// A box can't be turned into a `Pin`. If a box is forgotten, its memory is reused without a drop,
 /// which pinning forbids.
 ///
-/// ```compile_fail,E0277
+/// ```compile_fail,E0597
 /// let arena = allotment::Arena::new();
 /// let boxed = arena.alloc_boxed(7);
 /// let pinned: std::pin::Pin<allotment::ArenaBox<'_, i32>> = boxed.into();

@@ -16,6 +16,8 @@ use core::ptr::{self, NonNull};
 #[repr(C, align(64))]
 pub(super) struct ArenaChunkHeader {
     pub prev: *mut ArenaChunkHeader,
+    /// The end of the objects, if the chunk is on the `newest` list and not current.
+    pub end_of_objects: *mut u8,
     pub size: usize,
     pub align: usize,
     pub mapping: u32,

@@ -55,6 +55,7 @@ impl RawArena {
     /// Makes a chunk that was just taken the current one. The caller must open a window in it.
     pub(super) fn enter_chunk(&self, taken: TakenChunk) {
         let TakenChunk { chunk, untouched, .. } = taken;
+        self.note_end_of_objects();
         // SAFETY: a chunk of this arena (invariant 1).
         let is_populated = untouched && unsafe { chunk.as_ref() }.size >= MIN_POPULATED_CHUNK;
         self.current.set(chunk.as_ptr());
@@ -62,11 +63,20 @@ impl RawArena {
         self.untouched_from.set(untouched_from);
     }
 
+    /// Notes where the objects of the current chunk end, before another chunk becomes current.
+    fn note_end_of_objects(&self) {
+        if let Some(current) = NonNull::new(self.current.get()) {
+            // SAFETY: a chunk of this arena (invariant 1), and no reference to its header exists.
+            unsafe { (*current.as_ptr()).end_of_objects = self.pos() };
+        }
+    }
+
     /// For checked arenas: takes a chunk with at least `bytes` after its header, and continues
     /// there.
     pub(super) fn grow_by_chunk(&self, bytes: usize) -> Result<(), AllocError> {
         let TakenChunk { chunk, .. } = self.take_chunk_for(bytes, MAX_MIN_ALIGN, false)?;
         self.record().wasted_bytes.add(self.left_in_current() as u64);
+        self.note_end_of_objects();
         self.fold();
         self.open_window(chunk, first_of(chunk).addr().get());
         Ok(())
@@ -120,7 +130,9 @@ impl RawArena {
         recycled: bool,
     ) -> NonNull<ArenaChunkHeader> {
         let chunk = start.cast::<ArenaChunkHeader>();
-        let header = ArenaChunkHeader { prev: self.newest.get(), size, align, mapping };
+        let end_of_objects = first_of(chunk).as_ptr();
+        let header =
+            ArenaChunkHeader { prev: self.newest.get(), end_of_objects, size, align, mapping };
         // SAFETY: the chunk is the arena's, is larger than its header, and is aligned to a cache line
         // or more.
         unsafe { chunk.write(header) };
@@ -302,7 +314,7 @@ impl RawArena {
             // SAFETY: the header is read before its chunk is released. Size, alignment and mapping
             // number are those with which it was taken.
             unsafe {
-                let ArenaChunkHeader { prev, size, align, mapping } = chunk.read();
+                let ArenaChunkHeader { prev, size, align, mapping, .. } = chunk.read();
                 let start = NonNull::new_unchecked(chunk.cast::<u8>());
                 if let Some(checks) = self.checks() {
                     checks.chunk_released(start, size, self.segment_unit() > 1);

@@ -26,6 +26,10 @@
 // | `boxed` | a box for a value |
 // | `typed`, `builder` | `Arena` and its calls; options, and how an arena is made of them |
 // | `statistics` | an arena's name and statistics |
+// | `handle_traits` | the standard traits of handles that are their value's |
+// | `thin` | handles of one word for strings, slices and trait objects |
+// | `shared` | handles that keep an arena alive |
+// | `contents` | what the chunks contain |
 // | `scope` | the public types of scopes and marks |
 // | `vec`, `string` | a vector and a string in an arena |
 // | `bytes` | bytes as C allocates them; an arena as a source of blocks |
@@ -38,7 +42,11 @@ mod typed;
 
 mod bytes;
 
+mod thin;
+
 mod scope;
+
+mod contents;
 
 mod statistics;
 
@@ -50,20 +58,25 @@ mod c_layout;
 mod checked;
 mod chunk_header;
 mod chunks;
+mod handle_traits;
 mod position;
 mod raw;
 mod resize;
 mod retain;
 mod rewind;
 mod settings;
+mod shared;
 mod string;
 mod vec;
 
 pub use boxed::ArenaBox;
 pub use builder::ArenaBuilder;
+pub use contents::AllocatedChunks;
 pub use position::ArenaPosition;
 pub use retain::Retain;
 pub use scope::{Mark, Scope};
+pub use shared::{ArenaArc, ArenaRc, SharedArena};
 pub use string::ArenaString;
+pub use thin::{ThinBox, ThinRef};
 pub use typed::Arena;
 pub use vec::ArenaVec;

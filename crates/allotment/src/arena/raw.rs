@@ -34,7 +34,8 @@
 //!    the test of the fast path, and the slow path does its checks.
 //! 4. Bytes in `[pos, end(current))`, and bytes after the object of a chunk that is not current,
 //!    belong to no object. Every object lies in `[first, pos)` of `current` or in another chunk of
-//!    the `newest` list, and no two objects overlap.
+//!    the `newest` list, and no two objects overlap. In a chunk of that list which is not current,
+//!    every object ends at or before `end_of_objects`.
 //! 5. While a scope is open, the window begins at or after the scope's start, or lies in a chunk
 //!    that was taken after that; and `before_window` is not older than the scope. So the last
 //!    object (numbers 7 and 8) is the scope's. An older object keeps its bytes: a call that frees

@@ -22,6 +22,7 @@ use core::ptr::NonNull;
 
 use super::boxed::ArenaBox;
 use super::position::ArenaPosition;
+use super::thin::{ThinBox, ThinRef};
 use super::typed::Arena;
 use crate::error::AllocError;
 
@@ -259,8 +260,8 @@ impl<'s, const MIN_ALIGN: usize> Scope<'s, MIN_ALIGN> {
         fn try_alloc<T>(value: T) -> Result<&'s mut T, AllocError>;
         fn alloc_with<T>(make: impl FnOnce() -> T) -> &'s mut T;
         fn try_alloc_with<T>(make: impl FnOnce() -> T) -> Result<&'s mut T, AllocError>;
-        fn alloc_fallible<T, E>(make: impl FnOnce() -> Result<T, E>) -> Result<&'s mut T, E>;
-        fn try_alloc_fallible<T, E>(
+        fn alloc_try_with<T, E>(make: impl FnOnce() -> Result<T, E>) -> Result<&'s mut T, E>;
+        fn try_alloc_try_with<T, E>(
             make: impl FnOnce() -> Result<T, E>
         ) -> Result<Result<&'s mut T, E>, AllocError>;
         fn alloc_boxed<T>(value: T) -> ArenaBox<'s, T>;
@@ -282,11 +283,11 @@ impl<'s, const MIN_ALIGN: usize> Scope<'s, MIN_ALIGN> {
             len: usize,
             make: impl FnMut(usize) -> T
         ) -> Result<&'s mut [T], AllocError>;
-        fn alloc_slice_fallible<T, E>(
+        fn alloc_slice_try_with<T, E>(
             len: usize,
             make: impl FnMut(usize) -> Result<T, E>
         ) -> Result<&'s mut [T], E>;
-        fn try_alloc_slice_fallible<T, E>(
+        fn try_alloc_slice_try_with<T, E>(
             len: usize,
             make: impl FnMut(usize) -> Result<T, E>
         ) -> Result<Result<&'s mut [T], E>, AllocError>;
@@ -301,6 +302,22 @@ impl<'s, const MIN_ALIGN: usize> Scope<'s, MIN_ALIGN> {
         ) -> Result<ArenaBox<'s, [T]>, AllocError>;
         fn alloc_slice_uninit<T>(len: usize) -> &'s mut [MaybeUninit<T>];
         fn try_alloc_slice_uninit<T>(len: usize) -> Result<&'s mut [MaybeUninit<T>], AllocError>;
+        fn alloc_thin_str(text: &str) -> ThinRef<'s, str>;
+        fn try_alloc_thin_str(text: &str) -> Result<ThinRef<'s, str>, AllocError>;
+        fn alloc_thin_slice_copy<T: Copy>(values: &[T]) -> ThinRef<'s, [T]>;
+        fn try_alloc_thin_slice_copy<T: Copy>(
+            values: &[T]
+        ) -> Result<ThinRef<'s, [T]>, AllocError>;
+        fn alloc_thin_slice_boxed<T>(
+            len: usize,
+            make: impl FnMut(usize) -> T
+        ) -> ThinBox<'s, [T]>;
+        fn try_alloc_thin_slice_boxed<T>(
+            len: usize,
+            make: impl FnMut(usize) -> T
+        ) -> Result<ThinBox<'s, [T]>, AllocError>;
+        fn alloc_thin_boxed<T>(value: T) -> ThinBox<'s, T>;
+        fn try_alloc_thin_boxed<T>(value: T) -> Result<ThinBox<'s, T>, AllocError>;
         fn alloc_layout(layout: Layout) -> NonNull<u8>;
         fn try_alloc_layout(layout: Layout) -> Result<NonNull<u8>, AllocError>;
         fn alloc_layout_zeroed(layout: Layout) -> NonNull<u8>;

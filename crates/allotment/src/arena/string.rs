@@ -1,6 +1,9 @@
 //! A string in an arena, and `format_in!`.
 
+use core::ptr::NonNull;
+
 use super::Arena;
+use super::boxed::ArenaBox;
 use super::scope::Scope;
 use crate::collections::StringIn;
 
@@ -47,6 +50,21 @@ impl<'a, const MIN_ALIGN: usize> StringIn<&'a Arena<MIN_ALIGN>> {
         unsafe { core::str::from_utf8_unchecked_mut(self.into_bytes().into_slice()) }
     }
 
+    /// Turns the string into a box. Its bytes stay where they are.
+    ///
+    /// ```
+    /// let arena = allotment::Arena::new();
+    /// let name: allotment::ArenaBox<'_, str> =
+    ///     allotment::format_in!(&arena, "chart {}", 7).into_boxed_str();
+    /// assert_eq!(&*name, "chart 7");
+    /// ```
+    #[must_use]
+    pub fn into_boxed_str(self) -> ArenaBox<'a, str> {
+        // SAFETY: memory of the arena, which is borrowed for `'a`; no other box or reference is made
+        // from it.
+        unsafe { ArenaBox::from_raw(NonNull::from(self.into_str())) }
+    }
+
     /// Turns the string into a `str` that lives as long as the scope that it was made in, instead
     /// of the borrow of that scope.
     ///
@@ -56,6 +74,13 @@ impl<'a, const MIN_ALIGN: usize> StringIn<&'a Arena<MIN_ALIGN>> {
     pub fn into_str_in<'s>(self, scope: &Scope<'s, MIN_ALIGN>) -> &'s mut str {
         // SAFETY: the bytes of a string.
         unsafe { core::str::from_utf8_unchecked_mut(self.into_bytes().into_slice_in(scope)) }
+    }
+}
+
+impl<'a, const MIN_ALIGN: usize> From<ArenaString<'a, MIN_ALIGN>> for ArenaBox<'a, str> {
+    /// As [`ArenaString::into_boxed_str`].
+    fn from(string: ArenaString<'a, MIN_ALIGN>) -> Self {
+        string.into_boxed_str()
     }
 }
 

@@ -115,30 +115,30 @@ impl Arena {
     /// # Errors
     /// If the system has no memory for the table of statistics.
     pub fn try_new() -> Result<Self, AllocError> {
-        Self::try_with_hint(0)
+        Self::try_with_capacity(0)
     }
 
     /// An arena that takes its first chunk immediately. The chunk has room for `bytes` bytes and
-    /// for the padding of one object of ordinary alignment. A hint of 0 is the same as
-    /// [`new`](Self::new).
+    /// for the padding of one object of ordinary alignment. The arena grows beyond it as needed. A
+    /// capacity of 0 is the same as [`new`](Self::new).
     ///
     /// # Panics
-    /// Panics or ends the process if [`try_with_hint`](Self::try_with_hint) returns an error: see
-    /// [`AllocError`](crate::AllocError).
+    /// Panics or ends the process if [`try_with_capacity`](Self::try_with_capacity) returns an
+    /// error: see [`AllocError`](crate::AllocError).
     #[inline]
     #[must_use]
     #[track_caller]
-    pub fn with_hint(bytes: usize) -> Self {
-        or_fail(Self::try_with_hint(bytes))
+    pub fn with_capacity(bytes: usize) -> Self {
+        or_fail(Self::try_with_capacity(bytes))
     }
 
-    /// Like [`with_hint`](Self::with_hint), but returns an error instead of panicking or ending the
-    /// process.
+    /// Like [`with_capacity`](Self::with_capacity), but returns an error instead of panicking or
+    /// ending the process.
     ///
     /// # Errors
-    /// If the hint overflows, or the system refuses the chunk.
+    /// If the capacity overflows, or the system refuses the chunk.
     #[inline]
-    pub fn try_with_hint(bytes: usize) -> Result<Self, AllocError> {
+    pub fn try_with_capacity(bytes: usize) -> Result<Self, AllocError> {
         RawArena::new(bytes, None).map(Self::from_raw)
     }
 }

@@ -5,7 +5,9 @@ use core::ptr;
 use super::Arena;
 use super::boxed::ArenaBox;
 use super::scope::Scope;
+use super::thin::ThinBox;
 use crate::collections::{NoDrop, VecIn};
+use crate::error::{AllocError, PanicOrAbort, ReturnError, always};
 
 /// A growing vector in an [`Arena`]. While it is the arena's last object, it grows in place. Its
 /// further methods are those of [`VecIn`].
@@ -68,6 +70,37 @@ impl<'a, T, const MIN_ALIGN: usize> VecIn<T, &'a Arena<MIN_ALIGN>> {
         unsafe { ArenaBox::from_raw(self.into_raw()) }
     }
 
+    /// Turns the vector into a box of one word that drops the values. They move to a new block,
+    /// which has room for their number. An [`into_boxed_slice`](Self::into_boxed_slice) leaves them
+    /// where they are.
+    ///
+    /// ```
+    /// use allotment::{Arena, ArenaVec};
+    ///
+    /// let arena = Arena::new();
+    /// let names = ArenaVec::from_iter_in(["one", "two"].map(String::from), &arena).into_thin_slice();
+    /// assert_eq!(*names, ["one", "two"]);
+    /// assert_eq!(size_of_val(&names), size_of::<usize>());
+    /// ```
+    ///
+    /// # Panics
+    /// As [`Arena::alloc`].
+    #[must_use]
+    pub fn into_thin_slice(self) -> ThinBox<'a, [T]> {
+        let arena = self.arena();
+        always(arena.thin_slice_from_or::<PanicOrAbort, T>(self.into_iter()))
+    }
+
+    /// Fallible version of [`into_thin_slice`](Self::into_thin_slice). A failed call drops the
+    /// vector.
+    ///
+    /// # Errors
+    /// As [`Arena::try_alloc`].
+    pub fn try_into_thin_slice(self) -> Result<ThinBox<'a, [T]>, AllocError> {
+        let arena = self.arena();
+        arena.thin_slice_from_or::<ReturnError, T>(self.into_iter())
+    }
+
     /// Turns the vector into a slice that lives as long as the scope that it was made in, instead
     /// of the borrow of that scope. Does not compile for a type that needs drop; use
     /// [`into_boxed_slice_in`](Self::into_boxed_slice_in) for those.
@@ -118,6 +151,13 @@ impl<'a, T, const MIN_ALIGN: usize> VecIn<T, &'a Arena<MIN_ALIGN>> {
         // with `scope` borrowed here, no such vector exists. The memory was allocated in `scope`,
         // or in a scope around it, and stays valid for `'s`.
         unsafe { ArenaBox::from_raw(ArenaBox::into_raw(self.into_boxed_slice())) }
+    }
+}
+
+impl<'a, T, const MIN_ALIGN: usize> From<ArenaVec<'a, T, MIN_ALIGN>> for ArenaBox<'a, [T]> {
+    /// As [`ArenaVec::into_boxed_slice`].
+    fn from(vec: ArenaVec<'a, T, MIN_ALIGN>) -> Self {
+        vec.into_boxed_slice()
     }
 }
 

@@ -33,6 +33,7 @@
 // | `string`, `string_traits` | `StringIn`: a `VecIn` of bytes that are UTF-8 |
 // | `boxed` | `BoxIn`: one value with an owner; `unsize_box!` |
 // | `slot` | `SlotIn`: memory for one value, without a value; the calls that lists and slabs have |
+// | `serde_traits` | serde's traits, and seeds that deserialize into memory |
 // | `values` | values, slices and strings that an allocator lends: the bodies of the typed calls |
 // | `typed_calls` | the typed calls that arenas and reaps have |
 // | `layout_calls` | the calls for raw layouts that arenas, reaps and pools have |
@@ -42,6 +43,8 @@ mod boxed;
 mod buffer;
 mod layout_calls;
 mod raw_vec;
+#[cfg(feature = "serde")]
+mod serde_traits;
 mod slot;
 mod string;
 mod string_drain;
@@ -57,6 +60,9 @@ pub use boxed::{
     ArenaMemory, BoxIn, BoxMemory, LendingMemory, PoolMemory, SlabMemory, StatelessMemory,
 };
 pub(crate) use layout_calls::layout_calls;
+#[cfg(feature = "serde")]
+#[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+pub use serde_traits::{StringSeed, VecSeed};
 pub use slot::SlotIn;
 pub(crate) use slot::slot_calls;
 pub use string::StringIn;

@@ -82,7 +82,7 @@ macro_rules! typed_calls {
             /// # Panics
             /// As [`alloc_with`](Self::alloc_with).
             #[inline]
-            pub fn alloc_fallible<T, E>(
+            pub fn alloc_try_with<T, E>(
                 &self,
                 make: impl FnOnce() -> Result<T, E>,
             ) -> Result<&mut T, E> {
@@ -90,14 +90,14 @@ macro_rules! typed_calls {
                 always(self.with_or::<PanicOrAbort, T, E>(make))
             }
 
-            /// Like [`alloc_fallible`](Self::alloc_fallible), but returns an error instead of
+            /// Like [`alloc_try_with`](Self::alloc_try_with), but returns an error instead of
             /// panicking or ending the process: the outer error is the allocator's, the inner one
             /// that of `make`.
             ///
             /// # Errors
             /// As [`try_alloc`](Self::try_alloc). `make` has not been called then.
             #[inline]
-            pub fn try_alloc_fallible<T, E>(
+            pub fn try_alloc_try_with<T, E>(
                 &self,
                 make: impl FnOnce() -> Result<T, E>,
             ) -> Result<Result<&mut T, E>, AllocError> {
@@ -294,7 +294,7 @@ macro_rules! typed_calls {
             ///
             /// # Panics
             /// As [`alloc_slice_with`](Self::alloc_slice_with).
-            pub fn alloc_slice_fallible<T, E>(
+            pub fn alloc_slice_try_with<T, E>(
                 &self,
                 len: usize,
                 make: impl FnMut(usize) -> Result<T, E>,
@@ -303,14 +303,14 @@ macro_rules! typed_calls {
                 always(self.fill_or::<PanicOrAbort, T, E>(len, make)).map(BoxIn::leak)
             }
 
-            /// Like [`alloc_slice_fallible`](Self::alloc_slice_fallible), but returns an error
+            /// Like [`alloc_slice_try_with`](Self::alloc_slice_try_with), but returns an error
             /// instead of panicking or ending the process: the outer error is the allocator's, the
             /// inner one that of `make`.
             ///
             /// # Errors
             /// As [`try_alloc_slice_with`](Self::try_alloc_slice_with). `make` has not been called
             /// then.
-            pub fn try_alloc_slice_fallible<T, E>(
+            pub fn try_alloc_slice_try_with<T, E>(
                 &self,
                 len: usize,
                 make: impl FnMut(usize) -> Result<T, E>,

@@ -33,7 +33,7 @@ use super::thread_chunks;
 ///
 /// ```
 /// let recycler = allotment::recycler();
-/// drop(allotment::Arena::with_hint(100_000));
+/// drop(allotment::Arena::with_capacity(100_000));
 /// recycler.trim();
 /// assert!(recycler.cached_bytes() <= recycler.limit());
 /// ```

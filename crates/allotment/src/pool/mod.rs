@@ -36,6 +36,7 @@
 // | `thread_pool` | a pool for each thread, without a name |
 // | `block_source` | reaps, pools and references to pools as sources of blocks |
 // | `collections` | `PoolBox`, `PoolVec`, `PoolString` |
+// | `serde_traits` | boxes that are deserialized into the current pool (feature `serde`) |
 
 #[cfg(not(loom))]
 mod block_allocator;
@@ -84,6 +85,8 @@ mod region_supply;
 mod release;
 #[cfg(not(loom))]
 mod remote;
+#[cfg(all(not(loom), feature = "serde"))]
+mod serde_traits;
 #[cfg(not(loom))]
 mod settings;
 #[cfg(not(loom))]

@@ -178,7 +178,7 @@ impl Run<'_> {
         let inner = self.input.one_in(2);
         let before = arena.statistics();
         let mut side = None;
-        let made = arena.try_alloc_fallible(|| {
+        let made = arena.try_alloc_try_with(|| {
             if inner {
                 side = arena.try_alloc([3u64; 4]).ok().map(of);
             }
@@ -199,7 +199,7 @@ impl Run<'_> {
         let fail_at = self.input.below(40);
         let before = arena.statistics();
         let fail = |index| if index == fail_at { Err(index) } else { Ok(index as u64) };
-        match arena.try_alloc_slice_fallible(len, fail).map(|made| made.map(of)) {
+        match arena.try_alloc_slice_try_with(len, fail).map(|made| made.map(of)) {
             Ok(Ok((start, layout))) => self.adopt::<M>(start, layout),
             Ok(Err(index)) => assert!(index == fail_at && index < len),
             Err(error) => self.unchanged(arena, &before, error),
