@@ -141,6 +141,20 @@ impl Arena {
     pub fn try_with_capacity(bytes: usize) -> Result<Self, AllocError> {
         RawArena::new(bytes, None).map(Self::from_raw)
     }
+
+    #[doc(hidden)]
+    #[deprecated(note = "use `with_capacity`")]
+    #[must_use]
+    #[track_caller]
+    pub fn with_hint(bytes: usize) -> Self {
+        Self::with_capacity(bytes)
+    }
+
+    #[doc(hidden)]
+    #[deprecated(note = "use `try_with_capacity`")]
+    pub fn try_with_hint(bytes: usize) -> Result<Self, AllocError> {
+        Self::try_with_capacity(bytes)
+    }
 }
 
 /// # Create with another alignment
