@@ -4,6 +4,8 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -110,6 +112,34 @@ fn thread_locals_whose_accesses_make_a_call_are_found() {
 00000000000d2d60  0000000300000007 R_X86_64_JUMP_SLOT     0000000000000000 __tls_get_addr@GLIBC_2.3 + 0
 ";
     assert_eq!(called_thread_locals(relocations).len(), 3);
+}
+
+#[test]
+fn a_model_of_thread_locals_that_is_not_possible_is_refused_with_the_reason() {
+    let other_rustc = scratch().join("rustc-without-descriptors");
+    std::fs::write(
+        &other_rustc,
+        "#!/bin/sh\ncase \" $* \" in *llvm-args*) exit 1 ;; esac\nexec rustc \"$@\"\n",
+    )
+    .expect("the target directory can be written");
+    std::fs::set_permissions(&other_rustc, std::fs::Permissions::from_mode(0o755))
+        .expect("it was written");
+    let requested = ["--prefix=/nowhere", "--tls=initial-exec", "--destdir=/nowhere", "--target"]
+        .map(OsStr::new);
+    for (target, rustc, reason) in [
+        ("x86_64-unknown-linux-musl", None, "musl cannot load such libraries with dlopen()"),
+        ("riscv64gc-unknown-linux-gnu", None, "install.sh knows no way to it for this processor"),
+        ("", Some(&other_rustc), "cannot write TLS descriptors"),
+    ] {
+        let mut command = Command::new(package().join("install.sh"));
+        command.args(requested).arg(target);
+        if let Some(rustc) = rustc {
+            command.env("RUSTC", rustc);
+        }
+        let error = refusal(&command.output().expect("there is a POSIX shell"));
+        assert!(error.contains("--tls initial-exec is not possible: "), "{target}: {error}");
+        assert!(error.contains(reason), "{target}: {error}");
+    }
 }
 
 #[test]
