@@ -440,8 +440,7 @@ fn wrong_arguments_of_the_installer_are_named() {
             "--tls takes initial-exec or default, not 'fast'",
         ),
     ] {
-        let arguments: Vec<_> =
-            arguments.iter().map(|argument| std::ffi::OsStr::new(*argument)).collect();
+        let arguments: Vec<_> = arguments.iter().map(|argument| OsStr::new(*argument)).collect();
         let error = refusal(&install(&arguments));
         assert!(error.contains(reason), "{arguments:?}: {error}");
     }
