@@ -18,14 +18,14 @@ usage: install.sh [options]
                        default       each access makes a call; for programs that run out of static
                                      thread-local storage because they load many libraries with
                                      dlopen()
-                     [initial-exec, if the Rust compiler and the C library support it]
+                     [initial-exec, if the C library, the compilers and the linker support it]
   --target TRIPLE    build for another machine
   --uninstall        remove the files that an installation with the same options installed, and the
                      directories that are empty then
   --help             print this text
 
 Needs cargo (Rust 1.85 or later), a C compiler and GNU binutils. Environment variables that it reads: CARGO,
-RUSTC, RUSTFLAGS, CARGO_TARGET_DIR; CC, LD, OBJCOPY, AR and NM (for --target).
+RUSTC, RUSTFLAGS, CARGO_TARGET_DIR; CC, LD, OBJCOPY, AR, NM and READELF (for --target).
 
 Then compile and run a program with
 
@@ -42,9 +42,10 @@ fail() {
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
-soname=liballotment.so.${version%%.*}
+# The number of the first symbol version is that of the soname.
+soname=liballotment.so.$(sed -n 's/^ALLOTMENT_\([0-9]*\) {$/\1/p' "$here/liballotment.map")
 
-prefix=/usr/local libdir='' includedir='' destdir='' tls='' target=${CARGO_BUILD_TARGET:-} uninstall=no
+prefix=/usr/local libdir='' includedir='' destdir='' tls='' target=${CARGO_BUILD_TARGET:-} uninstall=no initial_exec=''
 while [ $# -gt 0 ]; do
     case $1 in
     --help | -h)
@@ -138,27 +139,81 @@ if [ $uninstall = yes ]; then
 fi
 
 cargo=${CARGO:-cargo} rustc=${RUSTC:-rustc} cc=${CC:-cc} ld=${LD:-ld} objcopy=${OBJCOPY:-objcopy} nm=${NM:-nm}
-for tool in "$cargo" "$rustc" "$cc" "$ld" "$objcopy" "$nm"; do
+readelf=${READELF:-readelf}
+for tool in "$cargo" "$rustc" "$cc" "$ld" "$objcopy" "$nm" "$readelf"; do
     command -v "$tool" >/dev/null || fail "$tool is missing: install a Rust toolchain, a C compiler and GNU binutils"
 done
 "$ld" --help | grep -q -e --force-group-allocation || fail "$ld is not GNU ld 2.29 or later; set LD to such a linker"
 
-# Thread-locals at an offset from the thread pointer that is known when the library is loaded. The compiler's option is
-# not stable, so the script tests whether the compiler accepts it. musl cannot load such a library with dlopen().
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# Initial-exec: thread-locals at an offset from the thread pointer that is known when the library is loaded. Stable Rust
+# has no option for it. LLVM has one for TLS descriptors of the whole module: an access loads a descriptor and calls the
+# function in it. The linker replaces both by a load of the offset and no-ops, of the same length, if the link also has
+# an initial-exec reference to the descriptors' symbol, _TLS_MODULE_BASE_: the library then needs static thread-local
+# storage in any case. The instructions below are that reference, and are never executed. The section's flag R keeps
+# them in links with --gc-sections.
+descriptors='' reference=''
 host=$("$rustc" -vV | sed -n 's/^host: //p')
-flags=${RUSTFLAGS:-}
-case $tls in
-'' | initial-exec)
+case ${target:-$host} in
+x86_64-*)
+    descriptors=-Cllvm-args=-enable-tlsdesc
+    reference='movq _TLS_MODULE_BASE_@gottpoff(%rip), %rax'
+    ;;
+aarch64-*)
+    descriptors=-Cllvm-args=-aarch64-elf-ldtls-generation
+    reference='adrp x0, :gottprel:_TLS_MODULE_BASE_; ldr x0, [x0, :gottprel_lo12:_TLS_MODULE_BASE_]'
+    ;;
+esac
+cat >"$work/initial_exec.s" <<END
+    .section .text.allotment_initial_exec,"axR",%progbits
+    $reference
+    .section .note.GNU-stack,"",%progbits
+END
+
+# Prints why the libraries cannot have initial-exec thread-locals, or nothing.
+obstacle() {
     case ${target:-$host} in
-    *-musl*) why='musl cannot load such libraries with dlopen()' ;;
-    *)
-        why="$rustc does not support -Ztls-model"
-        RUSTC_BOOTSTRAP=1 "$rustc" -Ztls-model=initial-exec --print cfg >/dev/null 2>&1 && why=''
+    *-musl*)
+        echo 'musl cannot load such libraries with dlopen()'
+        return
         ;;
     esac
+    if [ -z "$descriptors" ]; then
+        echo 'install.sh knows no way to it for this processor'
+        return
+    fi
+    cat >"$work/probe.rs" <<'END'
+std::thread_local!(static WORD: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
+#[unsafe(no_mangle)]
+pub extern "C" fn word() -> *mut u64 { WORD.with(std::cell::Cell::as_ptr) }
+END
+    "$rustc" ${target:+--target "$target"} --edition 2024 --crate-type lib -O "$descriptors" \
+        --emit "obj=$work/probe.o" "$work/probe.rs" 2>/dev/null || true
+    if ! "$readelf" -rW "$work/probe.o" 2>/dev/null | grep -q TLSDESC; then
+        echo "$rustc cannot write TLS descriptors"
+        return
+    fi
+    "$cc" -c "$work/initial_exec.s" -o "$work/initial_exec.o" 2>/dev/null || true
+    "$cc" -shared -nostdlib -Wl,--gc-sections "$work/probe.o" "$work/initial_exec.o" -o "$work/probe.so" \
+        2>/dev/null || true
+    accesses=$("$readelf" -rW "$work/probe.so" 2>/dev/null) || true
+    case $accesses in
+    *TLSDESC*) ;;
+    *TPOFF64* | *TPREL*) return ;;
+    esac
+    echo "the assembler or the linker of $cc does not turn TLS descriptors into initial-exec accesses"
+}
+
+case $tls in
+'' | initial-exec)
+    why=$(obstacle)
     if [ -z "$why" ]; then
-        export RUSTC_BOOTSTRAP=1
-        flags="$flags -Ztls-model=initial-exec"
+        initial_exec=yes
     elif [ -n "$tls" ]; then
         fail "--tls initial-exec is not possible: $why"
     else
@@ -176,15 +231,10 @@ if [ -n "$target" ]; then
     set -- "$@" --target "$target"
     targets=$targets/$target
 fi
-RUSTFLAGS=$flags "$cargo" "$@"
+# Link-time optimisation generates all code, that of Rust's standard library too, where this option applies.
+"$cargo" "$@" ${initial_exec:+-- "$descriptors"}
 # Libraries that the Rust standard library needs, besides the C library and libgcc, which compilers link by default.
 private='-lutil -lrt -lpthread -lm -ldl'
-
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
 
 # One object whose only global symbols are the functions of the headers, so that a program can also link other static
 # libraries written in Rust. Those of older allocators' names are weak.
@@ -196,7 +246,8 @@ archive=$targets/c-library/liballotment_c.a
 for name in allot_version aral_create onewayalloc_create list_create; do
     grep -q "=$name\$" "$work/roots" || fail "$archive does not define $name"
 done
-"$ld" -r --gc-sections --force-group-allocation @"$work/roots" -o "$work/linked.o" "$archive"
+"$ld" -r --gc-sections --force-group-allocation @"$work/roots" -o "$work/linked.o" "$archive" \
+    ${initial_exec:+"$work/initial_exec.o"}
 "$objcopy" --strip-debug --wildcard --keep-global-symbol='allot_*' --keep-global-symbol='aral_*' \
     --keep-global-symbol='onewayalloc_*' --keep-global-symbol='list_*' "$work/linked.o" "$work/allotment.o"
 rm -f "$work/liballotment.a"

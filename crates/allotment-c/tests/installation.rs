@@ -4,6 +4,8 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -77,61 +79,67 @@ fn the_shared_library_has_a_name_and_a_version_and_needs_only_system_libraries()
     }
 }
 
-/// The functions that contain a call or jump to `__tls_get_addr`.
-fn callers_of_tls_get_addr(disassembly: &str) -> BTreeSet<String> {
-    let mut function = "";
-    let mut found = BTreeSet::new();
-    for line in disassembly.lines() {
-        if let Some(name) = line.strip_suffix(">:").and_then(|line| line.split_once(" <")) {
-            function = name.1;
-        } else if line.contains("<__tls_get_addr") && !function.starts_with("__tls_get_addr") {
-            found.insert(function.to_owned());
-        }
-    }
-    found
+/// The dynamic relocations of thread-locals whose accesses make a call.
+fn called_thread_locals(relocations: &str) -> Vec<&str> {
+    relocations
+        .lines()
+        .filter(|line| {
+            ["TLSDESC", "DTPMOD", "__tls_get_addr"].iter().any(|called| line.contains(called))
+        })
+        .collect()
 }
 
 #[test]
-fn allocating_and_freeing_call_no_function_for_thread_locals() {
-    if !is_installed("objdump") || !is_installed("readelf") {
+fn no_access_to_a_thread_local_of_the_shared_library_makes_a_call() {
+    if !is_installed("readelf") {
         return skip("how thread-locals are reached", "binutils are not installed");
     }
     let library = installation().shared();
     let flags = output_of("readelf", &["-dW"], &library);
-    if !flags.contains("STATIC_TLS") {
-        return skip(
-            "how thread-locals are reached",
-            "the Rust compiler does not take -Ztls-model",
-        );
-    }
-    let disassembly = output_of("objdump", &["-d", "--no-show-raw-insn"], &library);
-    assert!(disassembly.contains("<allot_pool_enter"), "functions are found by their names");
-    let callers = callers_of_tls_get_addr(&disassembly);
-    // The thread-locals of the standard library are accessed by calls: where an allocator is
-    // created, a hash map is seeded, or a thread is seen for the first time.
-    let ours: Vec<&String> = callers
-        .iter()
-        .filter(|name| name.starts_with("allot_"))
-        .filter(|name| !["_create", "_by_size", "_report_"].iter().any(|slow| name.contains(slow)))
-        .collect();
-    assert!(ours.is_empty(), "{ours:#?} call __tls_get_addr");
+    assert!(flags.contains("STATIC_TLS"), "its thread-locals are initial-exec: {flags}");
+    let relocations = output_of("readelf", &["-rW"], &library);
+    assert!(relocations.contains("TPOFF64") || relocations.contains("TPREL"), "{relocations}");
+    let called = called_thread_locals(&relocations);
+    assert!(called.is_empty(), "{called:#?}");
 }
 
 #[test]
-fn calls_of_tls_get_addr_are_found() {
-    let disassembly = "
-0000000000001000 <allot_a>:
-    1004:	call   2000 <__tls_get_addr@plt>
-    1009:	ret
-0000000000001010 <allot_b>:
-    1010:	call   *0x2fe2(%rip)        # 3ff8 <__tls_get_addr@GLIBC_2.3>
-0000000000001020 <allot_c>:
-    1020:	mov    %fs:0x0,%rax
-0000000000002000 <__tls_get_addr@plt>:
-    2000:	jmp    *0x1fe2(%rip)        # 4008 <__tls_get_addr@GLIBC_2.3>
+fn thread_locals_whose_accesses_make_a_call_are_found() {
+    let relocations = "
+00000000000d3e20  0000000000000012 R_X86_64_TPOFF64                          3a8
+00000000000d3e28  0000000000000010 R_X86_64_DTPMOD64                         0
+00000000000d3e10  0000000000000024 R_X86_64_TLSDESC                          0
+00000000000d2d60  0000000300000007 R_X86_64_JUMP_SLOT     0000000000000000 __tls_get_addr@GLIBC_2.3 + 0
 ";
-    let found: Vec<String> = callers_of_tls_get_addr(disassembly).into_iter().collect();
-    assert_eq!(found, ["allot_a", "allot_b"]);
+    assert_eq!(called_thread_locals(relocations).len(), 3);
+}
+
+#[test]
+fn a_model_of_thread_locals_that_is_not_possible_is_refused_with_the_reason() {
+    let other_rustc = scratch().join("rustc-without-descriptors");
+    std::fs::write(
+        &other_rustc,
+        "#!/bin/sh\ncase \" $* \" in *llvm-args*) exit 1 ;; esac\nexec rustc \"$@\"\n",
+    )
+    .expect("the target directory can be written");
+    std::fs::set_permissions(&other_rustc, std::fs::Permissions::from_mode(0o755))
+        .expect("it was written");
+    let requested = ["--prefix=/nowhere", "--tls=initial-exec", "--destdir=/nowhere", "--target"]
+        .map(OsStr::new);
+    for (target, rustc, reason) in [
+        ("x86_64-unknown-linux-musl", None, "musl cannot load such libraries with dlopen()"),
+        ("riscv64gc-unknown-linux-gnu", None, "install.sh knows no way to it for this processor"),
+        ("", Some(&other_rustc), "cannot write TLS descriptors"),
+    ] {
+        let mut command = Command::new(package().join("install.sh"));
+        command.args(requested).arg(target);
+        if let Some(rustc) = rustc {
+            command.env("RUSTC", rustc);
+        }
+        let error = refusal(&command.output().expect("there is a POSIX shell"));
+        assert!(error.contains("--tls initial-exec is not possible: "), "{target}: {error}");
+        assert!(error.contains(reason), "{target}: {error}");
+    }
 }
 
 #[test]
@@ -432,8 +440,7 @@ fn wrong_arguments_of_the_installer_are_named() {
             "--tls takes initial-exec or default, not 'fast'",
         ),
     ] {
-        let arguments: Vec<_> =
-            arguments.iter().map(|argument| std::ffi::OsStr::new(*argument)).collect();
+        let arguments: Vec<_> = arguments.iter().map(|argument| OsStr::new(*argument)).collect();
         let error = refusal(&install(&arguments));
         assert!(error.contains(reason), "{arguments:?}: {error}");
     }
