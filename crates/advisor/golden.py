@@ -4,7 +4,9 @@
 Each program is compiled twice from one source: as it is, and with -DADVISED, where the advised change is made by hand and nothing
 else. Walks that only free are left out where an arena makes them unnecessary.
 
-predicted  what `allot advise --against-bare` says that all confirmed changes save together, as a share of CPU time
+replay     the outcome of the replay: confirmed; malloc as good; partly, if it confirmed some of the changes; or not confirmed
+predicted  what `allot advise --against-bare` says that the changes save, as a share of CPU time: together, if all are
+           confirmed, or else the sum of what each saves in the replay
 achieved   one minus the CPU time (user and system) of the changed program divided by that of the program as it is: the median
            of the rounds, in which both run, with its 95 % interval
 points     predicted minus achieved
@@ -29,7 +31,7 @@ EXAMPLES = """examples:
   crates/advisor/golden.py --prefix /usr/local --rounds 21 compiler document
 
 Needs a C and a C++ compiler. Without --prefix it builds the library with crates/allotment-c/install.sh, which takes a minute.
-With all programs and 11 rounds it takes about five minutes on an idle machine.
+With all programs and 11 rounds it takes about four minutes on an idle machine.
 """
 
 
@@ -65,7 +67,7 @@ def run(program):
 
 
 def advise(allot, program, folder):
-    """What is advised, in words, whether another malloc is as good, and the predicted share; no share if nothing was confirmed."""
+    """What is advised, in words; what the replay said of it; and the share that it predicts, if it measured one."""
     output = subprocess.run(
         [allot, "advise", "--json", "--no-report", "--against-bare", "--", program],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder,
@@ -74,12 +76,14 @@ def advise(allot, program, folder):
         sys.exit(f"allot advise failed: {output.stderr.decode(errors='replace')}")
     findings = json.loads(output.stdout.splitlines()[-1])
     replay = findings.get("replay") or {}
-    together, malloc = replay.get("together"), replay.get("better_malloc")
-    if together is None:
-        return "nothing confirmed", False, None
-    groups = {group["id"]: group for group in findings["groups"]}
-    words = [f"{groups[id]['verdict']['allocator'].replace('_', ' ')} for {groups[id]['title']}" for id in together["groups"]]
-    return ", ".join(words), bool(malloc and malloc["gives_as_much"]), together["gain"]
+    together, malloc = replay.get("together") or {"groups": []}, replay.get("better_malloc")
+    groups = [group for group in findings["groups"] if group["verdict"]["gain"]["measured"] and not group["verdict"]["candidate"]]
+    words = ", ".join(f"{group['verdict']['allocator'].replace('_', ' ')} for {group['title']}" for group in groups)
+    if groups and len(together["groups"]) == len(groups):
+        as_good = malloc and malloc["gives_as_much"]
+        return words, "malloc as good" if as_good else "confirmed", together["gain"]
+    shares = [group["verdict"]["gain"]["share"] for group in groups]
+    return words or "nothing", "partly" if together["groups"] else "not confirmed", sum(shares) if shares else None
 
 
 def interval(ratios):
@@ -113,12 +117,12 @@ def percent(share):
 
 def measure(name, options, folder):
     plain, advised = build(PROGRAMS[name], folder, options.prefix)
-    words, malloc_as_good, predicted = advise(options.allot, plain, folder)
+    words, replay, predicted = advise(options.allot, plain, folder)
     times = compare(plain, advised, options.rounds)
     ratios = [after / before for before, after in times]
     ends, achieved = interval(ratios), 1 - statistics.median(ratios)
     return {
-        "program": name, "advice": words, "malloc_as_good": malloc_as_good, "predicted": predicted, "achieved": achieved,
+        "program": name, "advice": words, "replay": replay, "predicted": predicted, "achieved": achieved,
         "interval": ends and [1 - ends[1], 1 - ends[0]], "points": None if predicted is None else 100 * (predicted - achieved),
         "plain_s": statistics.median(before for before, _ in times), "advised_s": statistics.median(after for _, after in times),
     }
@@ -159,13 +163,12 @@ def main():
     if options.json:
         return
     width = max(len(row["advice"]) for row in rows)
-    print(f"{'program':9} {'advice':{width}} {'predicted':>10} {'achieved':>9}  {'95 % interval':17} {'points':>7}")
+    print(f"{'program':9} {'advice':{width}} {'replay':14} {'predicted':>10} {'achieved':>9}  {'95 % interval':17} {'points':>7}")
     for row in rows:
         ends = "-" if row["interval"] is None else f"{percent(row['interval'][0])} to {percent(row['interval'][1])}"
         points = "-" if row["points"] is None else f"{row['points']:+.1f}"
-        as_good = "  (another malloc is said to be as good)" if row["malloc_as_good"] else ""
-        print(f"{row['program']:9} {row['advice']:{width}} {percent(row['predicted']):>10} {percent(row['achieved']):>9}  "
-              f"{ends:17} {points:>7}{as_good}")
+        print(f"{row['program']:9} {row['advice']:{width}} {row['replay']:14} {percent(row['predicted']):>10} {percent(row['achieved']):>9}  "
+              f"{ends:17} {points:>7}")
     near = sum(row["points"] is not None and abs(row["points"]) <= 5 for row in rows)
     print(f"{near} of {len(rows)} within 5 points")
 

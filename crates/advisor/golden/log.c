@@ -12,8 +12,13 @@ enum { LINES = 700000, KEPT = 100, FIELDS = 12 };
 
 #ifdef ADVISED
 static allot_pool *pool;
-#define allocate(size) allot_pool_malloc(pool, size)
-#define release(block) allot_free(block)
+#define allocate(size) allot_pool_alloc(pool, size, 1)
+
+static void release(char *text)
+{
+    if (text)
+        allot_pool_free_sized(pool, text, strlen(text) + 1, 1);
+}
 #else
 #define allocate(size) malloc(size)
 #define release(block) free(block)

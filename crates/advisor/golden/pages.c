@@ -31,12 +31,12 @@ struct request {
 static allot_arena *arena;
 static allot_pool *pool;
 #define allocate(size) allot_arena_alloc(arena, size)
-#define temporary(size) allot_pool_malloc(pool, size)
-#define release(block) allot_free(block)
+#define temporary(size) allot_pool_alloc(pool, size, 1)
+#define release(block, size) allot_pool_free_sized(pool, block, size, 1)
 #else
 #define allocate(size) malloc(size)
 #define temporary(size) malloc(size)
-#define release(block) free(block)
+#define release(block, size) free(block)
 #endif
 
 static char *copy(const char *text, size_t length)
@@ -121,12 +121,12 @@ static void add_row(struct request *request, const char *user, unsigned row)
     for (unsigned column = 0; column < COLUMNS; column++) {
         size_t length;
         char *value = make_value(user, row, column), *escaped = escape(value, &length);
-        release(value);
+        release(value, strlen(value) + 1);
         char *cell = allocate(length + 10);
         memcpy(cell, "<td>", 4);
         memcpy(cell + 4, escaped, length);
         memcpy(cell + 4 + length, "</td>", 6);
-        release(escaped);
+        release(escaped, length + 1);
         add_piece(request, cell, length + 9);
     }
     add_piece(request, copy("</tr>", 5), 5);
@@ -175,7 +175,7 @@ static unsigned long handle(const char *query)
     unsigned long sum = length;
     for (size_t i = 0; i < length; i += 16)
         sum = sum * 31 + page[i];
-    release(page);
+    release(page, length + 1);
 #ifdef ADVISED
     allot_arena_reset(arena);
 #else
