@@ -31,7 +31,7 @@ EXAMPLES = """examples:
   crates/advisor/golden.py --prefix /usr/local --rounds 21 compiler document
 
 Needs a C and a C++ compiler. Without --prefix it builds the library with crates/allotment-c/install.sh, which takes a minute.
-With all programs and 11 rounds it takes about four minutes on an idle machine.
+All programs with 11 rounds took six minutes on two busy cores.
 """
 
 
