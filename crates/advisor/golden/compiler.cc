@@ -190,8 +190,9 @@ void write_sum(std::string &source, int depth)
 
 }
 
-int main()
+int main(int count, char **words)
 {
+    const int modules = count > 1 ? std::atoi(words[1]) : MODULES;
     std::string source;
     for (int i = 0; i < FUNCTIONS; i++) {
         write_sum(source, 3);
@@ -200,7 +201,7 @@ int main()
 #ifdef ADVISED
     trees = allot_arena_create(nullptr);
 #endif
-    for (int module = 0; module < MODULES; module++)
+    for (int module = 0; module < modules; module++)
         compile_module(module, source);
     std::uint32_t sum = 0;
     for (const Symbol *symbol : table)

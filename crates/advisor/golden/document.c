@@ -193,8 +193,9 @@ static char *write_document(unsigned seed)
     return text;
 }
 
-int main(void)
+int main(int count, char **words)
 {
+    int requests = count > 1 ? atoi(words[1]) : REQUESTS;
     double sum = 0;
     char *documents[4];
     for (unsigned i = 0; i < 4; i++)
@@ -202,7 +203,7 @@ int main(void)
 #ifdef ADVISED
     arena = allot_arena_create(NULL);
 #endif
-    for (int i = 0; i < REQUESTS; i++)
+    for (int i = 0; i < requests; i++)
         sum += answer(documents[i % 4]);
     printf("%.0f\n", sum);
 #ifdef ADVISED

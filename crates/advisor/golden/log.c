@@ -116,8 +116,9 @@ static const char *const messages[] = {
     "wrote %u pages of file:%u to disk in %u ms", "the user id:%u was denied access %u times to /var/lib/data/%u",
 };
 
-int main(void)
+int main(int count, char **words)
 {
+    int line_count = count > 1 ? atoi(words[1]) : LINES;
     char *kept[KEPT] = { 0 }, (*lines)[160] = malloc(1000 * sizeof *lines);
     unsigned long sum = 0;
     unsigned seed = 1;
@@ -129,7 +130,7 @@ int main(void)
 #ifdef ADVISED
     pool = allot_pool_create(NULL);
 #endif
-    for (int i = 0; i < LINES; i++) {
+    for (int i = 0; i < line_count; i++) {
         char *line = format_line(lines[i % 1000]);
         sum += hash(line) + count_words(line);
         if (i % 100 == 0) {

@@ -27,7 +27,7 @@ struct sensor {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct message *first, **end = &first;
-static int waiting, finished;
+static int waiting, finished, messages = MESSAGES;
 static struct sensor sensors[SENSORS];
 
 #ifdef ADVISED
@@ -67,9 +67,9 @@ static void send(struct message *batch, struct message **batch_end, int count)
 static void *read_all(void *unused)
 {
     unsigned seed = 1;
-    for (unsigned i = 0; i < MESSAGES; i += BATCH) {
+    for (int i = 0; i < messages; i += BATCH) {
         struct message *batch, **batch_end = &batch;
-        for (unsigned j = 0; j < BATCH; j++) {
+        for (int j = 0; j < BATCH; j++) {
             seed = seed * 1664525 + 1013904223;
             *batch_end = read_message(i + j, seed);
             batch_end = &(*batch_end)->next;
@@ -124,8 +124,10 @@ static void add_all(void)
     }
 }
 
-int main(void)
+int main(int count, char **words)
 {
+    if (count > 1)
+        messages = atoi(words[1]);
     pthread_t reader;
     unsigned long places = 0;
     double sum = 0;

@@ -99,13 +99,14 @@ static unsigned dice(unsigned sides)
     return (unsigned)((seed >> 32) * sides >> 32);
 }
 
-int main(void)
+int main(int count, char **words)
 {
+    int steps = count > 1 ? atoi(words[1]) : STEPS;
     unsigned long left = 0;
 #ifdef ADVISED
     list = allot_free_list_create(sizeof(struct order), _Alignof(struct order), NULL);
 #endif
-    for (unsigned i = 0; i < STEPS; i++) {
+    for (int i = 0; i < steps; i++) {
         unsigned account = dice(ACCOUNTS);
         if (open_order[account]) {
             remove_order(open_order[account]);
@@ -113,7 +114,7 @@ int main(void)
         }
         enum side side = account & 1 ? SELLER : BUYER;
         unsigned price = side == BUYER ? 50 + dice(80) : 125 + dice(80);
-        enter_order(i, account, side, price, dice(100) + 1);
+        enter_order((unsigned)i, account, side, price, dice(100) + 1);
         match();
     }
     for (unsigned i = 0; i < ACCOUNTS; i++)

@@ -184,14 +184,15 @@ static unsigned long handle(const char *query)
     return sum;
 }
 
-int main(void)
+int main(int count, char **words)
 {
+    int requests = count > 1 ? atoi(words[1]) : REQUESTS;
     unsigned long sum = 0;
 #ifdef ADVISED
     arena = allot_arena_create(NULL);
     pool = allot_pool_create(NULL);
 #endif
-    for (int i = 0; i < REQUESTS; i++) {
+    for (int i = 0; i < requests; i++) {
         char query[128];
         snprintf(query, sizeof query, "user=user-%d&first=%d&language=en&session=%08x", i % 100, i % 64, i * 2654435761u);
         sum ^= handle(query);
