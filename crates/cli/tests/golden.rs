@@ -84,19 +84,34 @@ fn verdicts(findings: &Value) -> String {
 
 /// Builds one of the programs beside this file.
 fn built(name: &str) -> Option<PathBuf> {
-    if !installed("cc", "gcc") {
+    let source = format!("{}/tests/programs/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    built_from(Path::new(&source))
+}
+
+/// Builds a program of one C or C++ source file.
+fn built_from(source: &Path) -> Option<PathBuf> {
+    let (compiler, package) = compiler(source);
+    if !installed(compiler, package) {
         return None;
     }
-    let source = format!("{}/tests/programs/{name}.c", env!("CARGO_MANIFEST_DIR"));
-    let program = folder().join(name);
-    let status = Command::new("cc")
+    let program = folder().join(source.file_stem().unwrap());
+    let status = Command::new(compiler)
         .args(["-O2", "-g", "-pthread", "-o"])
         .arg(&program)
         .arg(source)
         .status()
         .unwrap();
-    assert!(status.success(), "{name}");
+    assert!(status.success(), "{}", source.display());
     Some(program)
+}
+
+/// The compiler of a source file, and the package that it is in.
+fn compiler(source: &Path) -> (&'static str, &'static str) {
+    if source.extension().is_some_and(|extension| extension == "c") {
+        ("cc", "gcc")
+    } else {
+        ("c++", "g++")
+    }
 }
 
 fn documents(count: usize) -> Vec<String> {
@@ -242,6 +257,44 @@ fn messages_between_threads_get_a_slab() {
     assert_eq!(site["frames"][0]["function"], "make_message", "{site:#}");
     assert!(site["frames"][0]["file"].as_str().unwrap().ends_with("producer_consumer.c"));
     assert!(site["frames"][0]["line"].as_u64().unwrap() > 0);
+}
+
+/// The programs of `crates/advisor/golden.py`, which has their changed versions run and measured.
+/// Here those only have to compile.
+#[test]
+fn programs_that_were_changed_as_advised_get_that_advice() {
+    let _alone = alone();
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../advisor/golden");
+    let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../allotment-c/include");
+    let own = "blocks freed by their own thread";
+    for (file, less_work, expected) in [
+        ("compiler.cc", "150", &[("arena", "sum")][..]),
+        ("document.c", "40", &[("arena", "parse_value")]),
+        ("log.c", "50000", &[("pool", own)]),
+        ("messages.c", "1000000", &[("slab", "read_message")]),
+        ("orders.c", "1500000", &[("free_list", "enter_order")]),
+        ("pages.c", "1000", &[("arena", "handle"), ("pool", own)]),
+    ] {
+        let source = golden.join(file);
+        let Some(program) = built_from(&source) else { continue };
+        let status = Command::new(compiler(&source).0)
+            .args(["-fsyntax-only", "-DADVISED", "-I"])
+            .arg(&headers)
+            .arg(&source)
+            .status()
+            .unwrap();
+        assert!(status.success(), "{file} as advised");
+        let findings = analysed(file, &[program.to_str().unwrap(), less_work]);
+        for (allocator, title) in expected {
+            assert!(
+                advised(&findings).iter().any(|group| {
+                    group["verdict"]["allocator"] == *allocator && group["title"] == *title
+                }),
+                "{file}: no {allocator} for {title}: {}",
+                verdicts(&findings)
+            );
+        }
+    }
 }
 
 #[test]
