@@ -134,14 +134,6 @@ pub fn build(fixed: Fixed, input: &mut Input<'_>) -> Option<Setup> {
     }
 }
 
-/// Asserts that an error is one that a source or a budget makes.
-pub fn assert_refusal(error: AllocError) {
-    let kind = error.kind();
-    let known =
-        matches!(kind, ErrorKind::BudgetExceeded | ErrorKind::SourceRefused | ErrorKind::System(_));
-    assert!(known, "{kind:?} is what a source or a budget says");
-}
-
 impl Setup {
     /// Asserts that the statistics are exact while no thread is inside a call.
     pub fn check(&self, live: usize) -> Statistics {
