@@ -47,12 +47,20 @@
 //! The crate `allotment-server` builds the life cycle of a multi-threaded server on these
 //! allocators. It fixes which thread may use which object in which phase.
 //!
+//! # Platforms
+//!
+//! Everything exists on Linux on x86-64 and aarch64, with the feature `std`. On other systems, and
+//! without the feature, there are [`Arena`], [`FreeList`], their collections, [`Budget`],
+//! [`Malloc`] and [`Source`]. Without the feature the crate needs `alloc` only. The page
+//! *Platforms* of the book has a table.
+//!
 //! # Features
 //!
-//! All features are off by default.
+//! `std` is on by default, and all others are off.
 //!
 //! | feature | what it adds |
 //! |---|---|
+//! | `std` | the standard library, and on Linux the system's mappings: every allocator but [`Arena`] and [`FreeList`], [`Mmap`], [`File`], [`recycler()`], [`report()`], hardened mode |
 //! | `allocator-api2-02`, `allocator-api2-03`, `allocator-api2-04` | the `Allocator` trait of that version of `allocator-api2` for `&Arena`, `&Reap`, `&LocalPool`, `PoolRef` and `Sealer`; hashbrown up to 0.17 uses version 0.2 |
 //! | `nightly-allocator-api` | the standard library's unstable `Allocator` trait for the same types; needs a nightly toolchain |
 //! | `derive` | `#[derive(ReadOnly)]`, for types that are to be sealed |
@@ -232,6 +240,8 @@ mod pages {
     struct FromOnewayalloc;
     #[doc = include_str!("../../../docs/src/holds-for-all.md")]
     struct HoldsForAll;
+    #[doc = include_str!("../../../docs/src/platforms.md")]
+    struct Platforms;
     #[doc = include_str!("../../../docs/src/pools.md")]
     struct Pools;
     #[doc = include_str!("../../../docs/src/recycler.md")]

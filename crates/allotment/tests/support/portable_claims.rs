@@ -2,6 +2,7 @@
 //! unwinding. `tests/portable_claims.rs` runs them on the host, and `tests/wasm/` in WebAssembly,
 //! whose addresses have 32 bits.
 
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::alloc::Layout;
@@ -288,7 +289,7 @@ fn a_source_is_paid_back() {
 }
 
 fn names_have_a_limit() {
-    let name = |len| (0..len).map(|_| 'n').collect::<alloc::string::String>();
+    let name = |len| (0..len).map(|_| 'n').collect::<String>();
     let arena = Arena::builder().name(name(MAX_NAME_LEN)).build();
     assert_eq!(arena.name().map(str::len), Some(MAX_NAME_LEN));
     let error = Arena::builder().name(name(MAX_NAME_LEN + 1)).try_build().expect_err("too long");

@@ -13,6 +13,7 @@ use allotment::source::SharedSource;
 use allotment::{AllocError, Budget, ErrorKind, File, Malloc, Mmap, RawSlab, Release, Statistics};
 
 use super::input::Input;
+use super::object::assert_refusal;
 use super::setup::file_directory;
 use super::slab::{self, Object};
 use super::slab_sources::PagedRecorder;
