@@ -18,9 +18,13 @@
 macro_rules! allocator {
     ($allocator:path, $error:path, $may_panic:expr) => {
         allocator!($allocator, $error, $may_panic, [const MIN_ALIGN: usize] &crate::Arena<MIN_ALIGN>);
+        #[cfg(system_memory)]
         allocator!($allocator, $error, $may_panic, [] &crate::Reap);
+        #[cfg(system_memory)]
         allocator!($allocator, $error, $may_panic, [] &crate::LocalPool);
+        #[cfg(system_memory)]
         allocator!($allocator, $error, $may_panic, [] crate::PoolRef);
+        #[cfg(system_memory)]
         allocator!($allocator, $error, $may_panic, [] crate::Sealer<'_>);
     };
     ($allocator:path, $error:path, $may_panic:expr, [$($generics:tt)*] $source:ty) => {
@@ -218,7 +222,7 @@ allocator!(allocator_api2_03::alloc::Allocator, allocator_api2_03::alloc::AllocE
 #[cfg(feature = "allocator-api2-04")]
 allocator!(allocator_api2_04::alloc::Allocator, allocator_api2_04::alloc::AllocError, true);
 #[cfg(feature = "nightly-allocator-api")]
-allocator!(std::alloc::Allocator, std::alloc::AllocError, false);
+allocator!(alloc::alloc::Allocator, core::alloc::AllocError, false);
 
 /// A collection can't outlive its allocator, and the allocator can't be reset while the collection
 /// is alive:
@@ -261,5 +265,5 @@ allocator!(std::alloc::Allocator, std::alloc::AllocError, false);
 ///     scope.spawn(move || drop(numbers));
 /// });
 /// ```
-#[cfg(all(doctest, feature = "allocator-api2-02"))]
+#[cfg(all(doctest, system_memory, feature = "allocator-api2-02"))]
 struct CollectionsBorrowTheirAllocator;

@@ -1,11 +1,10 @@
 //! Errors of fallible calls, and what an infallible call does with them.
 
-use core::ffi::{CStr, c_char, c_int};
 use core::fmt;
 
-use rustix::io::Errno;
-
+#[cfg(feature = "std")]
 use crate::standard_error;
+use crate::system_error::{self, SystemMessage, remedy};
 
 /// The longest name of an allocator, in bytes.
 pub const MAX_NAME_LEN: usize = 64;
@@ -112,14 +111,10 @@ impl AllocError {
 
     /// Whether the system or the source has no memory. After every other error, the program can go
     /// on.
-    pub(crate) const fn is_out_of_memory(&self) -> bool {
+    pub(crate) fn is_out_of_memory(&self) -> bool {
         match self.kind {
             ErrorKind::SourceRefused => true,
-            ErrorKind::System(code) => {
-                // `EAGAIN`: the memory would have to be locked, and the limit on locked memory is
-                // reached.
-                code == Errno::NOMEM.raw_os_error() || code == Errno::AGAIN.raw_os_error()
-            }
+            ErrorKind::System(code) => system_error::is_out_of_memory(code),
             _ => false,
         }
     }
@@ -172,17 +167,7 @@ impl fmt::Display for AllocError {
             ),
             ErrorKind::System(code) => {
                 write!(f, "the system refused {bytes} bytes: {}", SystemMessage(code))?;
-                f.write_str(match std::io::Error::from_raw_os_error(code).kind() {
-                    std::io::ErrorKind::OutOfMemory => {
-                        "; free memory, or raise the process's limits (ulimit -v, vm.max_map_count)"
-                    }
-                    std::io::ErrorKind::StorageFull => "; free space on the file's disk",
-                    std::io::ErrorKind::QuotaExceeded => "; free space in the disk quota",
-                    std::io::ErrorKind::FileTooLarge => {
-                        "; raise the process's limit on the length of files (ulimit -f)"
-                    }
-                    _ => "",
-                })
+                f.write_str(remedy(code))
             }
             ErrorKind::SourceRefused => write!(
                 f,
@@ -203,30 +188,7 @@ impl fmt::Display for AllocError {
     }
 }
 
-impl std::error::Error for AllocError {}
-
-/// The text of an error number, as [`std::io::Error`] shows it, which allocates a string for it.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct SystemMessage(pub i32);
-
-impl fmt::Display for SystemMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        unsafe extern "C" {
-            /// The function of POSIX; glibc has another one of that name.
-            #[cfg_attr(target_env = "gnu", link_name = "__xpg_strerror_r")]
-            fn strerror_r(code: c_int, text: *mut c_char, size: usize) -> c_int;
-        }
-        let mut text = [0; 128];
-        // SAFETY: the buffer has this size.
-        let failed = unsafe { strerror_r(self.0, text.as_mut_ptr().cast(), text.len()) } != 0;
-        let known = CStr::from_bytes_until_nul(&text).ok().and_then(|text| text.to_str().ok());
-        match known.filter(|text| !failed && !text.is_empty()) {
-            Some(known) => write!(f, "{known} (os error {})", self.0),
-            None => write!(f, "os error {}", self.0),
-        }
-    }
-}
+impl core::error::Error for AllocError {}
 
 /// What the calls of the `Allocator` traits of `allocator-api2` do after an error other than a lack
 /// of memory: a limit refuses, or a size exceeds the address space. A builder's `on_refusal` sets
@@ -295,10 +257,11 @@ impl OnFailure for PanicOrAbort {
 pub(crate) fn fail(error: AllocError) -> ! {
     if error.is_out_of_memory() {
         // Print the cause first: `handle_alloc_error` knows only the size.
+        #[cfg(feature = "std")]
         standard_error::print(format_args!("allotment: {error}\n"));
         let layout = core::alloc::Layout::from_size_align(error.requested, 1)
             .unwrap_or(core::alloc::Layout::new::<u8>());
-        std::alloc::handle_alloc_error(layout)
+        alloc::alloc::handle_alloc_error(layout)
     }
     match error.kind {
         // The words of the standard library's collections.

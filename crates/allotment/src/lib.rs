@@ -47,12 +47,20 @@
 //! The crate `allotment-server` builds the life cycle of a multi-threaded server on these
 //! allocators. It fixes which thread may use which object in which phase.
 //!
+//! # Platforms
+//!
+//! Everything exists on Linux on x86-64 and aarch64, with the feature `std`. On other systems, and
+//! without the feature, there are [`Arena`], [`FreeList`], their collections, [`Budget`],
+//! [`Malloc`] and [`Source`]. Without the feature the crate needs `alloc` only. The page
+//! *Platforms* of the book has a table.
+//!
 //! # Features
 //!
-//! All features are off by default.
+//! `std` is on by default, and all others are off.
 //!
 //! | feature | what it adds |
 //! |---|---|
+//! | `std` | the standard library, and on Linux the system's mappings: every allocator but [`Arena`] and [`FreeList`], [`Mmap`], [`File`], [`recycler()`], [`report()`], hardened mode |
 //! | `allocator-api2-02`, `allocator-api2-03`, `allocator-api2-04` | the `Allocator` trait of that version of `allocator-api2` for `&Arena`, `&Reap`, `&LocalPool`, `PoolRef` and `Sealer`; hashbrown up to 0.17 uses version 0.2 |
 //! | `nightly-allocator-api` | the standard library's unstable `Allocator` trait for the same types; needs a nightly toolchain |
 //! | `derive` | `#[derive(ReadOnly)]`, for types that are to be sealed |
@@ -74,6 +82,7 @@
 //! assert_eq!(*words.allocator(), pool.reference());
 //! # }
 //! ```
+#![cfg_attr(not(any(feature = "std", test)), no_std)]
 #![cfg_attr(feature = "nightly-allocator-api", feature(allocator_api))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
@@ -85,21 +94,20 @@
     )
 )]
 
-#[cfg(not(all(
-    target_os = "linux",
-    target_pointer_width = "64",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-)))]
-compile_error!("allotment supports Linux on x86-64 and aarch64");
+extern crate alloc;
 
 mod error;
 mod memory;
+#[cfg(system_memory)]
 pub mod pool;
+#[cfg(system_memory)]
 pub mod sealed;
+#[cfg(system_memory)]
 pub mod slab;
 mod standard_error;
 mod statistics;
 mod sync;
+mod system_error;
 
 #[cfg(not(loom))]
 mod allocator;
@@ -113,18 +121,21 @@ pub mod collections;
 pub mod free_list;
 #[cfg(not(loom))]
 mod options;
-#[cfg(not(loom))]
+#[cfg(all(system_memory, not(loom)))]
 pub mod report;
 
 #[cfg(not(loom))]
 pub mod source {
     //! Where allocators get their memory: [`Source`] and its implementations.
 
+    #[cfg(system_memory)]
     pub use crate::memory::file::File;
-    pub use crate::memory::source::{Malloc, Mmap, PagedSource, SharedSource, Source};
+    pub use crate::memory::source::{Malloc, SharedSource, Source};
+    #[cfg(system_memory)]
+    pub use crate::memory::source::{Mmap, PagedSource};
 }
 
-#[cfg(not(loom))]
+#[cfg(all(system_memory, not(loom)))]
 pub mod recycler {
     //! The process-wide cache of warm chunks: [`recycler()`] returns its [`Recycler`].
 
@@ -132,13 +143,13 @@ pub mod recycler {
     pub use crate::memory::recycler::{Recycler, recycler};
 }
 
-#[doc(hidden)]
-pub use error::SystemMessage;
 pub use error::{AllocError, ErrorKind, MAX_NAME_LEN, OnRefusal};
 pub use memory::budget::Budget;
 pub use memory::release::Release;
+#[doc(hidden)]
+pub use system_error::SystemMessage;
 
-#[cfg(all(not(loom), feature = "derive"))]
+#[cfg(all(system_memory, not(loom), feature = "derive"))]
 #[doc(inline)]
 pub use allotment_derive::ReadOnly;
 #[cfg(not(loom))]
@@ -149,24 +160,23 @@ pub use arena::{Arena, ArenaBox, ArenaString, ArenaVec};
 pub use free_list::{FreeList, ListBox, RawFreeList};
 #[cfg(not(loom))]
 #[doc(inline)]
-pub use memory::{
-    file::File,
-    recycler::recycler,
-    source::{Malloc, Mmap, Source},
-};
-#[cfg(not(loom))]
+pub use memory::source::{Malloc, Source};
+#[cfg(all(system_memory, not(loom)))]
+#[doc(inline)]
+pub use memory::{file::File, recycler::recycler, source::Mmap};
+#[cfg(all(system_memory, not(loom)))]
 #[doc(inline)]
 pub use pool::{LocalPool, PoolBox, PoolGlobalAlloc, PoolRef, PoolString, PoolVec, Reap, ReapBox};
-#[cfg(not(loom))]
+#[cfg(all(system_memory, not(loom)))]
 #[doc(inline)]
 pub use report::{owner_of, report};
-#[cfg(not(loom))]
+#[cfg(all(system_memory, not(loom)))]
 #[doc(inline)]
 pub use sealed::{Published, ReadOnly, RwShared, SealString, SealVec, Sealed, Sealer};
-#[cfg(all(not(loom), feature = "hashbrown-017"))]
+#[cfg(all(system_memory, not(loom), feature = "hashbrown-017"))]
 #[doc(inline)]
 pub use sealed::{SealMap, SealSet};
-#[cfg(not(loom))]
+#[cfg(all(system_memory, not(loom)))]
 #[doc(inline)]
 pub use slab::{RawSlab, Slab, SlabBox};
 #[cfg(not(loom))]
@@ -209,7 +219,7 @@ pub mod for_loom {
 }
 
 /// The code examples of the Markdown pages, run as doc tests.
-#[cfg(doctest)]
+#[cfg(all(doctest, system_memory))]
 mod pages {
     #[doc = include_str!("../../../README.md")]
     struct Readme;
@@ -233,6 +243,8 @@ mod pages {
     struct FromOnewayalloc;
     #[doc = include_str!("../../../docs/src/holds-for-all.md")]
     struct HoldsForAll;
+    #[doc = include_str!("../../../docs/src/platforms.md")]
+    struct Platforms;
     #[doc = include_str!("../../../docs/src/pools.md")]
     struct Pools;
     #[doc = include_str!("../../../docs/src/recycler.md")]

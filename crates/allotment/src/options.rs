@@ -14,7 +14,11 @@
 //!
 //! A builder that uses the macros has a field `settings`, which has a field `common`.
 
-use crate::error::{AllocError, OnRefusal};
+use alloc::boxed::Box;
+
+#[cfg(system_memory)]
+use crate::error::AllocError;
+use crate::error::OnRefusal;
 use crate::memory::budget::Budget;
 use crate::memory::release::Release;
 use crate::memory::source::SharedSource;
@@ -29,6 +33,7 @@ pub(crate) struct CommonSettings {
     pub budget: Option<Budget>,
     pub on_refusal: OnRefusal,
     pub hardened: bool,
+    #[cfg(feature = "std")]
     pub report_live: Option<bool>,
 }
 
@@ -40,6 +45,7 @@ impl CommonSettings {
         budget: None,
         on_refusal: OnRefusal::Panic,
         hardened: false,
+        #[cfg(feature = "std")]
         report_live: None,
     };
 
@@ -48,6 +54,7 @@ impl CommonSettings {
     }
 
     /// Whether dropping the allocator reports live objects.
+    #[cfg(feature = "std")]
     pub(crate) fn reports_live(&self) -> bool {
         self.report_live.unwrap_or(self.hardened)
     }
@@ -59,6 +66,7 @@ impl CommonSettings {
     }
 
     /// Charges the budget, if there is one.
+    #[cfg(system_memory)]
     pub(crate) fn charge(&self, bytes: usize) -> Result<(), AllocError> {
         self.budget.as_ref().map_or(Ok(()), |budget| budget.charge(bytes))
     }
@@ -84,7 +92,7 @@ macro_rules! common_option {
         /// Names the allocator, for [`report`](crate::report()) and for messages. A name has at
         /// most [`MAX_NAME_LEN`](crate::MAX_NAME_LEN) bytes. Names need not be unique.
         $(#[$detail])*
-        pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
+        pub fn name(mut self, name: impl Into<alloc::boxed::Box<str>>) -> Self {
             self.settings.common.name = Some(name.into());
             self
         }

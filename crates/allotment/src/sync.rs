@@ -5,10 +5,10 @@
 //! those with counters that order nothing, and the protocols without a model, which
 //! `docs/src/decisions/loom.md` lists with the reasons.
 
+#[cfg(all(system_memory, not(loom)))]
+pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::{
-    AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
-};
+pub(crate) use core::sync::atomic::{AtomicUsize, Ordering};
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{
     AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
@@ -22,6 +22,7 @@ pub(crate) use loom::sync::atomic::{
 /// All four accesses are sequentially consistent, which is enough. Loom treats sequentially
 /// consistent accesses as acquire and release only, and models sequential consistency for fences
 /// alone. Under loom this function is such a fence.
+#[cfg(system_memory)]
 #[inline(always)]
 pub(crate) fn store_before_load() {
     #[cfg(loom)]
@@ -41,6 +42,7 @@ pub use of_loom::{Mutant, mutant};
 
 /// The ordering `shipped`, or a weaker one in the [`mutant`] `weaker_in`: `AcqRel` instead of
 /// `SeqCst`, which only read-modify-writes pass here, and `Relaxed` instead of any other.
+#[cfg(system_memory)]
 #[inline(always)]
 pub(crate) fn order(shipped: Ordering, weaker_in: &str) -> Ordering {
     match shipped {

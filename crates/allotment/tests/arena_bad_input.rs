@@ -1,5 +1,6 @@
 //! Requests of an arena that can't be met: each is a typed error or a defined result, and changes
 //! nothing. What every allocator refuses is in `claims_limits.rs`.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -1,4 +1,5 @@
 //! Replays the corpus of the fuzz target `arena_ops`.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -1,5 +1,6 @@
 //! A vector that grows to many MiB in an arena, in a process of its own: the recycler's chunks are
 //! this test's alone.
+#![cfg(system_memory)]
 
 use allotment::{Arena, ArenaVec, Budget};
 

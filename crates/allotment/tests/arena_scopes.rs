@@ -6,10 +6,20 @@ mod support;
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use allotment::arena::Retain;
+use allotment::arena::{ArenaBuilder, Retain};
 use allotment::source::SharedSource;
-use allotment::{Arena, Malloc, Mmap};
+use allotment::{Arena, Malloc};
+#[cfg(not(system_memory))]
+use support::absent_options::*;
 use support::sources::{Recorder, Refuse};
+
+/// An arena without huge pages.
+fn small_pages() -> ArenaBuilder {
+    #[cfg(system_memory)]
+    return Arena::builder().source(allotment::Mmap::small_pages());
+    #[cfg(not(system_memory))]
+    Arena::builder()
+}
 
 fn live(arena: &Arena) -> (u64, u64) {
     let statistics = arena.statistics();
@@ -18,7 +28,7 @@ fn live(arena: &Arena) -> (u64, u64) {
 
 #[test]
 fn objects_freed_in_a_scope_of_many_chunks_are_counted_in_any_order() {
-    let mut arena = Arena::builder().source(Mmap::small_pages()).build();
+    let mut arena = small_pages().build();
     arena.alloc(1u64);
     let layout = Layout::from_size_align(48, 8).unwrap();
     arena.scope(|scope| {
@@ -93,7 +103,7 @@ fn an_object_from_outside_a_scope_never_grows_over_the_scopes_objects() {
 
 #[test]
 fn an_object_larger_than_a_window_still_grows_in_place_after_a_scope() {
-    let mut arena = Arena::builder().source(Mmap::small_pages()).hint(8 << 20).build();
+    let mut arena = small_pages().hint(8 << 20).build();
     let layout = |mib: usize| Layout::from_size_align(mib << 20, 8).unwrap();
     let object = arena.alloc_layout(layout(2));
     arena.scope(|scope| {

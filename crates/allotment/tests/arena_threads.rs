@@ -1,5 +1,6 @@
 //! Many threads make, use, reset and drop arenas while another one changes the recycler's policy.
 //! In a test binary of its own, because the recycler belongs to the process.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -1,4 +1,5 @@
 //! Objects at the border of an arena's window: before it, behind it, and larger than it.
+#![cfg(system_memory)]
 
 use std::alloc::Layout;
 

@@ -4,6 +4,7 @@
 //! `slab_fork.rs`, `pool_fork.rs` and `claims_fork.rs` fork at any moment. Here the forking thread
 //! waits until another one is in a critical section: the test's global allocator tells, and stops
 //! there for a while.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

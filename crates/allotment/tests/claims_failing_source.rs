@@ -1,6 +1,7 @@
 //! A source that refuses, claimed of every allocator that has a source: each refusal is a typed
 //! error that changes nothing, later calls succeed, and nothing leaks. Refusals in calls of one
 //! allocator are in `arena_bad_input.rs` and `slab_limits.rs`.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -3,6 +3,7 @@
 //! to pools (`pool_fork.rs`) and to `Published` (`published_fork.rs`).
 //!
 //! The threads of the parent have ordinary allocators and hardened ones.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -2,6 +2,7 @@
 //! changes nothing, and the allocator goes on. Bad input to calls of one allocator is in
 //! `arena_bad_input.rs`, `free_list_bad_input.rs` and `slab_bad_input.rs`, what is particular to a
 //! slab's limits in `slab_limits.rs`.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -1,5 +1,6 @@
 //! Memory that the process locks (`mlockall`): allocators work within the limit on locked memory,
 //! what they hand out is locked, and what they give back no longer takes memory.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -2,6 +2,7 @@
 //! its own process, is named with the same words and stops the process. What is particular to one
 //! allocator is in `arena_hardened.rs`, `free_list_hardened.rs`, `slab_hardened.rs` and
 //! `pool_hardened.rs`.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -3,6 +3,7 @@
 //! particular to one allocator is in `arena_passthrough.rs`, `free_list_passthrough.rs` and
 //! `slab_passthrough.rs`; random programs are in `arena_programs.rs`, `free_list_programs.rs`,
 //! `slab_programs.rs` and `pool_programs.rs`.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -4,6 +4,7 @@
 //!
 //! Each test runs its misuses in child processes under the tool that is there (see
 //! `support/tool.rs`).
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -8,15 +8,17 @@ mod support;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt::{Debug, Display, Write};
-use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 
 use allotment::collections::{BlockSource, StringIn, VecIn};
+#[cfg(system_memory)]
 use allotment::{
-    AllocError, Arena, ArenaBox, ArenaString, ArenaVec, Budget, LocalPool, PoolBox, PoolRef,
-    PoolString, PoolVec, Reap, Sealed, Slab, SlabBox, format_in, unsize_box,
+    AllocError, LocalPool, PoolBox, PoolRef, PoolString, PoolVec, Reap, Sealed, Slab, SlabBox,
 };
+use allotment::{Arena, ArenaBox, ArenaString, ArenaVec, Budget, format_in, unsize_box};
 use proptest::test_runner::{Config, TestError, TestRunner};
+#[cfg(not(system_memory))]
+use support::absent_options::*;
 use support::input::Input;
 use support::program::{caught, throw};
 
@@ -433,15 +435,20 @@ fn in_each_memory(bytes: &[u8]) {
     vec_program(&mut copy(), &arena, || _ = arena.try_alloc(1u64));
     let packed = Arena::<1>::builder_with_min_align().hardened(hardened).build();
     string_program(&mut copy(), &packed, || _ = packed.alloc(1u8));
+    #[cfg(system_memory)]
+    in_pools_and_sealed_memory(copy, &budget, hardened);
+}
 
-    let pool = LocalPool::builder().budget(&budget).hardened(hardened).build();
+#[cfg(system_memory)]
+fn in_pools_and_sealed_memory<'b>(copy: impl Fn() -> Input<'b>, budget: &Budget, hardened: bool) {
+    let pool = LocalPool::builder().budget(budget).hardened(hardened).build();
     vec_program(&mut copy(), pool.reference(), || ());
     vec_program(&mut copy(), &pool, || ());
     assert_eq!(pool.statistics().live_objects, 0);
     let free = LocalPool::builder().hardened(hardened).build();
     string_program(&mut copy(), free.reference(), || ());
 
-    let reap = Reap::builder().budget(&budget).hardened(hardened).build();
+    let reap = Reap::builder().budget(budget).hardened(hardened).build();
     vec_program(&mut copy(), &reap, || ());
     assert_eq!(reap.statistics().live_objects, 0);
 
@@ -579,9 +586,10 @@ fn a_capacity_that_overflows_panics_as_in_std_and_changes_nothing() {
         assert_eq!(panics(|| units.reserve(usize::MAX - 1)), "capacity overflow");
         assert_eq!(units.len(), 2);
     }
-    let (arena, pool) = (Arena::new(), LocalPool::new());
-    overflows(&arena);
-    overflows(pool.reference());
+    overflows(&Arena::new());
+    #[cfg(system_memory)]
+    overflows(LocalPool::new().reference());
+    #[cfg(system_memory)]
     drop(Sealed::<()>::new(|sealer| overflows(sealer)));
 }
 
@@ -610,9 +618,10 @@ fn an_index_beyond_the_end_panics_and_changes_nothing() {
         panics(|| drop(string.drain(1..5)));
         assert_eq!(string, "a☂");
     }
-    let (arena, pool) = (Arena::new(), LocalPool::new());
-    beyond(&arena);
-    beyond(pool.reference());
+    beyond(&Arena::new());
+    #[cfg(system_memory)]
+    beyond(LocalPool::new().reference());
+    #[cfg(system_memory)]
     drop(Sealed::<()>::new(|sealer| beyond(sealer)));
 }
 
@@ -658,8 +667,11 @@ fn a_panic_in_a_closure_loses_no_value() {
     assert_eq!(string, "x");
 }
 
+#[cfg(system_memory)]
 #[test]
 fn collections_of_different_memory_compare_hash_and_print_as_their_contents() {
+    use std::hash::{BuildHasher, RandomState};
+
     let arena = Arena::new();
     let a = ArenaVec::from_iter_in([3, 1, 2], &arena);
     let b = PoolVec::from([3, 1, 2]);
@@ -704,7 +716,7 @@ fn a_drain_that_is_forgotten_leaves_the_values_before_it_and_drops_none_twice() 
     drop(vec);
     assert_eq!(drops.get(), 4, "the values from the range on leak, but for the one taken");
 
-    let mut string = PoolString::from("a☂größe");
+    let mut string = ArenaString::from_str_in("a☂größe", &arena);
     let mut drain = string.drain(1..8);
     assert_eq!((drain.next(), drain.next_back()), (Some('☂'), Some('ö')));
     std::mem::forget(drain);
@@ -713,6 +725,7 @@ fn a_drain_that_is_forgotten_leaves_the_values_before_it_and_drops_none_twice() 
     assert_eq!((&*string, string.chars().count()), ("aß", 2));
 }
 
+#[cfg(system_memory)]
 #[test]
 fn a_clone_that_panics_leaves_the_clones_before_it() {
     struct Fragile<'c>(u32, &'c Cell<u32>);
@@ -738,6 +751,7 @@ fn a_clone_that_panics_leaves_the_clones_before_it() {
     assert_eq!(living.get(), 0);
 }
 
+#[cfg(system_memory)]
 #[test]
 fn a_box_is_pinned_polled_and_passed_on_as_the_box_of_std() {
     use std::error::Error;
@@ -860,7 +874,9 @@ fn boxes_become_boxes_of_trait_objects_and_slices() {
     drop(shapes);
     assert_eq!(living.get(), 0);
 
+    #[cfg(system_memory)]
     let pool = LocalPool::builder().hardened(true).build();
+    #[cfg(system_memory)]
     pool.enter(|| {
         let mut shapes: PoolVec<PoolBox<dyn Shape>> = PoolVec::new();
         shapes.push(unsize_box!(PoolBox::new(Square(3, value()))));
@@ -870,6 +886,7 @@ fn boxes_become_boxes_of_trait_objects_and_slices() {
         let values: PoolBox<[Value]> = unsize_box!(PoolBox::new([value(), value()]));
         assert_eq!((values.len(), living.get()), (2, 2));
     });
+    #[cfg(system_memory)]
     assert_eq!((living.get(), pool.statistics().live_objects), (0, 0));
 
     let text = String::from("borrowed");

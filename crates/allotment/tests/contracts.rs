@@ -1,4 +1,5 @@
 //! What the types promise, and pitfalls that other arenas fell into.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -1,5 +1,6 @@
 //! `Debug` of an allocator says what its user set and what it holds, and never an address or a
 //! field of its own.
+#![cfg(system_memory)]
 
 use std::alloc::Layout;
 use std::fmt::Debug;

@@ -1,4 +1,5 @@
 //! Every example runs to its end.
+#![cfg(system_memory)]
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,6 @@
 //! A child made by fork does not have the memory of its parent's files. What it does there faults
 //! or is refused, and changes nothing of its parent's. What it inherits, it can drop.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -1,5 +1,6 @@
 //! The file source in real directories: full, read-only and missing ones, limits on files, a second
 //! process.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

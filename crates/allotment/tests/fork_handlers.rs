@@ -3,6 +3,7 @@
 //!
 //! Registered handlers belong to the process, so each test runs in a forked process of its own. This
 //! process itself uses no allocator.
+#![cfg(system_memory)]
 #![cfg(target_env = "gnu")]
 
 #[path = "support/mod.rs"]

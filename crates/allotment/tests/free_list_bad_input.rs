@@ -1,5 +1,6 @@
 //! Bad input to free lists: absurd sizes and counts are errors or have a defined result. What every
 //! allocator refuses is in `claims_limits.rs`.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;
@@ -7,8 +8,8 @@ mod support;
 use allotment::source::SharedSource;
 use allotment::{Budget, ErrorKind, FreeList, MAX_NAME_LEN, Malloc, Mmap, RawFreeList};
 use support::list::{self, free_all, stamped, under_a_tool};
+use support::object::assert_refusal;
 use support::slab::{assert_apart, layout};
-use support::slab_program::assert_refusal;
 use support::sources::{Recorder, Refuse};
 use support::subject::{assert_over_budget, panic_message};
 

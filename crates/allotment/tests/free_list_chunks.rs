@@ -1,4 +1,5 @@
 //! Where a free list's objects lie, and when its chunks are released.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -7,6 +7,8 @@ use core::cell::{Cell, RefCell};
 
 use allotment::free_list::Copier;
 use allotment::{Budget, FreeList, ListBox};
+#[cfg(not(system_memory))]
+use support::absent_options::*;
 use support::list::{self, live};
 use support::program::{caught, throw};
 

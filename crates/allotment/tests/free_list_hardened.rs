@@ -1,5 +1,6 @@
 //! What is particular to a hardened free list: runs and boxes. The misuses that every hardened
 //! allocator detects are in `claims_misuse.rs`.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

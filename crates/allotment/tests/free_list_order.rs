@@ -6,11 +6,13 @@ mod support;
 use std::collections::BTreeSet;
 
 use allotment::{Malloc, RawFreeList, Release};
+#[cfg(not(system_memory))]
+use support::absent_options::*;
 use support::list::{
     self, address, by_block, free, free_all, objects_of, recorded, skipped, stamped, stamped_run,
     under_a_tool,
 };
-use support::slab::{Object, Random, assert_apart, layout};
+use support::object::{Object, Random, assert_apart, layout};
 use support::sources::{Recorder, Refuse};
 
 #[test]
@@ -96,7 +98,7 @@ fn the_objects_of_a_run_are_adjacent_in_memory_that_held_no_object() {
                 .source(source.clone())
                 .release(Release::Keep(usize::MAX))
                 .build();
-            assert!(list.stride() >= size.max(8) && list.stride() % align == 0);
+            assert!(list.stride() >= size.max(size_of::<usize>()) && list.stride() % align == 0);
             // If nothing is live, all objects are fresh again.
             let _stays = list.alloc();
             let singles = stamped(&list, 20);

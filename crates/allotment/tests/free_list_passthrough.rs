@@ -1,5 +1,6 @@
 //! `ALLOTMENT_PASSTHROUGH=1` for free lists: runs, boxes and copies. The claims about every
 //! allocator are in `claims_passthrough.rs`.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

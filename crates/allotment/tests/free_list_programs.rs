@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 use allotment::free_list::Copier;
 use allotment::{Budget, FreeList, ListBox, Release};
 use proptest::test_runner::{Config, TestError, TestRunner};
+#[cfg(not(system_memory))]
+use support::absent_options::*;
+#[cfg(system_memory)]
 use support::child::{self, Child};
 use support::input::Input;
 use support::list;
@@ -38,11 +41,13 @@ fn raw(from: From, hardened: bool, cases: u32) {
     programs(cases, 200, |bytes| run(Fixed { from, hardened }, bytes));
 }
 
+#[cfg(system_memory)]
 #[test]
 fn programs_keep_the_model_on_mappings() {
     raw(From::Mmap, false, 200);
 }
 
+#[cfg(system_memory)]
 #[test]
 fn programs_keep_the_model_on_huge_pages() {
     raw(From::HugePages, false, 60);
@@ -53,6 +58,7 @@ fn programs_keep_the_model_on_malloc() {
     raw(From::Malloc, false, 120);
 }
 
+#[cfg(system_memory)]
 #[test]
 fn programs_keep_the_model_on_a_file() {
     raw(From::File, false, 60);
@@ -63,12 +69,14 @@ fn programs_keep_the_model_on_a_source_that_refuses() {
     raw(From::Refusing, false, 200);
 }
 
+#[cfg(system_memory)]
 #[test]
 fn programs_keep_the_model_hardened() {
     raw(From::Mmap, true, 60);
     raw(From::Refusing, true, 60);
 }
 
+#[cfg(system_memory)]
 #[test]
 fn programs_keep_the_model_passed_through_to_malloc() {
     let test = "programs_keep_the_model_passed_through_to_malloc";

@@ -6,9 +6,10 @@ mod support;
 use core::ptr::NonNull;
 
 use allotment::{Budget, ErrorKind, RawFreeList, Release};
+#[cfg(system_memory)]
 use support::child::{self, Child};
 use support::list::{self, by_block, free, free_all, recorded, skipped, stamped, under_a_tool};
-use support::slab::{Object, Random, assert_apart, layout};
+use support::object::{Object, Random, assert_apart, layout};
 
 #[test]
 fn a_list_that_is_filled_over_and_over_keeps_no_more_than_it_was_told() {
@@ -375,6 +376,7 @@ fn a_list_is_used_by_one_thread_after_another_while_chunks_are_spare_and_chains_
 }
 
 /// An ordinary list has its links in free objects.
+#[cfg(system_memory)]
 #[test]
 fn a_sweep_stops_at_an_overwritten_link() {
     if skipped() {

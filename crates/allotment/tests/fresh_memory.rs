@@ -1,4 +1,5 @@
 //! What `recycler().fresh_memory()` tells of memory that came from the system.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -4,6 +4,8 @@
 //! The functions are those of `examples/fast_paths.rs`, built here with optimisation. An
 //! instruction counts if it runs when every conditional jump falls through, up to the `ret`, which
 //! is not counted. A jump inside the function counts, and is followed.
+//!
+//! A build without the standard library has the same counts, for the allocators that it has.
 #![cfg(target_arch = "x86_64")]
 
 use std::collections::{BTreeSet, HashMap};
@@ -58,6 +60,15 @@ const GLOBAL_ALLOC: [(&str, usize); 2] = [("golden_global_alloc", 4), ("golden_g
 /// of frees is proportional to their number.
 const LOOPLESS: [(&str, usize, &[&str]); 1] =
     [("golden_arena_free", 32, &["free_checked", "free_before_window"])];
+
+/// The functions of `GOLDEN` that a build without the standard library has.
+const WITHOUT_STD: [&str; 5] = [
+    "golden_arena_alloc_u32",
+    "golden_arena1_alloc_u32",
+    "golden_arena_try_alloc_u32",
+    "golden_list_alloc",
+    "golden_list_free",
+];
 
 /// The bytes of the values that the functions below allocate.
 const SIZES: [usize; 5] = [8, 16, 64, 192, 512];
@@ -119,16 +130,18 @@ const VALUES_BEHIND_CALLS: [(&str, usize); 2] = [("slab_alloc_for", 8), ("sealer
 /// Builds the library and the example in a folder of their own: the build that runs this test may
 /// hold the lock of the usual one, and the example needs none of the dev-dependencies that cargo
 /// would build for it.
-fn build_example() -> Vec<u8> {
-    let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("golden");
+fn build_example(example: &str, flags: &[&str]) -> Vec<u8> {
+    let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("golden").join(example);
     let release = target.join("release");
     let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     run(Command::new(env!("CARGO"))
-        .args(["build", "--release", "--lib", "--target-dir"])
+        .args(["build", "--release", "--lib"])
+        .args(flags)
+        .arg("--target-dir")
         .arg(&target)
         .arg("--manifest-path")
         .arg(manifest.join("Cargo.toml")));
-    let binary = target.join("fast_paths");
+    let binary = target.join(example);
     run(Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()))
         .args(["--edition=2024", "-Copt-level=3", "-Ccodegen-units=1", "-o"])
         .arg(&binary)
@@ -136,7 +149,7 @@ fn build_example() -> Vec<u8> {
         .arg(format!("allotment={}", release.join("liballotment.rlib").display()))
         .arg("-L")
         .arg(format!("dependency={}", release.join("deps").display()))
-        .arg(manifest.join("examples/fast_paths.rs")));
+        .arg(manifest.join("examples").join(example).with_extension("rs")));
     std::fs::read(binary).expect("the example is there")
 }
 
@@ -355,7 +368,7 @@ fn bytes_written(info: &InstructionInfo) -> usize {
 
 #[test]
 fn fast_paths_have_no_more_instructions_than_agreed_none_locked_and_write_each_value_once() {
-    let binary = build_example();
+    let binary = build_example("fast_paths", &[]);
     let file = object::File::parse(&*binary).unwrap();
     for (function, most) in GOLDEN {
         let FastPath { instructions: count, locked, .. } = fast_path(&file, function);
@@ -405,4 +418,24 @@ fn fast_paths_have_no_more_instructions_than_agreed_none_locked_and_write_each_v
         }
     }
     assert!(wrong.is_empty(), "values are not written once:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn arenas_and_lists_have_the_same_fast_paths_without_the_standard_library() {
+    let binary = build_example("fast_paths_without_std", &["--no-default-features"]);
+    let file = object::File::parse(&*binary).unwrap();
+    for (function, most) in GOLDEN.into_iter().filter(|(name, _)| WITHOUT_STD.contains(name)) {
+        let FastPath { instructions: count, locked, .. } = fast_path(&file, function);
+        println!("{function}: {count} instructions, {locked} locked");
+        assert!(count <= most, "{function}: {count} instructions instead of {most}");
+        assert_eq!(locked, 0, "{function} has a locked instruction");
+    }
+    for (function, most, written_once) in LOOPS {
+        let FastPath { instructions: count, written, .. } = loop_path(&file, function);
+        println!("{function}: {count} instructions and {written} bytes an object");
+        assert!(count <= most, "{function}: {count} instructions instead of {most}");
+        assert_eq!(written, written_once, "{function}: a register is spilled");
+    }
+    let written = fast_path(&file, "golden_arena_alloc_64").written;
+    assert_eq!(written, 64 + 8, "the value is written once");
 }

@@ -2,6 +2,7 @@
 //! holds the value, panic or do both; clones, iterators and formatters that allocate in the memory
 //! that they fill; zero-sized values and values of large alignment; collections that are forgotten or
 //! left halfway. `.ci/miri` runs these programs too.
+#![cfg(system_memory)]
 #![forbid(unsafe_code)]
 
 use std::cell::{Cell, RefCell};

@@ -1,9 +1,15 @@
 //! The end of the last object moves: small objects that share 16 bytes are shrunk, grown and freed,
 //! mostly in reverse order. Now and then an object is larger than a window.
 
+#[cfg(not(system_memory))]
+#[path = "support/absent_options.rs"]
+mod absent_options;
+
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
+#[cfg(not(system_memory))]
+use absent_options::*;
 use allotment::Arena;
 
 struct Random(u64);

@@ -1,5 +1,6 @@
 //! The calls for raw layouts mean the same in an arena, a reap, a pool and a reference to a pool;
 //! and every call has its `try_` twin.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

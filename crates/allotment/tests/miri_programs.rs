@@ -1,5 +1,6 @@
 //! Short programs over every allocator, as a user writes them. They run everywhere; `.ci/miri` runs
 //! them in Miri, so they are small and use no file, no fork and no protected page.
+#![cfg(system_memory)]
 
 use std::cell::Cell;
 use std::fmt::Display;

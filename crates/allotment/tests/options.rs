@@ -1,4 +1,5 @@
 //! The options that several builders have mean the same in each.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

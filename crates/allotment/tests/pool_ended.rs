@@ -1,6 +1,7 @@
 //! What ended pools leave: taken over by any later pool, counted towards no budget, released when
 //! it is freed, and cheap to look at. Each claim about a whole process is checked in one of its
 //! own.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

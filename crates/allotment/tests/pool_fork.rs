@@ -1,6 +1,7 @@
 //! Pools in a forked child, while the parent's other threads were inside their pools; and pools in
 //! a process with a small limit on addresses. `checked_fork.rs` has what is particular to hardened
 //! pools.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -1,5 +1,6 @@
 //! `PoolGlobalAlloc` as the program's global allocator: ordinary code in pools, on any thread,
 //! through panics and futures.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

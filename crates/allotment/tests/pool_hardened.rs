@@ -1,5 +1,6 @@
 //! What is particular to hardened pools: blocks that outlive their pool, and threads that free
 //! them. The misuses that every hardened allocator detects are in `claims_misuse.rs`.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

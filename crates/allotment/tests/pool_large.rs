@@ -1,6 +1,7 @@
 //! Large blocks of pools: what they touch, how they grow and shrink in place, what is kept for
 //! later ones, and what goes back. Each claim is checked in a process of its own, in which no other
 //! test has pools.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

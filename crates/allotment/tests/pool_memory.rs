@@ -1,5 +1,6 @@
 //! What memory a pool holds, releases, and leaves to the next pool. Each claim is checked in a
 //! process of its own, in which no other test has pools.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -2,6 +2,7 @@
 //! them, statistics are exact after every call, and a refused call changes nothing.
 //!
 //! `PROPTEST_CASES` in the environment sets the number of programs of each test.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -3,6 +3,7 @@
 //! and the memory has gone back.
 //!
 //! The long test serves three million requests.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

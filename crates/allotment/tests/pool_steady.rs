@@ -1,5 +1,6 @@
 //! A million requests: no page fault, no growth; and one object per request that outlives it pins
 //! no page for each. Each claim is checked in a process of its own.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

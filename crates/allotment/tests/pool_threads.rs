@@ -1,5 +1,6 @@
 //! Pools and threads: blocks move between threads, pools end before their blocks, threads end
 //! before their pools, and all memory is released in the end.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

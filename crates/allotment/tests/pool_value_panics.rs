@@ -1,5 +1,6 @@
 //! Boxes and vectors in a pool whose values panic in constructors, clones and destructors: each
 //! value is dropped once, and the memory is freed.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -2,6 +2,7 @@
 //! library: budgets are used up, pools end, and other threads grow and drop the collections.
 //!
 //! `PROPTEST_CASES` in the environment sets the number of programs of each test.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

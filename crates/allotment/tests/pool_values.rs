@@ -1,5 +1,6 @@
 //! `PoolBox`, `PoolVec` and `PoolString`: which pool their memory comes from, on other threads and
 //! after the pool's end.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -1,4 +1,5 @@
 //! Replays the corpora of the fuzz targets `small_arenas`, `collections` and `file_ranges`.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

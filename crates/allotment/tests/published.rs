@@ -1,4 +1,5 @@
 //! `Published`: what a reading returns, when a generation is dropped, and on which call.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -3,6 +3,7 @@
 //! Generations that those threads read at the fork stay in the child until the `Published` is
 //! dropped. Generations that one of them had taken off the list leak in the child: a few, once. The
 //! child's own readings and publications work as in the parent.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -1,5 +1,6 @@
 //! `Published` and sealed values in the destructors of thread-locals, in each other's destructors,
 //! and with hazard records that are given up early.
+#![cfg(system_memory)]
 
 mod support;
 

@@ -3,6 +3,7 @@
 //!
 //! On two processors and without the kernel's fence, half of the runs fail, and with optimisation
 //! nearly all.
+#![cfg(system_memory)]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

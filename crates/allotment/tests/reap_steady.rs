@@ -1,4 +1,5 @@
 //! Work that repeats itself takes no more memory the second time.
+#![cfg(system_memory)]
 
 use core::alloc::Layout;
 use core::ptr::NonNull;

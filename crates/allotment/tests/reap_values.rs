@@ -1,5 +1,6 @@
 //! The typed calls of a reap: values, strings and slices, made in place, freed early or together,
 //! through panics, errors and refusals.
+#![cfg(system_memory)]
 
 use core::alloc::Layout;
 use core::cell::Cell;

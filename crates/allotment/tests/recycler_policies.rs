@@ -1,5 +1,6 @@
 //! What resets and the recycler keep. The tests run one at a time, because the recycler belongs to
 //! the process.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -2,6 +2,7 @@
 //! stay valid, no value is lost or dropped twice, no block stays behind, and the allocator goes on.
 //!
 //! `PROPTEST_CASES` in the environment sets the number of programs of each test.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -1,4 +1,5 @@
 //! The report of named living allocators, as text and as JSON.
+#![cfg(system_memory)]
 
 use std::sync::mpsc;
 

@@ -3,6 +3,7 @@
 //!
 //! Each test runs one misuse in a child process under the tool that is there (see
 //! `support/tool.rs`).
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -1,5 +1,6 @@
 //! Sealed memory with hostile initialisers: wrong length hints, panics, nested builds, sealers used
 //! on other threads and after the end.
+#![cfg(system_memory)]
 
 mod support;
 

@@ -3,6 +3,7 @@
 //!
 //! The tests run one at a time: they read the process-wide recycler, and statistics records that
 //! the next allocator takes.
+#![cfg(system_memory)]
 
 mod support;
 

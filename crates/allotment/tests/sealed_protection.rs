@@ -1,5 +1,6 @@
 //! Sealed pages: a write faults, children of a fork share them, and the system may refuse to
 //! protect them.
+#![cfg(system_memory)]
 
 mod support;
 

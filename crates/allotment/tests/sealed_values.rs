@@ -1,4 +1,5 @@
 //! Sealed values: what an initialiser builds is what every thread reads.
+#![cfg(system_memory)]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! Collections, boxes and handles through serde, and back.
+#![cfg(system_memory)]
 
 use std::marker::PhantomData;
 use std::rc::Rc;

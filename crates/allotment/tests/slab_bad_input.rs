@@ -1,5 +1,6 @@
 //! Bad input to slabs: absurd sizes, counts and page sizes are errors or have a defined result.
 //! What every allocator refuses is in `claims_limits.rs`.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;
@@ -10,8 +11,8 @@ use allotment::slab::Lifetime;
 use allotment::source::SharedSource;
 use allotment::{Budget, ErrorKind, Malloc, Mmap, RawSlab, Release, Slab};
 use support::kernel::page_size;
+use support::object::assert_refusal;
 use support::slab::{self, free_all, layout, stamped, words};
-use support::slab_program::assert_refusal;
 use support::sources::{Recorder, Refuse};
 use support::subject::assert_over_budget;
 

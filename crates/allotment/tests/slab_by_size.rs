@@ -1,4 +1,5 @@
 //! Slabs that are shared by size.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

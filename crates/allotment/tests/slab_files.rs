@@ -1,5 +1,6 @@
 //! Slabs in files and in mappings, as the kernel sees them: one sparse file, holes where pages were
 //! released, a full disk that is an error, and few mappings.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

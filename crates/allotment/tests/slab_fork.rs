@@ -2,6 +2,7 @@
 //!
 //! The slots that the parent's other threads cached, and the pages that they had claimed, are lost
 //! to the child. `checked_fork.rs` has what is particular to hardened slabs.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

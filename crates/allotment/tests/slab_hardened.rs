@@ -1,6 +1,7 @@
 //! What is particular to a hardened slab: each of its calls, threads, boxes that outlive it. The
 //! misuses that every hardened allocator detects are in `claims_misuse.rs`. The misuse that the
 //! ordinary mode detects is tested here too.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

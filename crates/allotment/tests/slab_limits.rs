@@ -1,6 +1,7 @@
 //! A slab's limits: budgets, a source that refuses any one call. What every allocator refuses is in
 //! `claims_limits.rs` and `claims_failing_source.rs`, bad input in `slab_bad_input.rs`, the limits
 //! of files in `slab_files.rs`, and what a thread that sleeps can keep in `slab_sleepers.rs`.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;
@@ -12,8 +13,8 @@ use std::sync::{Arc, mpsc};
 use allotment::slab::Lifetime;
 use allotment::{AllocError, Arena, Budget, ErrorKind, Malloc, Mmap, RawSlab, Release};
 use support::child::{self, Child};
+use support::object::assert_refusal;
 use support::slab::{self, Object, Random, WORDS, free_all, layout, stamped, words};
-use support::slab_program::assert_refusal;
 use support::slab_sources::PagedRecorder;
 use support::sources::{Recorder, Refuse};
 use support::subject::panic_message;

@@ -1,4 +1,5 @@
 //! A slab's pages: how large they are, which page an object gets, and when pages are released.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

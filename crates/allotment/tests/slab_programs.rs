@@ -2,6 +2,7 @@
 //! exact while no thread is inside a call.
 //!
 //! `PROPTEST_CASES` in the environment sets the number of programs of each test.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -1,5 +1,6 @@
 //! Races of a slab, each too rare for a test to hit in every run. `ALLOTMENT_SOAK_SECONDS` makes
 //! them longer.
+#![cfg(system_memory)]
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;

@@ -1,5 +1,6 @@
 //! The features of netdata's array allocator, one by one, and those close to them. Its pages are in
 //! `slab_pages.rs`, and `slab_waiting.rs` shows that no thread waits while a slot is freed.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

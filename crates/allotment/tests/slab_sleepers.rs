@@ -1,4 +1,5 @@
 //! What a thread that makes no more calls can keep of a slab, in the worst case.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -1,5 +1,6 @@
 //! Slots without a value (`SlabSlot`), and `alloc_with`: what is filled is a box, what is not
 //! filled is free again.
+#![cfg(system_memory)]
 
 use std::alloc::Layout;
 use std::cell::Cell;

@@ -4,6 +4,7 @@
 //!
 //! `ALLOTMENT_SOAK_SECONDS` in the environment sets its length; 3 if it is not set. `--nocapture`
 //! shows what was done.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;
@@ -17,9 +18,9 @@ use std::time::Instant;
 use allotment::slab::Lifetime;
 use allotment::source::SharedSource;
 use allotment::{AllocError, Budget, File, Malloc, Mmap, RawSlab, Release, Slab, SlabBox};
+use support::object::assert_refusal;
 use support::setup::file_directory;
 use support::slab::{self, Object, Random, free_many, layout};
-use support::slab_program::assert_refusal;
 use support::slab_sources::PagedRecorder;
 use support::sources::{Recorder, Refuse};
 

@@ -1,5 +1,6 @@
 //! Slabs and the lives of threads: objects freed where they were not made, after their makers'
 //! ends, after their slab's end, and from destructors of thread-local variables.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

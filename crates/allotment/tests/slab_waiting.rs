@@ -1,5 +1,6 @@
 //! No thread waits while a slot is freed: with the source blocked inside a page's allocation, a
 //! free by another thread serves a waiting thread before the source returns.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -1,5 +1,6 @@
 //! Many small arenas: few mappings, no more memory than they asked for, and all of it comes back.
 //! The tests run one at a time, because they count the mappings and the memory of the process.
+#![cfg(system_memory)]
 
 #[path = "support/mod.rs"]
 mod support;

@@ -9,7 +9,7 @@ use super::chunk_header::{end_of, first_of};
 use super::chunks::TakenChunk;
 use super::raw::{MAX_MIN_ALIGN, RawArena};
 use crate::error::{AllocError, ErrorKind, OnFailure, unlikely};
-use crate::memory::layout::{MAX_GROWTH, align_up};
+use crate::memory::layout::{MAX_GROWTH, align_up, start_within};
 use crate::memory::position_word::{self, MAX_STEP};
 
 impl RawArena {
@@ -123,8 +123,8 @@ impl RawArena {
                 return Ok((unsafe { NonNull::new_unchecked(pos.with_addr(start)) }, false));
             }
             // A multiple of 16, and so of every `MIN_ALIGN`.
-            let start = align_up(pos.addr(), align.max(MAX_MIN_ALIGN));
-            if start.wrapping_add(size) <= end_of(current).addr().get() {
+            let end = end_of(current).addr().get();
+            if let Some(start) = start_within(pos.addr(), align.max(MAX_MIN_ALIGN), size, end) {
                 // SAFETY: `pos` is never null, and `start` is not below it, in the same chunk.
                 let start = unsafe { NonNull::new_unchecked(pos.with_addr(start)) };
                 self.place_before_window(current, start, size);

@@ -1,5 +1,8 @@
 //! Options of an arena.
 
+use alloc::boxed::Box;
+
+#[cfg(system_memory)]
 use super::checked::ArenaLedger;
 use super::raw::{ArenaChecks, RawArena};
 use super::retain::Retain;
@@ -8,7 +11,7 @@ use super::typed::Arena;
 use crate::error::{AllocError, or_fail};
 use crate::memory::fallible::try_box;
 use crate::options::{build_call, common_options};
-use crate::statistics::{AllocatorKind, Record};
+use crate::statistics::{AllocatorKind, HeldRecord, Record};
 
 /// Builds an [`Arena`] with options. [`Arena::builder`] returns one.
 ///
@@ -57,7 +60,9 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
     common_options! {
         name,
         source,
+        #[cfg(system_memory)]
         huge_pages,
+        #[cfg(system_memory)]
         ///
         /// With [`Release::AtOnce`](crate::Release::AtOnce), chunks go straight to the system, and
         /// the arena takes none from the recycler. With every other value, chunks go to the
@@ -66,6 +71,7 @@ impl<const MIN_ALIGN: usize> ArenaBuilder<MIN_ALIGN> {
         budget,
         maximum,
         on_refusal,
+        #[cfg(system_memory)]
         ///
         /// Hardened mode finds double frees, foreign pointers, wrong sizes, overruns, and writes
         /// after a free or a reset. A double free, a foreign pointer or a wrong size is found in
@@ -149,8 +155,21 @@ type OptionalChecks = Option<Box<dyn ArenaChecks>>;
 fn identity(
     hardened: bool,
     name: Option<&str>,
-) -> Result<(&'static Record, OptionalChecks), AllocError> {
-    let checks = ArenaLedger::new_if_checked(hardened, name)?;
+) -> Result<(HeldRecord, OptionalChecks), AllocError> {
+    let checks = new_if_checked(hardened, name)?;
     let record = Record::acquire(AllocatorKind::Arena, name)?;
-    Ok((record, checks.map(|checks| -> Box<dyn ArenaChecks> { checks })))
+    Ok((record, checks))
+}
+
+/// The checks of an arena, if it has any.
+#[cfg(system_memory)]
+fn new_if_checked(hardened: bool, name: Option<&str>) -> Result<OptionalChecks, AllocError> {
+    let checks = ArenaLedger::new_if_checked(hardened, name)?;
+    Ok(checks.map(|checks| -> Box<dyn ArenaChecks> { checks }))
+}
+
+/// No arena is checked.
+#[cfg(not(system_memory))]
+fn new_if_checked(_: bool, _: Option<&str>) -> Result<OptionalChecks, AllocError> {
+    Ok(None)
 }

@@ -8,11 +8,9 @@ use super::chunk_header::{ArenaChunkHeader, HEADER, first_of};
 use super::raw::{ArenaChecks, MAX_MIN_ALIGN, MIN_POPULATED_CHUNK, RawArena};
 use super::retain::Retain;
 use crate::error::{AllocError, ErrorKind};
-use crate::memory::chunk_cache::WarmChunk;
+use crate::memory::acquired_chunk::{AcquiredChunk, SmallTouch, WarmChunk};
 use crate::memory::chunk_source::ChunkSource;
-use crate::memory::first_touch::SmallTouch;
 use crate::memory::layout::{HUGE_PAGE, MAX_GROWTH, MIN_CHUNK, chunk_bytes_for, next_chunk};
-use crate::memory::source::AcquiredChunk;
 
 /// A chunk that was just taken and holds no object.
 #[derive(Clone, Copy)]
@@ -73,6 +71,7 @@ impl RawArena {
 
     /// For checked arenas: takes a chunk with at least `bytes` after its header, and continues
     /// there.
+    #[cfg(system_memory)]
     pub(super) fn grow_by_chunk(&self, bytes: usize) -> Result<(), AllocError> {
         let TakenChunk { chunk, .. } = self.take_chunk_for(bytes, MAX_MIN_ALIGN, false)?;
         self.record().wasted_bytes.add(self.left_in_current() as u64);

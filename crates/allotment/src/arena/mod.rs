@@ -54,7 +54,9 @@ mod builder;
 
 mod alloc;
 mod boxed;
+#[cfg(system_memory)]
 mod c_layout;
+#[cfg(system_memory)]
 mod checked;
 mod chunk_header;
 mod chunks;

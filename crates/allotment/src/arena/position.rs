@@ -8,6 +8,7 @@ use super::chunk_header::ArenaChunkHeader;
 /// Where the open scope began, for checked arenas. `newest` and `start` are null if the arena had
 /// no chunk then.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(system_memory), allow(dead_code, reason = "only checked arenas read it"))]
 pub(super) struct OpenScope {
     /// Whether a scope is open.
     pub active: bool,

@@ -50,6 +50,7 @@
 //! 8. `before_window` is null, or the start of the object that was placed last before the window
 //!    was opened at that object's end, rounded up to 16.
 
+use alloc::boxed::Box;
 use core::alloc::Layout;
 use core::cell::Cell;
 use core::fmt::Debug;
@@ -63,7 +64,7 @@ use crate::memory::layout::align_up;
 use crate::memory::os;
 use crate::memory::position_word::{self, WINDOW};
 use crate::memory::source::SharedSource;
-use crate::statistics::Record;
+use crate::statistics::{HeldRecord, RecordRef, record_ref};
 
 /// The largest minimum alignment. Every window's base and every chunk's end have this alignment.
 pub(crate) const MAX_MIN_ALIGN: usize = 16;
@@ -85,7 +86,7 @@ pub(super) const DANGLING: *mut u8 = ptr::without_provenance_mut(MAX_MIN_ALIGN);
 pub(crate) struct RawArena {
     pub(super) base: Cell<*mut u8>,
     pub(super) limit: Cell<u64>,
-    record: &'static Record,
+    record: HeldRecord,
     /// The object that ends where the window begins, if placing it there was the last operation;
     /// otherwise null.
     pub(super) before_window: Cell<*mut u8>,
@@ -127,7 +128,7 @@ pub(super) trait ArenaChecks: Debug {
     /// A chunk was taken. It holds only its header. On an error nothing has changed.
     fn chunk_taken(
         &self,
-        record: &'static Record,
+        record: RecordRef<'_>,
         start: NonNull<u8>,
         size: usize,
         registered: bool,
@@ -168,6 +169,7 @@ static DEFAULTS: ArenaSettings = ArenaSettings::DEFAULT;
 
 impl RawArena {
     /// The offset of the record's address, for inline C code.
+    #[cfg(system_memory)]
     #[allow(dead_code, reason = "Rust 1.85 does not see its use in a constant")]
     pub(super) const RECORD_AT: usize = core::mem::offset_of!(Self, record);
 
@@ -175,7 +177,7 @@ impl RawArena {
     #[inline(always)]
     pub(super) fn empty(
         hint: usize,
-        record: &'static Record,
+        record: HeldRecord,
         checks: Option<Box<dyn ArenaChecks>>,
         settings: Option<Box<ArenaSettings>>,
     ) -> Self {
@@ -202,8 +204,8 @@ impl RawArena {
     }
 
     #[inline]
-    pub(crate) fn record(&self) -> &'static Record {
-        self.record
+    pub(crate) fn record(&self) -> RecordRef<'_> {
+        record_ref(&self.record)
     }
 
     #[inline]
@@ -340,6 +342,7 @@ impl RawArena {
     }
 
     /// For checked arenas: moves `pos` up by `bytes`, a multiple of 16 that the chunk has left.
+    #[cfg(system_memory)]
     pub(super) fn advance(&self, bytes: usize) -> NonNull<u8> {
         debug_assert!(bytes <= self.left_in_current() && bytes % MAX_MIN_ALIGN == 0);
         let base = self.base.get();

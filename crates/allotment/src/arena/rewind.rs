@@ -48,12 +48,14 @@ impl RawArena {
 
     /// In a checked arena, the number of the open scope's first object. Older objects have lower
     /// numbers.
+    #[cfg(system_memory)]
     pub(super) fn first_of_scope(&self) -> u64 {
         self.scope.get().first_object
     }
 
     /// Whether the object was allocated in the open scope, or no scope is open. Looks at each chunk
     /// of the scope, so only memory tools may ask.
+    #[cfg(system_memory)]
     pub(super) fn in_scope(&self, object: NonNull<u8>) -> bool {
         let scope = self.scope.get();
         let object = object.as_ptr();

@@ -12,13 +12,13 @@
 //!    is not `Sync`. An `ArenaArc` never calls the arena. It only drops it, when it has the last
 //!    count, so after the `SharedArena` was dropped.
 
+use alloc::rc::Rc;
+use alloc::sync::Arc;
 use core::cell::Cell;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::Deref;
 use core::ptr::NonNull;
-use std::rc::Rc;
-use std::sync::Arc;
 
 use super::handle_traits::handle_traits;
 use super::typed::Arena;

@@ -1,11 +1,15 @@
 //! Misuse, and the message with which it ends the process.
 
+use alloc::string::String;
 use core::fmt;
 
 use crate::standard_error;
-use crate::statistics::{printable, record_of};
+use crate::statistics::printable;
+#[cfg(system_memory)]
+use crate::statistics::record_of;
 
-/// A misuse that a checked allocator detected.
+/// A misuse that an allocator detected.
+#[cfg_attr(not(system_memory), allow(dead_code, reason = "only hardened mode detects them all"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Misuse {
     DoubleFree,
@@ -47,19 +51,33 @@ pub(crate) fn abort_on_misuse(
     address: usize,
     size: usize,
 ) -> ! {
-    let shown = |name: &str| printable(if name.is_empty() { "(no name)" } else { name });
     let name = shown(name.unwrap_or(""));
-    let owner = match record_of(address).and_then(|record| record.snapshot()) {
-        Some((its_name, its_kind, _))
-            if misuse == Misuse::ForeignPointer
-                && (its_kind.as_str() != kind || shown(&its_name) != name) =>
-        {
+    let owner = if misuse == Misuse::ForeignPointer {
+        other_owner(kind, &name, address)
+    } else {
+        String::new()
+    };
+    standard_error::abort_with(format_args!(
+        "allotment: {kind} '{name}': {misuse}: {size} bytes at {address:#x}{owner}\n"
+    ))
+}
+
+/// Names the allocator that the address belongs to, if it is another one.
+#[cfg(system_memory)]
+fn other_owner(kind: &str, name: &str, address: usize) -> String {
+    match record_of(address).and_then(|record| record.snapshot()) {
+        Some((its_name, its_kind, _)) if its_kind.as_str() != kind || shown(&its_name) != name => {
             format!("; it lies in {} '{}'", its_kind.as_str(), shown(&its_name))
         }
         _ => String::new(),
-    };
-    standard_error::print(format_args!(
-        "allotment: {kind} '{name}': {misuse}: {size} bytes at {address:#x}{owner}\n"
-    ));
-    std::process::abort()
+    }
+}
+
+#[cfg(not(system_memory))]
+fn other_owner(_: &str, _: &str, _: usize) -> String {
+    String::new()
+}
+
+fn shown(name: &str) -> String {
+    printable(if name.is_empty() { "(no name)" } else { name })
 }

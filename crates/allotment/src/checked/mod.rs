@@ -18,13 +18,18 @@
 //! | `places` | the places of the program that allocate |
 //! | `ledger` | live objects, quarantine, red zones, fill patterns and malloc blocks |
 
+#[cfg(system_memory)]
 mod ledger;
 mod misuse;
+#[cfg(system_memory)]
 mod mode;
+#[cfg(system_memory)]
 mod places;
 
+#[cfg(system_memory)]
 pub(crate) use ledger::{CheckedAllocator, CheckedObject, Ledger};
 pub(crate) use misuse::{Misuse, abort_on_misuse};
+#[cfg(system_memory)]
 pub(crate) use mode::{CheckMode, GUARD, guarded};
-#[cfg(feature = "places")]
+#[cfg(all(system_memory, feature = "places"))]
 pub(crate) use places::{MAX_STACKS, PlaceNumber, WALKING_FUNCTION, symbols};

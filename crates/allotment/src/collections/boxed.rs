@@ -54,10 +54,12 @@ pub trait StatelessMemory: BoxMemory {
 #[derive(Clone, Copy)]
 pub struct ArenaMemory<'a>(PhantomData<&'a mut ()>);
 
+#[cfg(system_memory)]
 /// The memory of the pools and of the global heap.
 #[derive(Clone, Copy)]
 pub struct PoolMemory(());
 
+#[cfg(system_memory)]
 /// The memory of the slabs.
 #[derive(Clone, Copy)]
 pub struct SlabMemory(());
@@ -66,10 +68,12 @@ impl StatelessMemory for ArenaMemory<'_> {
     const MEMORY: Self = Self(PhantomData);
 }
 
+#[cfg(system_memory)]
 impl StatelessMemory for PoolMemory {
     const MEMORY: Self = Self(());
 }
 
+#[cfg(system_memory)]
 impl StatelessMemory for SlabMemory {
     const MEMORY: Self = Self(());
 }

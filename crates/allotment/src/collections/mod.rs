@@ -56,9 +56,9 @@ mod vec_iterators;
 mod vec_traits;
 
 pub use block_source::BlockSource;
-pub use boxed::{
-    ArenaMemory, BoxIn, BoxMemory, LendingMemory, PoolMemory, SlabMemory, StatelessMemory,
-};
+pub use boxed::{ArenaMemory, BoxIn, BoxMemory, LendingMemory, StatelessMemory};
+#[cfg(system_memory)]
+pub use boxed::{PoolMemory, SlabMemory};
 pub(crate) use layout_calls::layout_calls;
 #[cfg(feature = "serde")]
 #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]

@@ -1,6 +1,9 @@
 //! The standard traits of `StringIn`.
 #![forbid(unsafe_code)]
 
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+use alloc::string::String;
 use core::borrow::{Borrow, BorrowMut};
 use core::cmp::Ordering;
 use core::convert::Infallible;
@@ -8,7 +11,6 @@ use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::ops::AddAssign;
 use core::str::FromStr;
-use std::borrow::Cow;
 
 use super::block_source::BlockSource;
 use super::string::StringIn;

@@ -1,12 +1,14 @@
 //! The standard traits of `VecIn`.
 #![forbid(unsafe_code)]
 
+use alloc::vec::Vec;
 use core::borrow::{Borrow, BorrowMut};
 use core::cmp::Ordering;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::ops::{Deref, DerefMut};
 use core::slice;
+#[cfg(feature = "std")]
 use std::io;
 
 use super::block_source::BlockSource;
@@ -186,6 +188,7 @@ impl<T: fmt::Debug, S: BlockSource> fmt::Debug for VecIn<T, S> {
     }
 }
 
+#[cfg(feature = "std")]
 impl<S: BlockSource> io::Write for VecIn<u8, S> {
     /// Appends the bytes. Fails with nothing appended when memory is not available.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -1,11 +1,16 @@
 //! The options of a free list.
 
+#[cfg(not(system_memory))]
+use alloc::boxed::Box;
 use core::alloc::Layout;
 use core::fmt;
 use core::marker::PhantomData;
 
-use super::checked;
+#[cfg(system_memory)]
+use super::checked::new_if_checked;
 use super::chunk_header::ObjectSizes;
+#[cfg(not(system_memory))]
+use super::raw::ListChecks;
 use super::raw::RawFreeList;
 use super::settings::FreeListSettings;
 use super::typed::FreeList;
@@ -56,6 +61,7 @@ impl<L> FreeListBuilder<L> {
     common_options! {
         name,
         source,
+        #[cfg(system_memory)]
         huge_pages,
         ///
         /// The list sweeps for empty chunks when the number of live objects has fallen to half of
@@ -71,6 +77,7 @@ impl<L> FreeListBuilder<L> {
         release,
         budget,
         maximum,
+        #[cfg(system_memory)]
         ///
         /// Hardened mode finds:
         ///
@@ -83,6 +90,7 @@ impl<L> FreeListBuilder<L> {
         /// objects are freed. Chunks are released only by a call of [`trim`](RawFreeList::trim)
         /// when nothing is live.
         hardened,
+        #[cfg(feature = "std")]
         ///
         /// Their memory is freed either way.
         report_live,
@@ -112,13 +120,19 @@ impl RawFreeList {
 
     fn with_settings(layout: Layout, settings: FreeListSettings) -> Result<Self, AllocError> {
         let (hardened, name) = (settings.common.hardened, settings.common.name());
-        let checks = checked::new_if_checked(hardened, name)?;
+        let checks = new_if_checked(hardened, name)?;
         let slot = checks.as_deref().map_or(Some(layout), |checks| checks.slot_layout(layout));
         let sizes = ObjectSizes::new(layout, slot)?;
         let settings = try_box(settings)?;
         let record = Record::acquire(AllocatorKind::FreeList, settings.common.name())?;
         Ok(Self::empty(sizes, record, checks, settings))
     }
+}
+
+/// No list is checked.
+#[cfg(not(system_memory))]
+fn new_if_checked(_: bool, _: Option<&str>) -> Result<Option<Box<dyn ListChecks>>, AllocError> {
+    Ok(None)
 }
 
 /// # Options

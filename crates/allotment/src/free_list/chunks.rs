@@ -14,8 +14,8 @@ use core::ptr::{self, NonNull};
 use super::chunk_header::{HEADER, ListChunk, ListChunkHeader};
 use super::raw::{ListChecks, RawFreeList};
 use crate::error::{AllocError, ErrorKind};
+use crate::memory::acquired_chunk::SmallTouch;
 use crate::memory::chunk_source::ChunkSource;
-use crate::memory::first_touch::SmallTouch;
 use crate::memory::layout::{CACHE_LINE, MAX_GROWTH, MIN_CHUNK, chunk_bytes_for};
 use crate::memory::release::Release;
 
@@ -125,7 +125,7 @@ impl RawFreeList {
             self.growth_size.set(size);
         }
         self.make_fresh(self.chunk_at(header));
-        let record = self.record;
+        let record = &self.record;
         record.hold_chunk(size, taken.recycled);
         record.structure_bytes.add(before as u64);
         self.update_record();
@@ -248,7 +248,7 @@ impl RawFreeList {
         self.sweep_below.set(0);
         self.paid_below.set(0);
         self.watched_since.set(None);
-        let record = self.record;
+        let record = &self.record;
         self.credit(record.held_bytes.get() as usize);
         record.held_bytes.set(0);
         record.structure_bytes.set(0);
@@ -257,6 +257,7 @@ impl RawFreeList {
     }
 
     /// Charges the budget, if there is one.
+    #[cfg(system_memory)]
     pub(super) fn charge(&self, bytes: usize) -> Result<(), AllocError> {
         self.settings.common.charge(bytes)
     }
@@ -278,7 +279,7 @@ impl RawFreeList {
         if total == 0 {
             return 0;
         }
-        let record = self.record;
+        let record = &self.record;
         let settings = &self.settings.common;
         let mut batch = settings.source.release_batch(total, settings.recycles());
         for chunk in chunks {
@@ -345,7 +346,7 @@ impl RawFreeList {
 
     /// Updates the statistics record.
     pub(super) fn update_record(&self) {
-        let (record, size) = (self.record, self.sizes.layout.size());
+        let (record, size) = (&self.record, self.sizes.layout.size());
         let live = if self.forget_orphaned_chunks() { 0 } else { self.live() };
         let all = self.capacity.get() + self.spare_capacity.get();
         let free = if self.has_chunks() { all.saturating_sub(live) } else { 0 };

@@ -6,8 +6,8 @@ use core::ptr::NonNull;
 
 use super::raw::RawFreeList;
 use crate::error::{AllocError, ErrorKind, OnFailure, PanicOrAbort, ReturnError, always, or_fail};
-use crate::standard_error;
-use crate::statistics::printable;
+#[cfg(feature = "std")]
+use crate::{standard_error, statistics::printable};
 
 /// At most this many objects, or this many bytes of them if that is fewer, are linked at once.
 const MAX_LINKED_OBJECTS: usize = 64;
@@ -202,6 +202,7 @@ impl RawFreeList {
         }
     }
 
+    #[cfg(feature = "std")]
     /// Reports live objects on standard error, if that was requested and there are any.
     fn report_live_objects(&self) {
         let live = self.live();
@@ -220,6 +221,7 @@ impl Drop for RawFreeList {
     /// Releases all memory, including that of live objects.
     fn drop(&mut self) {
         if !self.forget_orphaned_chunks() {
+            #[cfg(feature = "std")]
             self.report_live_objects();
             if let Some(checks) = self.checks() {
                 checks.end(self);

@@ -37,8 +37,10 @@ mod statistics;
 mod builder;
 
 mod boxed;
+#[cfg(system_memory)]
 mod c_layout;
 mod chains;
+#[cfg(system_memory)]
 mod checked;
 mod chunk_header;
 mod chunks;

@@ -29,6 +29,7 @@
 //! 6. One thread at a time has access: a list is `Send` and not `Sync`, so `Cell` is enough. Other
 //!    threads may read the record.
 
+use alloc::boxed::Box;
 use core::alloc::Layout;
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
@@ -40,7 +41,7 @@ use super::sweep_back_off::SweepBackOff;
 use crate::error::AllocError;
 use crate::memory::source::SharedSource;
 use crate::options::new_calls;
-use crate::statistics::Record;
+use crate::statistics::HeldRecord;
 
 /// Objects of one layout for one thread, handed out last freed first. On x86-64, allocating takes
 /// six instructions and freeing takes five.
@@ -96,7 +97,7 @@ pub struct RawFreeList {
     /// The size of the chunk taken last, as far as it determines the size of the next one.
     pub(super) growth_size: Cell<usize>,
     pub(super) sizes: ObjectSizes,
-    pub(super) record: &'static Record,
+    pub(super) record: HeldRecord,
     pub(super) checks: Option<Box<dyn ListChecks>>,
     pub(super) settings: Box<FreeListSettings>,
 }
@@ -167,7 +168,7 @@ impl RawFreeList {
     /// An empty list.
     pub(super) fn empty(
         sizes: ObjectSizes,
-        record: &'static Record,
+        record: HeldRecord,
         checks: Option<Box<dyn ListChecks>>,
         settings: Box<FreeListSettings>,
     ) -> Self {

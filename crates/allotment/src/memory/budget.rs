@@ -112,6 +112,7 @@ impl Budget {
 
     /// Whether this is the only handle to the budget, and to every budget above it: only its holder
     /// can charge them.
+    #[cfg(system_memory)]
     pub(crate) fn is_exclusive(&self) -> bool {
         let mut levels = core::iter::successors(Some(self), |budget| budget.level.parent.as_ref());
         levels.all(|budget| budget.level.has_one_owner())

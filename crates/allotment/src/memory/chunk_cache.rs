@@ -39,6 +39,7 @@ use core::ptr::NonNull;
 
 use self::packed_policy::{pack_policy, unpack_policy};
 pub use self::recycle_batch::RecycleBatch;
+pub use super::acquired_chunk::WarmChunk;
 use super::index_stack::{IndexStack, Links, NIL};
 use super::layout::{CLASSES, class_size, exact_class};
 use super::release::Release;
@@ -88,13 +89,6 @@ pub trait Mappings: Links {
 
     /// The milliseconds of a monotonic clock.
     fn now(&self) -> u64;
-}
-
-/// A chunk that its holder owns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WarmChunk {
-    pub start: NonNull<u8>,
-    pub mapping: u32,
 }
 
 /// The cache. `crate::recycler()` returns the process-wide one.

@@ -1,10 +1,9 @@
 //! Where an allocator's chunks come from: the size, the charge and the source of the next one.
 
+use super::acquired_chunk::{AcquiredChunk, SmallTouch, WarmChunk};
 use super::budget::Budget;
-use super::chunk_cache::WarmChunk;
-use super::first_touch::SmallTouch;
 use super::layout::{HUGE_PAGE, MAX_GROWTH, next_chunk};
-use super::source::{AcquiredChunk, SharedSource};
+use super::source::SharedSource;
 use crate::error::{AllocError, ErrorKind};
 
 /// Where an allocator's chunks come from, and on which terms.

@@ -6,6 +6,7 @@
 //! 1. A `Shared` has the address of a living [`Counted`], allocated with its own layout. `count` is
 //!    the number of its `Shared`s, and the last of them frees it.
 
+use alloc::boxed::Box;
 use core::alloc::Layout;
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -14,13 +15,14 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use crate::error::{AllocError, ErrorKind};
+use crate::standard_error;
 
 /// Uninitialised memory of the global allocator for a value, which is not zero-sized.
 fn allocate<T>() -> Result<NonNull<T>, AllocError> {
     let layout = Layout::new::<T>();
     assert!(layout.size() > 0);
     // SAFETY: the size is not zero.
-    NonNull::new(unsafe { std::alloc::alloc(layout) }.cast::<T>())
+    NonNull::new(unsafe { alloc::alloc::alloc(layout) }.cast::<T>())
         .ok_or(AllocError::new(ErrorKind::SourceRefused, layout.size()))
 }
 
@@ -66,7 +68,7 @@ impl<T> Shared<T> {
         // SAFETY: no owner is left, so the value is moved out once, and the memory freed once (1).
         unsafe {
             let value = core::ptr::read(&raw const (*this.0.as_ptr()).value);
-            std::alloc::dealloc(this.0.as_ptr().cast(), Layout::new::<Counted<T>>());
+            alloc::alloc::dealloc(this.0.as_ptr().cast(), Layout::new::<Counted<T>>());
             Some(value)
         }
     }
@@ -92,6 +94,7 @@ impl<T: ?Sized> Shared<T> {
     }
 
     /// Whether there is no other owner. Another one can come only by a clone of this one.
+    #[cfg(system_memory)]
     pub(crate) fn has_one_owner(&self) -> bool {
         // Acquire pairs with the Release in `leave`: what the others did comes before.
         self.counted().count.load(Ordering::Acquire) == 1
@@ -118,7 +121,7 @@ impl<T: ?Sized> Clone for Shared<T> {
         // Relaxed: this owner keeps the value meanwhile. Clones that are forgotten could make the
         // count overflow, so half of the range ends the process, as for an `Arc`.
         if self.counted().count.fetch_add(1, Ordering::Relaxed) > isize::MAX as usize {
-            std::process::abort();
+            standard_error::abort_with(format_args!("allotment: too many owners of one value\n"));
         }
         Self(self.0)
     }
@@ -139,7 +142,7 @@ impl<T: ?Sized> Drop for Shared<T> {
             unsafe {
                 let layout = Layout::for_value(self.0.as_ref());
                 core::ptr::drop_in_place(self.0.as_ptr());
-                std::alloc::dealloc(self.0.as_ptr().cast(), layout);
+                alloc::alloc::dealloc(self.0.as_ptr().cast(), layout);
             }
         }
     }

@@ -60,8 +60,8 @@ use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use self::free_blocks::FreeBlocks;
 pub(crate) use self::kernel::refuse_huge;
 use self::kernel::{Kernel, RunningKernel, at};
-pub(crate) use self::small_cost::SmallTouch;
 use self::small_cost::{SmallCost, sample_small};
+use super::acquired_chunk::SmallTouch;
 use super::layout::HUGE_PAGE;
 use super::os;
 

@@ -4,13 +4,15 @@
 //! itself: `fuzz/fuzz_targets/layout.rs` and `tests/layout_corpus.rs` assert every pre- and
 //! postcondition.
 //!
-//! The arithmetic rests on one fact. On the supported platforms (64-bit Linux), a user address is
-//! below [`MAX_ADDRESS`], and a valid [`Layout`](core::alloc::Layout) has `size + (align - 1) <=
-//! isize::MAX`. So `address + (align - 1) + size < 2^57 + 2^63` never wraps, and the fast path
-//! needs no overflow check.
+//! The arithmetic rests on one fact. On 64-bit platforms, a user address is below `MAX_ADDRESS`,
+//! and a valid [`Layout`](core::alloc::Layout) has `size + (align - 1) <= isize::MAX`. So `address +
+//! (align - 1) + size < 2^57 + 2^63` never wraps. Addresses of 32 bits have no such bound, and
+//! [`start_within`] checks the sums there. Fast paths compute with offsets and sizes of at most
+//! 2^24 on every platform, and need no check.
 #![forbid(unsafe_code)]
 
 /// Larger than every user address: x86-64 with five-level tables has 56 bits, aarch64 has 52.
+#[cfg(target_pointer_width = "64")]
 pub const MAX_ADDRESS: usize = 1 << 57;
 
 /// The cache line of the supported processors, and the smallest alignment of a chunk.
@@ -42,11 +44,25 @@ pub const CLASSES: usize =
 
 /// `address` rounded up to a multiple of `align`, which is a power of two.
 ///
-/// Needs `address <= MAX_ADDRESS` and `align <= 2^63`; then the sum can't wrap.
+/// Needs a result in the address space, as for an address in a block with room for it. On 64-bit
+/// platforms `address <= MAX_ADDRESS` and `align <= 2^63` are enough.
 #[inline(always)]
 #[must_use]
 pub const fn align_up(address: usize, align: usize) -> usize {
     address.wrapping_add(align - 1) & !(align - 1)
+}
+
+/// `address` rounded up to a multiple of `align`, if `size` bytes from there end at `end` or before.
+#[inline(always)]
+#[must_use]
+pub const fn start_within(address: usize, align: usize, size: usize, end: usize) -> Option<usize> {
+    let start = align_up(address, align);
+    let wraps = start < address || start.checked_add(size).is_none();
+    if (cfg!(target_pointer_width = "64") || !wraps) && start.wrapping_add(size) <= end {
+        Some(start)
+    } else {
+        None
+    }
 }
 
 /// `size` rounded up to a multiple of `align`, which is a power of two. `None` if that overflows.

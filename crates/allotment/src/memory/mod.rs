@@ -10,11 +10,13 @@
 //! | `cache_padded` | values on separate cache lines |
 //! | `relaxed_access` | relaxed loads and stores that let the compiler write a value once |
 //! | `release` | the policies that say when memory goes back |
+//! | `acquired_chunk` | a chunk on its way to an allocator |
+//! | `malloc` | the system's malloc |
 //! | `fallible` | boxes, and values with a count of owners, that report a lack of memory |
 //! | `budget` | limits on the bytes that allocators hold |
 //! | `thread_end` | functions that run when a thread ends |
 //! | `index_stack` | a lock-free stack of indexes: warm chunks, statistics records and other entries |
-//! | `os` | every system call; `os_for_miri` replaces it under Miri |
+//! | `os` | every system call, with a file for each platform |
 //! | `process_identity` | which process this is, before and after a fork |
 //! | `fences` | a memory fence that costs the frequent side nothing and the rare side a system call |
 //! | `fork_gate` | the gate that keeps other threads out of critical sections during a fork |
@@ -39,60 +41,70 @@
 //! | `chunk_source` | size, charge and source of the next chunk of an allocator that grows |
 //! | `span_allocator` | spans of a source, for a slab's pages |
 
-pub mod bits;
+pub mod acquired_chunk;
 pub mod budget;
-pub mod chunk_cache;
 pub mod fallible;
-pub mod fences;
-pub mod fork_gate;
-pub mod growing_table;
-pub mod index_stack;
 pub mod layout;
+pub mod malloc;
 pub mod position_word;
 pub mod release;
-pub mod small_chunks;
 pub mod system_array;
-pub mod table_slot;
 
-#[cfg(not(loom))]
-pub mod cache_padded;
 #[cfg(not(loom))]
 pub mod chunk_source;
 #[cfg(not(loom))]
-pub mod file;
-#[cfg(not(loom))]
-pub mod file_mappings;
-#[cfg(not(loom))]
-pub mod first_touch;
-#[cfg(not(loom))]
-pub mod fork_mutex;
-#[cfg(not(any(loom, miri)))]
 pub mod os;
-#[cfg(miri)]
-#[path = "os_for_miri.rs"]
-pub mod os;
-#[cfg(not(loom))]
-pub mod process_cache;
-#[cfg(not(loom))]
-pub mod process_identity;
-#[cfg(not(loom))]
-pub mod recycler;
-pub mod refused_runs;
-#[cfg(not(loom))]
-pub mod refused_unmaps;
-#[cfg(not(loom))]
-pub mod region;
-#[cfg(not(loom))]
-pub mod relaxed_access;
-#[cfg(not(loom))]
-pub mod segment_map;
 #[cfg(not(loom))]
 pub mod source;
-#[cfg(not(loom))]
+
+// What needs the system's mappings, forks or thread ends.
+#[cfg(system_memory)]
+pub mod bits;
+#[cfg(all(system_memory, not(loom)))]
+pub mod cache_padded;
+#[cfg(system_memory)]
+pub mod chunk_cache;
+#[cfg(system_memory)]
+pub mod fences;
+#[cfg(all(system_memory, not(loom)))]
+pub mod file;
+#[cfg(all(system_memory, not(loom)))]
+pub mod file_mappings;
+#[cfg(all(system_memory, not(loom)))]
+pub mod first_touch;
+#[cfg(system_memory)]
+pub mod fork_gate;
+#[cfg(all(system_memory, not(loom)))]
+pub mod fork_mutex;
+#[cfg(system_memory)]
+pub mod growing_table;
+#[cfg(system_memory)]
+pub mod index_stack;
+#[cfg(all(system_memory, not(loom)))]
+pub mod process_cache;
+#[cfg(all(system_memory, not(loom)))]
+pub mod process_identity;
+#[cfg(all(system_memory, not(loom)))]
+pub mod recycler;
+#[cfg(system_memory)]
+pub mod refused_runs;
+#[cfg(all(system_memory, not(loom)))]
+pub mod refused_unmaps;
+#[cfg(all(system_memory, not(loom)))]
+pub mod region;
+#[cfg(all(system_memory, not(loom)))]
+pub mod relaxed_access;
+#[cfg(all(system_memory, not(loom)))]
+pub mod segment_map;
+#[cfg(system_memory)]
+pub mod small_chunks;
+#[cfg(all(system_memory, not(loom)))]
 pub mod span_allocator;
-#[cfg(not(loom))]
+#[cfg(system_memory)]
+pub mod table_slot;
+#[cfg(all(system_memory, not(loom)))]
 pub mod thread_chunks;
-#[cfg(not(loom))]
+#[cfg(all(system_memory, not(loom)))]
 pub mod thread_end;
-#[cfg(not(loom))]
+#[cfg(all(system_memory, not(loom)))]
 pub mod tools;

@@ -11,23 +11,34 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `mmap` | the default source, `Mmap`; it calls `os/mappings.rs` |
+//! | `custom` | sources that the program implements |
+//! | `mmap` | the default source, `Mmap`; it calls `os/linux/mappings.rs` |
 //! | `shared` | any source, and how chunks are taken from it |
 //! | `release_batch` | how chunks are released |
+//! | `shared_without_mmap` | replaces the last three in a build without the system's mappings |
 
+mod custom;
+#[cfg(system_memory)]
 mod mmap;
+#[cfg(system_memory)]
 mod release_batch;
+#[cfg(system_memory)]
 mod shared;
+#[cfg(not(system_memory))]
+mod shared_without_mmap;
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
-use std::alloc::{GlobalAlloc, System};
 
+use super::malloc;
 use crate::error::{AllocError, ErrorKind};
 
+#[cfg(system_memory)]
 pub use self::mmap::Mmap;
-pub(crate) use self::shared::AcquiredChunk;
+#[cfg(system_memory)]
 pub use self::shared::SharedSource;
+#[cfg(not(system_memory))]
+pub use self::shared_without_mmap::SharedSource;
 
 /// A place that memory comes from, in pieces of one page or more. You can implement your own.
 ///
@@ -43,6 +54,8 @@ pub use self::shared::SharedSource;
 /// - [`paged`](Source::paged) and [`is_inherited`](Source::is_inherited) always return the same
 ///   answer. `is_inherited` returns `false` if a child made by fork does not have the memory. The
 ///   source then does in the child what is said there.
+/// - On a platform without these two calls ([platforms](crate#platforms)), a child made by fork has
+///   its own copy of the memory.
 pub unsafe trait Source: Send + Sync {
     /// The kind of source in one word, for reports.
     fn name(&self) -> &str;
@@ -81,6 +94,7 @@ pub unsafe trait Source: Send + Sync {
     /// return an error, such as [`ErrorKind::ForkedChild`], or memory of the child's own that
     /// satisfies the contract. They can't wait for locks that threads of the parent may hold at the
     /// fork. The library releases only blocks that were acquired in the same process.
+    #[cfg(system_memory)]
     fn is_inherited(&self) -> bool {
         true
     }
@@ -88,6 +102,7 @@ pub unsafe trait Source: Send + Sync {
     /// This source as a [`PagedSource`], if it can commit memory page by page. From a paged source,
     /// a slab reserves a few large ranges. From any other source, it acquires and releases each
     /// page by itself.
+    #[cfg(system_memory)]
     fn paged(&self) -> Option<&dyn PagedSource> {
         None
     }
@@ -100,6 +115,7 @@ pub unsafe trait Source: Send + Sync {
 /// A reserved range overlaps no other memory in use until it is returned. Each part of it that was
 /// committed, and not decommitted after that, is valid for reads and writes. The calls don't
 /// unwind.
+#[cfg(system_memory)]
 pub unsafe trait PagedSource: Source {
     /// Reserves a range of addresses: whole hardware pages, at `layout.align()`.
     ///
@@ -130,10 +146,11 @@ pub unsafe trait PagedSource: Source {
 }
 
 /// The system's malloc (`malloc`, `posix_memalign`), independent of the program's global allocator.
+/// Without the feature `std`, it is the program's global allocator.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Malloc;
 
-// SAFETY: `System` is the standard library's malloc and keeps this contract.
+// SAFETY: malloc keeps this contract.
 unsafe impl Source for Malloc {
     fn name(&self) -> &str {
         "malloc"
@@ -143,13 +160,11 @@ unsafe impl Source for Malloc {
         if layout.size() == 0 {
             return Err(AllocError::new(ErrorKind::SourceRefused, 0));
         }
-        // SAFETY: the size is not zero.
-        let block = unsafe { System.alloc(layout) };
-        NonNull::new(block).ok_or(AllocError::new(ErrorKind::SourceRefused, layout.size()))
+        malloc::alloc(layout).ok_or(AllocError::new(ErrorKind::SourceRefused, layout.size()))
     }
 
     unsafe fn release(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: guaranteed by the caller.
-        unsafe { System.dealloc(block.as_ptr(), layout) }
+        unsafe { malloc::free(block, layout) }
     }
 }

@@ -21,7 +21,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use self::ranges::{ReservedRange, ReservedRanges, SMALL, WHOLE, first_granules};
-use super::first_touch::SmallTouch;
+use super::acquired_chunk::SmallTouch;
 use super::layout::{HUGE_PAGE, SEGMENT_GRANULE, checked_align_up};
 use super::os;
 use super::source::{PagedSource, SharedSource};

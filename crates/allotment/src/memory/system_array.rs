@@ -9,12 +9,14 @@
 //!    it. The first `made` values are initialised; outside [`SystemArray::try_new`], `made == len`.
 
 use core::alloc::Layout;
+#[cfg(system_memory)]
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 use core::slice;
-use std::alloc::{GlobalAlloc, System};
 
+use super::malloc;
+#[cfg(system_memory)]
 use super::table_slot::NewTable;
 use crate::error::{AllocError, ErrorKind};
 
@@ -53,9 +55,8 @@ impl<T> SystemArray<T> {
         let start = if layout.size() == 0 {
             NonNull::dangling()
         } else {
-            // SAFETY: the size is not zero.
-            NonNull::new(unsafe { System.alloc(layout) }.cast::<T>())
-                .ok_or(AllocError::new(ErrorKind::SourceRefused, layout.size()))?
+            let refused = AllocError::new(ErrorKind::SourceRefused, layout.size());
+            malloc::alloc(layout).ok_or(refused)?.cast::<T>()
         };
         // The block is owned from here on: if `make` fails or panics, the values made and the block
         // are dropped.
@@ -68,7 +69,11 @@ impl<T> SystemArray<T> {
         }
         Ok(values)
     }
+}
 
+/// What the tables that never end need.
+#[cfg(system_memory)]
+impl<T> SystemArray<T> {
     /// Gives the values up, so that they are not dropped until they are adopted. Returns the
     /// address of the first one.
     pub(crate) fn leak(self) -> NonNull<T> {
@@ -94,6 +99,7 @@ impl<T> SystemArray<T> {
     }
 }
 
+#[cfg(system_memory)]
 impl<T> NewTable<T> for SystemArray<T> {
     fn start(&self) -> NonNull<T> {
         self.as_ptr()
@@ -124,7 +130,7 @@ impl<T> Drop for SystemArray<T> {
             ptr::drop_in_place(ptr::slice_from_raw_parts_mut(self.start.as_ptr(), self.made));
             let layout = Layout::array::<T>(self.len).unwrap_unchecked();
             if layout.size() > 0 {
-                System.dealloc(self.start.as_ptr().cast(), layout);
+                malloc::free(self.start.cast(), layout);
             }
         }
     }

@@ -20,11 +20,11 @@ use super::chunk_supply::{ChunkMemory, ChunkSupply};
 use super::settings::BlockSettings;
 use crate::collections::{BoxIn, LendingSource, NoDrop, layout_calls, typed_calls};
 use crate::error::{AllocError, OnFailure, OnRefusal, PanicOrAbort, ReturnError, always};
+use crate::memory::acquired_chunk::{AcquiredChunk, SmallTouch};
 use crate::memory::chunk_source::ChunkSource;
-use crate::memory::first_touch::SmallTouch;
 use crate::memory::layout::MAX_GROWTH;
 use crate::memory::release::Release;
-use crate::memory::source::AcquiredChunk;
+
 use crate::options::new_calls;
 use crate::statistics::{AllocatorKind, Record, Statistics};
 

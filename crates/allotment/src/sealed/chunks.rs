@@ -33,9 +33,9 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::{AllocError, ErrorKind, OnRefusal};
+use crate::memory::acquired_chunk::SmallTouch;
 use crate::memory::budget::Budget;
 use crate::memory::chunk_source::ChunkSource;
-use crate::memory::first_touch::SmallTouch;
 use crate::memory::layout::{MAX_GROWTH, SEGMENT_GRANULE, align_up, chunk_bytes_for};
 use crate::memory::process_cache::unmap_or_discard;
 use crate::memory::source::SharedSource;

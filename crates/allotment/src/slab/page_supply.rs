@@ -15,7 +15,7 @@ use super::registry;
 use super::shared::SlabShared;
 use super::tags::TAG_MARK;
 use crate::error::{AllocError, ErrorKind};
-use crate::memory::first_touch::SmallTouch;
+use crate::memory::acquired_chunk::SmallTouch;
 use crate::memory::segment_map;
 use crate::memory::span_allocator::addresses_of;
 

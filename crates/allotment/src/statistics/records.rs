@@ -127,6 +127,18 @@ impl TableEntry for Record {
     }
 }
 
+/// What an allocator has of its record, which lies in the table.
+pub(crate) type HeldRecord = &'static Record;
+
+/// A reference to an allocator's record.
+pub(crate) type RecordRef<'a> = HeldRecord;
+
+/// The record of an allocator.
+#[inline(always)]
+pub(crate) fn record_ref(held: &HeldRecord) -> HeldRecord {
+    held
+}
+
 /// A separate mapping for records. Those that were never issued take no memory.
 struct RecordBucket {
     first: NonNull<Record>,

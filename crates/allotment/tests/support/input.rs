@@ -74,10 +74,10 @@ impl<'b> Input<'b> {
         let near = match self.byte() % 8 {
             0 => usize::from(self.byte()),
             1 => usize::from(self.word()),
-            2 => 1usize << (self.byte() % 64),
+            2 => 1usize << (u32::from(self.byte()) % usize::BITS),
             3 => usize::MAX,
             4 => isize::MAX as usize,
-            5 => 1 << 57,
+            5 => 1 << (usize::BITS - 7),
             6 => (self.long() >> (self.byte() % 64)) as usize,
             _ => (1usize << (self.byte() % 28)).wrapping_mul(usize::from(self.byte() % 8) + 1),
         };

@@ -3,6 +3,12 @@
 use super::input::Input;
 use allotment::layout_for_fuzzing::*;
 
+/// The library relies on no larger address.
+#[cfg(target_pointer_width = "64")]
+const LAST_ADDRESS: usize = MAX_ADDRESS;
+#[cfg(target_pointer_width = "32")]
+const LAST_ADDRESS: usize = usize::MAX;
+
 const LIMIT: u128 = isize::MAX as u128;
 
 fn up(value: u128, align: usize) -> u128 {
@@ -10,7 +16,7 @@ fn up(value: u128, align: usize) -> u128 {
 }
 
 fn power_up_to(input: &mut Input<'_>, most: u32) -> usize {
-    1 << (u32::from(input.byte()) % (most + 1))
+    1 << (u32::from(input.byte()) % (most.min(usize::BITS - 1) + 1))
 }
 
 /// Decodes questions from the bytes, and asserts each answer of `memory/layout.rs`.
@@ -30,7 +36,7 @@ pub fn check(bytes: &[u8]) {
 
 /// A size and an alignment that make a valid layout.
 fn layout(input: &mut Input<'_>) -> (usize, usize) {
-    let align = power_up_to(input, 62);
+    let align = power_up_to(input, usize::BITS - 2);
     let size = input.number().min(isize::MAX as usize - (align - 1));
     assert!(core::alloc::Layout::from_size_align(size, align).is_ok());
     (size, align)
@@ -39,8 +45,18 @@ fn layout(input: &mut Input<'_>) -> (usize, usize) {
 /// An object behind any address: neither its padding nor its end wraps.
 fn check_object_end(input: &mut Input<'_>) {
     let min_align = power_up_to(input, 12);
-    let pos = input.number().min(MAX_ADDRESS) & !(min_align - 1);
+    let pos = input.number().min(LAST_ADDRESS) & !(min_align - 1);
     let (size, align) = layout(input);
+    let wide_start = up(pos as u128, align);
+    for end in [pos, pos.saturating_add(size), LAST_ADDRESS, input.number().min(LAST_ADDRESS)] {
+        let fits = wide_start + size as u128 <= end as u128;
+        let start = start_within(pos, align, size, end);
+        assert_eq!(start.map(|start| start as u128), fits.then_some(wide_start), "before {end}");
+    }
+    // Below, 32 bits need a block with room, which `start_within` asks for.
+    if usize::BITS == 32 {
+        return;
+    }
     let start = align_up(pos, align.max(min_align));
     let end = align_up(start.wrapping_add(size), min_align);
     let wide_start = up(pos as u128, align.max(min_align));
@@ -124,7 +140,8 @@ fn check_align_up(input: &mut Input<'_>) {
     let size = input.number();
     let wide = up(size as u128, align);
     assert_eq!(checked_align_up(size, align), usize::try_from(wide).ok());
-    if size <= MAX_ADDRESS && align <= 1 << 62 {
+    if size <= LAST_ADDRESS && (usize::BITS == 32 || align <= 1 << 62) && wide <= usize::MAX as u128
+    {
         assert_eq!(align_up(size, align) as u128, wide);
     }
 }

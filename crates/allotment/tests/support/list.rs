@@ -7,7 +7,7 @@ use std::sync::Arc;
 use allotment::free_list::FreeListBuilder;
 use allotment::{Budget, FreeList, Malloc, RawFreeList, Statistics};
 
-use super::slab::{Object, Random, assert_sums, layout};
+use super::object::{Object, Random, assert_sums, layout};
 use super::sources::{Recorder, Refuse};
 
 /// Whether every list is checked, because a memory tool is present. Such a list releases no chunk

@@ -7,23 +7,28 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use allotment::source::SharedSource;
-use allotment::{
-    AllocError, Budget, ErrorKind, File, Malloc, Mmap, RawFreeList, Release, Statistics,
-};
+use allotment::{AllocError, Budget, ErrorKind, Malloc, RawFreeList, Release, Statistics};
+#[cfg(any(system_memory, not(test)))]
+use allotment::{File, Mmap};
 
+#[cfg(all(test, not(system_memory)))]
+use super::absent_options::*;
 use super::input::Input;
 use super::list;
+use super::object::{Object, assert_apart, assert_refusal, layout};
+#[cfg(any(system_memory, not(test)))]
 use super::setup::file_directory;
-use super::slab::{Object, assert_apart, layout};
-use super::slab_program::assert_refusal;
 use super::sources::{Recorder, Refuse};
 
 /// Where chunks come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
+    #[cfg(any(system_memory, not(test)))]
     Mmap,
+    #[cfg(any(system_memory, not(test)))]
     HugePages,
     Malloc,
+    #[cfg(any(system_memory, not(test)))]
     File,
     /// Blocks, of a source that refuses some.
     Refusing,
@@ -81,15 +86,19 @@ pub fn build(fixed: Fixed, input: &mut Input<'_>) -> Setup {
     };
     let mut recorder = None;
     let source: SharedSource = match fixed.from {
+        #[cfg(any(system_memory, not(test)))]
         From::Mmap => Mmap::new().into(),
+        #[cfg(any(system_memory, not(test)))]
         From::HugePages => Mmap::huge_pages().into(),
         From::Malloc => Malloc.into(),
+        #[cfg(any(system_memory, not(test)))]
         From::File => File::in_directory(&file_directory()).expect("a file").into(),
         From::Refusing => {
             let refuse = refuse(input);
             let made = match input.below(2) {
-                0 => Recorder::new(Malloc, refuse),
-                _ => Recorder::new(Mmap::new(), refuse),
+                #[cfg(any(system_memory, not(test)))]
+                1 => Recorder::new(Mmap::new(), refuse),
+                _ => Recorder::new(Malloc, refuse),
             };
             recorder = Some(made.clone());
             made.into()
@@ -123,7 +132,7 @@ pub fn build(fixed: Fixed, input: &mut Input<'_>) -> Setup {
     let watched = fixed.hardened || passthrough || list::under_a_tool();
     let list = builder.try_build().expect("nothing is taken yet");
     assert_eq!(list.stride() % align, 0);
-    assert!(list.stride() >= size.max(8));
+    assert!(list.stride() >= size.max(size_of::<usize>()));
     Setup { list, budgets, recorder, watched, passthrough }
 }
 

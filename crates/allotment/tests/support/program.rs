@@ -94,6 +94,7 @@ pub struct Run<'b> {
     depth: usize,
 }
 
+#[cfg(any(system_memory, not(test)))]
 /// Runs a program whose first bytes choose the kind of arena.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);

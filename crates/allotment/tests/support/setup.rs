@@ -6,17 +6,24 @@ use std::sync::Arc;
 
 use allotment::arena::Retain;
 use allotment::source::SharedSource;
-use allotment::{Arena, Budget, File, Malloc, Mmap, Release};
+use allotment::{Arena, Budget, Malloc, Release};
+#[cfg(any(system_memory, not(test)))]
+use allotment::{File, Mmap};
 
+#[cfg(all(test, not(system_memory)))]
+use super::absent_options::*;
 use super::input::Input;
 use super::sources::{Recorder, Refuse};
 
 /// Where chunks come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
+    #[cfg(any(system_memory, not(test)))]
     Mmap,
     Malloc,
+    #[cfg(any(system_memory, not(test)))]
     File,
+    #[cfg(any(system_memory, not(test)))]
     HugePages,
     /// Through a [`Recorder`] that refuses some calls.
     Refusing,
@@ -32,6 +39,7 @@ pub struct Fixed {
 }
 
 impl Fixed {
+    #[cfg(any(system_memory, not(test)))]
     pub fn from_input(input: &mut Input<'_>) -> Self {
         let from = match input.below(8) {
             0..=2 => From::Mmap,
@@ -59,6 +67,7 @@ pub fn file_directory() -> std::path::PathBuf {
     if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() }
 }
 
+#[cfg(any(system_memory, not(test)))]
 /// A new file that keeps its name, which is a test's own.
 pub fn named_file(path: &Path) -> std::io::Result<File> {
     // SAFETY: no other test uses the path, and the tests only read their files through other
@@ -84,15 +93,19 @@ pub fn build<const MIN_ALIGN: usize>(
     let passthrough = std::env::var_os("ALLOTMENT_PASSTHROUGH").is_some();
     let mut recorder = None;
     let source: SharedSource = match fixed.from {
+        #[cfg(any(system_memory, not(test)))]
         From::Mmap => Mmap::new().into(),
         From::Malloc => Malloc.into(),
+        #[cfg(any(system_memory, not(test)))]
         From::HugePages => Mmap::huge_pages().into(),
+        #[cfg(any(system_memory, not(test)))]
         From::File => File::in_directory(&file_directory()).expect("a file").into(),
         From::Refusing => {
             let refuse = refuse(input);
             let made = match input.below(2) {
-                0 => Recorder::new(Malloc, refuse),
-                _ => Recorder::new(Mmap::new(), refuse),
+                #[cfg(any(system_memory, not(test)))]
+                1 => Recorder::new(Mmap::new(), refuse),
+                _ => Recorder::new(Malloc, refuse),
             };
             recorder = Some(made.clone());
             made.into()
@@ -169,7 +182,12 @@ impl Setup {
         }
         if let Some(recorder) = &self.recorder {
             assert!(recorder.holds(start, len), "{start:#x}+{len} is in no chunk");
-        } else if self.fixed.hardened && matches!(self.fixed.from, From::Mmap | From::HugePages) {
+        }
+        #[cfg(any(system_memory, not(test)))]
+        if self.recorder.is_none()
+            && self.fixed.hardened
+            && matches!(self.fixed.from, From::Mmap | From::HugePages)
+        {
             for address in [start, start + len - 1] {
                 let owner = allotment::owner_of(core::ptr::without_provenance::<u8>(address));
                 assert_eq!(owner.expect("in a chunk").name, NAME);

@@ -13,6 +13,7 @@ use allotment::source::SharedSource;
 use allotment::{AllocError, Budget, ErrorKind, File, Malloc, Mmap, RawSlab, Release, Statistics};
 
 use super::input::Input;
+use super::object::assert_refusal;
 use super::setup::file_directory;
 use super::slab::{self, Object};
 use super::slab_sources::PagedRecorder;
@@ -132,14 +133,6 @@ pub fn build(fixed: Fixed, input: &mut Input<'_>) -> Option<Setup> {
             None
         }
     }
-}
-
-/// Asserts that an error is one that a source or a budget makes.
-pub fn assert_refusal(error: AllocError) {
-    let kind = error.kind();
-    let known =
-        matches!(kind, ErrorKind::BudgetExceeded | ErrorKind::SourceRefused | ErrorKind::System(_));
-    assert!(known, "{kind:?} is what a source or a budget says");
 }
 
 impl Setup {

@@ -4,6 +4,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::kernel::{Kernel, at, sample_len};
+use crate::memory::acquired_chunk::SmallTouch;
 use crate::memory::layout::HUGE_PAGE;
 use crate::memory::os;
 
@@ -11,15 +12,6 @@ use crate::memory::os;
 const FORGET_MILLIS: u64 = 1000;
 /// A sample is taken at most once in this many milliseconds.
 const SAMPLE_MILLIS: u64 = 100;
-
-/// How small pages would be touched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SmallTouch {
-    /// Each by its own page fault.
-    Faults,
-    /// Many with one system call ([`os::populate`]), which takes less time.
-    Populate,
-}
 
 /// What small pages cost.
 pub(super) struct SmallCost {

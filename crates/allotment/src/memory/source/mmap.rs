@@ -5,8 +5,8 @@ use core::ptr::NonNull;
 
 use super::{PagedSource, Source};
 use crate::error::{AllocError, ErrorKind};
+use crate::memory::acquired_chunk::SmallTouch;
 use crate::memory::chunk_cache::Backing;
-use crate::memory::first_touch::SmallTouch;
 use crate::memory::layout::{HUGE_PAGE, SEGMENT_GRANULE, checked_align_up};
 use crate::memory::process_cache::unmap_or_discard;
 use crate::memory::{first_touch, os, tools};

@@ -4,17 +4,14 @@
 
 use core::alloc::Layout;
 use core::fmt;
-use core::ops::Deref;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
+use super::custom::{CustomSource, acquire};
 use super::mmap::{MmapPages, backing_of};
 use super::{Malloc, Mmap, PagedSource, Source};
 use crate::error::{AllocError, ErrorKind};
-use crate::memory::chunk_cache::WarmChunk;
-use crate::memory::fallible::{Counted, Shared};
-use crate::memory::first_touch::SmallTouch;
-use crate::memory::index_stack::NIL;
+use crate::memory::acquired_chunk::{AcquiredChunk, NO_MAPPING, SmallTouch, WarmChunk};
 use crate::memory::layout::{CACHE_LINE, HUGE_PAGE, SEGMENT_GRANULE, checked_align_up, class_of};
 use crate::memory::process_identity::ProcessIdentity;
 use crate::memory::small_chunks::MAX_SMALL;
@@ -34,24 +31,6 @@ pub(super) enum SourceVariant {
     Malloc,
     /// With the process that has the memory, if its children made by fork do not.
     Custom(CustomSource, Option<ProcessIdentity>),
-}
-
-/// A source that the program implements.
-#[derive(Clone)]
-pub(super) enum CustomSource {
-    Arc(Arc<dyn Source>),
-    Own(Shared<dyn Source>),
-}
-
-impl Deref for CustomSource {
-    type Target = dyn Source;
-
-    fn deref(&self) -> &(dyn Source + 'static) {
-        match self {
-            Self::Arc(source) => &**source,
-            Self::Own(source) => &**source,
-        }
-    }
 }
 
 impl From<Mmap> for SharedSource {
@@ -86,10 +65,7 @@ impl SharedSource {
     /// # Errors
     /// If there is no memory for it. The source is dropped.
     pub fn try_new(source: impl Source + 'static) -> Result<Self, AllocError> {
-        let source = Shared::try_new(source)?;
-        // SAFETY: the same pointer, whose type is changed by the compiler.
-        let source = unsafe { source.unsize(|source| source as *mut Counted<dyn Source>) };
-        Ok(Self::custom(CustomSource::Own(source)))
+        CustomSource::try_new(source).map(Self::custom)
     }
 
     /// The address of a source that was shared by [`try_new`](Self::try_new), for a caller who
@@ -125,24 +101,6 @@ impl fmt::Debug for SharedSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("SharedSource").field(&self.name()).finish()
     }
-}
-
-/// A chunk that was taken from a source or the recycler.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AcquiredChunk {
-    pub start: NonNull<u8>,
-    /// Its size, at least the size asked for.
-    pub size: usize,
-    /// The alignment that it was asked for with.
-    pub align: usize,
-    /// Its mapping number in the chunk cache, or [`NIL`].
-    pub mapping: u32,
-    /// Whether it came warm from the recycler, without a system call.
-    pub recycled: bool,
-    /// Whether its bytes are known to be zero.
-    pub zeroed: bool,
-    /// Whether it is a separate mapping with small pages, and only its first few pages were touched.
-    pub untouched: bool,
 }
 
 impl AcquiredChunk {
@@ -299,10 +257,10 @@ impl SharedSource {
     ) -> Result<AcquiredChunk, AllocError> {
         let mmap = match &self.0 {
             SourceVariant::Mmap(mmap) => *mmap,
-            SourceVariant::Malloc => return from_source(&Malloc, size, align),
+            SourceVariant::Malloc => return acquire(&Malloc, size, align),
             SourceVariant::Custom(source, _) => {
                 self.check_owned(size)?;
-                return from_source(&**source, size, align);
+                return acquire(&**source, size, align);
             }
         };
         // A warm chunk has exactly the alignment of its backing.
@@ -318,7 +276,8 @@ impl SharedSource {
             return Ok(chunk);
         }
         let (start, is_huge) = mmap.map_fresh(size, align, small)?;
-        let mapping = if recycle { process_cache::cache().add_mapping(start, size) } else { NIL };
+        let mapping =
+            if recycle { process_cache::cache().add_mapping(start, size) } else { NO_MAPPING };
         let [recycled, zeroed, untouched] = [false, true, !is_huge];
         Ok(AcquiredChunk { start, size, align, mapping, recycled, zeroed, untouched })
     }
@@ -347,16 +306,4 @@ fn take_small(size: usize, align: usize) -> Option<AcquiredChunk> {
     tools::allow_defined(start, size);
     let [recycled, zeroed, untouched] = [false, true, false];
     Some(AcquiredChunk { start, size, align, mapping, recycled, zeroed, untouched })
-}
-
-fn from_source(
-    source: &dyn Source,
-    size: usize,
-    align: usize,
-) -> Result<AcquiredChunk, AllocError> {
-    let layout = Layout::from_size_align(size, align)
-        .map_err(|_| AllocError::new(ErrorKind::SizeOverflow, size))?;
-    let start = source.acquire(layout)?;
-    let [recycled, zeroed, untouched] = [false, source.zeroed(), false];
-    Ok(AcquiredChunk { start, size, align, mapping: NIL, recycled, zeroed, untouched })
 }

@@ -1,5 +1,5 @@
-//! Replaces `os.rs` under Miri, which has no system calls for memory: each mapping is a block of
-//! the global allocator.
+//! Replaces the system calls under Miri, which has none for memory: each mapping is a block of the
+//! global allocator.
 //!
 //! # Invariants
 //!
@@ -142,19 +142,19 @@ pub fn lock(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
 pub fn unlock(_: NonNull<u8>, _: usize) {}
 
 /// # Safety
-/// As in `os.rs`.
+/// As in `linux.rs`.
 pub unsafe fn make_accessible(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
     Ok(())
 }
 
 /// # Safety
-/// As in `os.rs`.
+/// As in `linux.rs`.
 pub unsafe fn make_read_only(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
     Ok(())
 }
 
 /// # Safety
-/// As in `os.rs`.
+/// As in `linux.rs`.
 pub unsafe fn seal_permanently(_: NonNull<u8>, len: usize) -> Result<(), AllocError> {
     Err(refused(Errno::NOSYS, len))
 }
@@ -172,7 +172,7 @@ pub fn extend_file(_: BorrowedFd<'_>, len: u64) -> Result<(), AllocError> {
 }
 
 /// # Safety
-/// As in `os.rs`.
+/// As in `linux.rs`.
 pub unsafe fn unmap(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
     let mut mappings = mappings();
     let index = mappings.iter().position(|mapping| {
@@ -192,7 +192,7 @@ pub unsafe fn unmap(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
 }
 
 /// # Safety
-/// As in `os.rs`.
+/// As in `linux.rs`.
 pub unsafe fn discard(start: NonNull<u8>, len: usize) -> Result<(), AllocError> {
     // SAFETY: the range was mapped, and the caller guarantees that nothing refers to its bytes.
     unsafe { start.write_bytes(0, len) };
@@ -216,7 +216,7 @@ pub fn read_start(_: &CStr, _: &mut [u8]) -> usize {
 }
 
 /// # Safety
-/// As in `os.rs`.
+/// As in `linux.rs`.
 pub unsafe fn split_huge(_: NonNull<u8>, _: usize) {}
 
 pub fn populate(_: NonNull<u8>, _: usize) -> Result<(), AllocError> {
