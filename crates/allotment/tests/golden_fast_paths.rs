@@ -131,7 +131,7 @@ const VALUES_BEHIND_CALLS: [(&str, usize); 2] = [("slab_alloc_for", 8), ("sealer
 /// hold the lock of the usual one, and the example needs none of the dev-dependencies that cargo
 /// would build for it.
 fn build_example(example: &str, flags: &[&str]) -> Vec<u8> {
-    let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("golden").join(example);
+    let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("golden_{example}"));
     let release = target.join("release");
     let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     run(Command::new(env!("CARGO"))
