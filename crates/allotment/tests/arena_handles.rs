@@ -336,6 +336,7 @@ fn a_rewind_leaves_the_objects_before_it() {
     }
 }
 
+#[cfg(system_memory)]
 #[test]
 #[cfg_attr(miri, ignore = "a hardened arena writes to every byte of its chunks")]
 fn the_contents_of_a_hardened_arena_include_its_objects() {

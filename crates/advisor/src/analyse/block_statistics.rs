@@ -69,6 +69,8 @@ impl SizeCounts {
 pub struct BlockStatistics {
     pub count: u64,
     pub reallocated: u64,
+    /// Blocks that realloc gave another size.
+    pub resized: u64,
     pub bytes: u64,
     /// The bytes in blocks of more than [`LARGEST`].
     pub large_bytes: u64,
@@ -130,6 +132,7 @@ impl BlockStatistics {
         self.most_size = self.most_size.max(other.most_size);
         self.count += other.count;
         self.reallocated += other.reallocated;
+        self.resized += other.resized;
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.large_bytes = self.large_bytes.saturating_add(other.large_bytes);
         self.sizes.merge(&other.sizes);

@@ -42,6 +42,7 @@ impl MeasuredBlocks {
         BlockFigures {
             count: statistics.count,
             reallocated: statistics.reallocated,
+            resized: statistics.resized,
             bytes: statistics.bytes,
             large_bytes: statistics.large_bytes,
             dominant_size: statistics.sizes.dominant().0,

@@ -86,6 +86,8 @@ pub struct StackPass {
     live_objects: u64,
     /// For each thread: the times of its first and last event.
     seen: Vec<(u64, u64)>,
+    /// For each thread: the stack of the block that it freed last.
+    freed_last: Vec<u32>,
     timeline: Timeline,
     /// Frees that may belong to the exit.
     pending: Vec<FreedBlock>,
@@ -107,6 +109,7 @@ impl StackPass {
             cells: Vec::new(),
             live_objects: 0,
             seen: Vec::new(),
+            freed_last: Vec::new(),
             timeline: Timeline::new(),
             pending: Vec::new(),
             exit_score: 0,
@@ -171,6 +174,9 @@ impl StackPass {
         lifetimes.allocate(size, self.totals.allocations);
         let stack = &mut self.stacks[stack as usize];
         stack.statistics.allocated(size, event.time_ns, thread, by_realloc);
+        if by_realloc {
+            self.count_resized(event.thread);
+        }
         self.live_objects += 1;
         let totals = &mut self.totals;
         totals.allocations += 1;
@@ -195,6 +201,11 @@ impl StackPass {
         lifetimes.free(block.size, totals.allocations);
         self.live_objects -= 1;
         totals.live_bytes -= block.size.min(totals.live_bytes);
+        if let Some(last) = self.freed_last.get_mut(event.thread as usize) {
+            *last = stack;
+        } else {
+            self.freed_last.resize(event.thread as usize + 1, stack);
+        }
         if self.exit_score == 0 {
             totals.exit_from = totals.events - 1;
         }
@@ -206,6 +217,13 @@ impl StackPass {
             by_own: by == event.thread,
         });
         self.timeline.take(event.time_ns, totals.live_bytes, self.live_objects);
+    }
+
+    /// Counts a block as resized: the one that the thread freed last, for its call of realloc.
+    fn count_resized(&mut self, thread: u32) {
+        if let Some(&stack) = self.freed_last.get(thread as usize) {
+            self.stacks[stack as usize].statistics.resized += 1;
+        }
     }
 
     #[cold]

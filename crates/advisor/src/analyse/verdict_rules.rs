@@ -41,6 +41,9 @@ const BUILT: f64 = 0.5;
 const LASTING: f64 = 0.9;
 const SEALED_OBJECTS: u64 = 64;
 const SEALED_BYTES: u64 = 16 << 10;
+/// The largest share of blocks that are resized, of a group with one size: an exception that the
+/// program can treat by itself.
+const RESIZED: f64 = 0.01;
 /// From this share of blocks made by `realloc` on, a group still changes, and is not sealed.
 const SEALED_REALLOCATED: f64 = 0.5;
 /// From this mean size on, blocks are probably the chunks of the program's own allocator.
@@ -87,12 +90,19 @@ fn reap(b: &BlockFigures) -> bool {
 
 /// Whether a free list fits.
 fn free_list(b: &BlockFigures) -> bool {
-    b.same_thread_share >= OWN_THREAD && b.dominant_share >= ONE_SIZE && mean_size(b) <= LARGEST
+    b.same_thread_share >= OWN_THREAD && has_one_size(b)
 }
 
 /// Whether a slab fits.
 fn slab(b: &BlockFigures) -> bool {
-    b.same_thread_share < OWN_THREAD && b.dominant_share >= ONE_SIZE && mean_size(b) <= LARGEST
+    b.same_thread_share < OWN_THREAD && has_one_size(b)
+}
+
+/// Whether a free list or a slab can have blocks of its size. Neither can resize a block.
+fn has_one_size(b: &BlockFigures) -> bool {
+    b.dominant_share >= ONE_SIZE
+        && mean_size(b) <= LARGEST
+        && b.resized as f64 <= RESIZED * b.count as f64
 }
 
 /// Whether a pool fits.

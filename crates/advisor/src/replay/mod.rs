@@ -83,7 +83,7 @@ const MOST_PLANS: usize = 12;
 const PLAN_ROUNDS_SHARE: f64 = 2.0 / 3.0;
 /// If glibc's calls take a larger share of the program's CPU time in the replay, one of the two
 /// figures is wrong.
-const MOST_OF_PROGRAM: f64 = 0.9;
+pub const MOST_OF_PROGRAM: f64 = 0.9;
 /// The mallocs without `--allocators` that are replayed as built in if they aren't installed.
 const MALLOCS: [&str; 3] = ["jemalloc", "mimalloc", "snmalloc"];
 
@@ -347,10 +347,20 @@ fn doubts(program: &RecordedProgram, replay: &ReplayFindings) -> Vec<ReportNote>
         );
     }
     if replay.ceiling.is_some_and(|ceiling| ceiling > MOST_OF_PROGRAM) {
-        notes.push(
-            "In the replay, glibc's calls take nearly as long as the whole program did: the machine was busier than during the recording, or the program's CPU time is estimated too low. The gains are too high. Run it again on an idle machine, or with --against-bare."
-                .to_owned(),
-        );
+        let (why, remedy) = if program.bare_measured {
+            (
+                "the machine was busier than during the recording, or the replay's threads wait for each other more than the program's do",
+                "",
+            )
+        } else {
+            (
+                "the machine was busier than during the recording, or the program's CPU time is estimated too low",
+                ", or with --against-bare",
+            )
+        };
+        notes.push(format!(
+            "In the replay, glibc's calls take nearly as long as the whole program did: {why}. The gains are too high. Run it again on an idle machine{remedy}."
+        ));
     }
     if replay.interrupted {
         notes.push("The replay was interrupted, so it has fewer rounds than planned.".to_owned());

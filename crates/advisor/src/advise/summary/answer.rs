@@ -10,7 +10,7 @@ use crate::analyse::findings::{
 };
 use crate::analyse::formatting;
 use crate::analyse::screen::{advice, name as name_of};
-use crate::replay::POOL_FOR_EVERYTHING;
+use crate::replay::{MOST_OF_PROGRAM, POOL_FOR_EVERYTHING};
 use bench::console::print::{NOTE, WIDTH, styled, wrapped};
 use bench::console::table::{Emphasis, Line, figure, render};
 
@@ -107,6 +107,11 @@ pub fn verdict(
             }
             all => (format!("Make {} changes", all.len()), "together they save"),
         };
+        if is_too_high(findings) {
+            let text =
+                ": faster in the replay, but how much it saves is unknown (see the warning).";
+            return found(&head, text);
+        }
         let gain =
             gain.map_or_else(String::new, |gain| format!(": {saves} {} of CPU time", about(gain)));
         return found(&head, &format!("{gain} (replay-confirmed)."));
@@ -141,7 +146,12 @@ pub fn verdict(
         let gain = malloc.gain.map_or_else(String::new, |gain| {
             format!(": saves {} of CPU time (replay-confirmed)", about(gain))
         });
-        return found(&head, &format!("{gain}. No change of the code would save more."));
+        let changes = if ranked.iter().any(|group| !group.verdict.candidate) {
+            "No change of the code is confirmed by the replay."
+        } else {
+            "No change of the code would save more."
+        };
+        return found(&head, &format!("{gain}. {changes}"));
     }
     if let Some(heap) = &findings.program.own_heap {
         return paragraph(NO_HELP, &format!("{}. {}", heap.reason, heap.remedy));
@@ -163,6 +173,12 @@ pub fn verdict(
         return paragraph("Not tested", "the advice below is an estimate, and was not replayed.");
     }
     paragraph(NO_HELP, "what looked promising was replayed, and none of it was confirmed.")
+}
+
+/// Whether the replay took so much of the program's CPU time that its figures can't be right.
+fn is_too_high(findings: &Findings) -> bool {
+    let ceiling = findings.replay.as_ref().and_then(|replay| replay.ceiling);
+    ceiling.is_some_and(|ceiling| ceiling > MOST_OF_PROGRAM)
 }
 
 /// A group's title as code, unless it is words.

@@ -170,6 +170,9 @@ pub struct BlockFigures {
     pub count: u64,
     /// Of them, those by realloc from another block.
     pub reallocated: u64,
+    /// Of them, those that realloc gave another size later.
+    #[serde(default)]
+    pub resized: u64,
     /// The sum of the requested sizes.
     pub bytes: u64,
     /// Of them, in blocks of more than 32 KiB.
