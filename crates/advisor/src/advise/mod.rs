@@ -76,7 +76,8 @@ pub struct AdviseArguments {
     /// recorded data
     #[arg(long, value_name = "N")]
     process: Option<usize>,
-    /// Run the program once more without the recorder, to measure its CPU time
+    /// Run the program again without the recorder, once before the replay and once in each of its
+    /// rounds, to measure its CPU time
     #[arg(long)]
     against_bare: bool,
     /// Measure the program itself: run it N times as it is, and N times with each malloc that is
@@ -243,7 +244,19 @@ fn analyse_and_replay(
             ..replay::ReplayOptions::default()
         };
         REPLAYING.store(true, Ordering::Relaxed);
-        let replayed = replay::replay(&recording.path, &mut analysis, &options);
+        // The part of the measured CPU time that the analysed process has.
+        let part = analysis.findings.program.bare_cpu_ns.zip(recording.bare_cpu_ns);
+        let part = part.map(|(part, all)| part as f64 / all.max(1) as f64);
+        let run = |part: f64| -> Result<u64, String> {
+            let ns = recording.repeatable.as_ref().map_or_else(
+                || Err("it can't be run again".to_owned()),
+                |repeatable| repeatable.cpu_time(&arguments.program),
+            )?;
+            Ok((ns as f64 * part) as u64)
+        };
+        let run = part.map(|part| move || run(part));
+        let program = run.as_ref().map(|run| run as replay::ProgramRun<'_>);
+        let replayed = replay::replay(&recording.path, &mut analysis, &options, program);
         REPLAYING.store(false, Ordering::Relaxed);
         match replayed {
             Ok(()) => {}

@@ -8,6 +8,7 @@ use bench::console::failure::Failure;
 use bench::console::print;
 use nix::sys::prctl;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -50,6 +51,14 @@ pub struct RepeatableProgram {
     pub exit_code: u8,
     /// A signal ended the recorded run, so another run may not end by itself.
     pub was_interrupted: bool,
+}
+
+impl RepeatableProgram {
+    /// Runs the program once. Returns its CPU time, or why that can't be used.
+    pub fn cpu_time(&self, command: &[OsString]) -> Result<u64, String> {
+        let bare = BareProgram { path: &self.program, command, input: &self.input };
+        bare_run::cpu_time(&bare, self.exit_code)
+    }
 }
 
 impl Recording {
@@ -136,21 +145,20 @@ impl Recording {
             _file: file,
         };
         if let Some(input) = input {
-            if again {
-                announce(&format!("running {} once more, without the recorder", name.display()));
-                let command = &arguments.program;
-                let bare = BareProgram { path: &program, command, input: &input };
-                match bare_run::cpu_time(&bare, ended.exit_code()) {
-                    Ok(ns) => recording.bare_cpu_ns = Some(ns),
-                    Err(why) => recording.warnings.push(why),
-                }
-            }
-            recording.repeatable = Some(RepeatableProgram {
+            let repeatable = RepeatableProgram {
                 program,
                 input,
                 exit_code: ended.exit_code(),
                 was_interrupted: ended.was_interrupted,
-            });
+            };
+            if again {
+                announce(&format!("running {} once more, without the recorder", name.display()));
+                match repeatable.cpu_time(&arguments.program) {
+                    Ok(ns) => recording.bare_cpu_ns = Some(ns),
+                    Err(why) => recording.warnings.push(why),
+                }
+            }
+            recording.repeatable = Some(repeatable);
         }
         Ok(recording)
     }

@@ -64,9 +64,10 @@ use allocator_plan::Route;
 use bench::console::failure::Failure;
 use bench::console::print;
 use bench::console::progress::Progress;
+use bench::console::statistics::median_whole;
 use compiled_recording::CompiledRecording;
 use installed_mallocs::InstalledMalloc;
-use round_job::{NULL, REST, RowAllocator};
+use round_job::{NULL, REST, Round, RowAllocator};
 use rounds::{RoundLimits, RowSpec};
 use rows::FinishedRows;
 use std::path::{Path, PathBuf};
@@ -86,6 +87,13 @@ const PLAN_ROUNDS_SHARE: f64 = 2.0 / 3.0;
 pub const MOST_OF_PROGRAM: f64 = 0.9;
 /// The mallocs without `--allocators` that are replayed as built in if they aren't installed.
 const MALLOCS: [&str; 3] = ["jemalloc", "mimalloc", "snmalloc"];
+
+/// The row that runs the program itself, without the recorder.
+const PROGRAM: &str = "the program itself";
+
+/// Runs the program without the recorder. Returns the CPU time of the analysed process, or why there
+/// is none.
+pub type ProgramRun<'r> = &'r dyn Fn() -> Result<u64, String>;
 
 /// The row in which all blocks of each thread come from a pool.
 pub const POOL_FOR_EVERYTHING: &str = "pool for everything";
@@ -194,7 +202,7 @@ pub fn run(arguments: &ReplayArguments) -> Result<(), Failure> {
     for option in &arguments.tries {
         option.apply(&mut analysis.findings)?;
     }
-    replay(&arguments.file, &mut analysis, &options)?;
+    replay(&arguments.file, &mut analysis, &options, None)?;
     let findings = &analysis.findings;
     if arguments.json {
         print::json_line(&results::json(findings))?;
@@ -213,10 +221,14 @@ pub fn run(arguments: &ReplayArguments) -> Result<(), Failure> {
 /// Replays the analysed process. Fills in
 /// [`Findings::replay`](analyse::findings::Findings::replay), and the outcome and gain of each
 /// advice. If it fails or is stopped too early, the analysis stays as it was.
+///
+/// With `program`, each round also runs the program, and its CPU time becomes the median of these
+/// runs. The pace of the machine then is the same for what is saved and for what it is a share of.
 pub fn replay(
     path: &Path,
     analysis: &mut Analysis,
     options: &ReplayOptions,
+    program: Option<ProgramRun<'_>>,
 ) -> Result<(), Failure> {
     let mallocs = mallocs(options)?;
     let routes: Vec<Route> = analysis
@@ -251,7 +263,11 @@ pub fn replay(
 
     let specs = specs(&mallocs, &planned);
     let faithful = recording.check(&specs)?;
-    let plan_rows = rounds_of(&recording, specs, options.limits(PLAN_ROUNDS_SHARE), options);
+    let limits = options.limits(PLAN_ROUNDS_SHARE);
+    let (plan_rows, bare) = rounds_of(&recording, specs, limits, options, program);
+    if let Some(bare) = bare {
+        analysis.findings.program.bare_cpu_ns = Some(bare);
+    }
     let confirmed = plan_rows.judge_plans(&mut analysis.findings)?;
     for (group, why) in &not_replayed {
         judge::not_replayed(&mut analysis.findings.groups[*group as usize], why);
@@ -259,8 +275,8 @@ pub fn replay(
     let confirmed_rows = (!confirmed.is_empty() && !options.is_stopped()).then(|| {
         let limits = options.limits(1.0 - PLAN_ROUNDS_SHARE);
         let limits = RoundLimits { most: plan_rows.glibc().len().min(limits.most), ..limits };
-        rounds_of(&recording, specs_together(&confirmed, &planned), limits, options)
-            .at_the_pace_of(&plan_rows)
+        let specs = specs_together(&confirmed, &planned);
+        rounds_of(&recording, specs, limits, options, None).0.at_the_pace_of(&plan_rows)
     });
     let findings = &mut analysis.findings;
     let together = confirmed_rows
@@ -325,16 +341,35 @@ fn specs_together(confirmed: &[u32], planned: &[Route]) -> Vec<RowSpec> {
     specs
 }
 
+/// Runs the rounds. With `program`, each of them also runs the program; the second result is the
+/// median of its CPU times.
 fn rounds_of(
     recording: &CompiledRecording,
-    specs: Vec<RowSpec>,
+    mut specs: Vec<RowSpec>,
     limits: RoundLimits,
     options: &ReplayOptions,
-) -> FinishedRows {
+    program: Option<ProgramRun<'_>>,
+) -> (FinishedRows, Option<u64>) {
+    if program.is_some() {
+        specs.push(RowSpec {
+            name: PROGRAM.to_owned(),
+            groups: Vec::new(),
+            allocator: RowAllocator::Null,
+        });
+    }
     let progress = Progress::shown_if(options.progress, limits.most * specs.len());
     let stopped = || options.is_stopped();
-    let found = rounds::run(&specs, limits, &progress, &stopped, |spec| recording.round(spec));
-    FinishedRows::new(specs, found)
+    let mut found =
+        rounds::run(&specs, limits, &progress, &stopped, |spec| match (program, &*spec.name) {
+            (Some(run), PROGRAM) => run().map(|time_ns| Round { time_ns, ..Round::default() }),
+            _ => recording.round(spec),
+        });
+    let runs = program.and_then(|_| {
+        specs.pop();
+        found.pop()?.ok()
+    });
+    let bare = runs.and_then(|runs| median_whole(&runs, |run| Some(run.time_ns)));
+    (FinishedRows::new(specs, found), bare)
 }
 
 /// Warnings about the figures.
