@@ -34,8 +34,8 @@ fn read_line(file: &Path, number: u32) -> Option<String> {
     if number > LAST_LINE || !file.is_file() {
         return None;
     }
-    let lines = BufReader::new(File::open(file).ok()?).lines();
-    let line = lines.take(number as usize).last()?.ok()?;
+    let mut lines = BufReader::new(File::open(file).ok()?).lines();
+    let line = lines.nth(number.checked_sub(1)? as usize)?.ok()?;
     let line = line.trim().to_owned();
     let is_shown = line.chars().count() <= MOST_CHARACTERS && !line.chars().any(char::is_control);
     is_shown.then_some(line)
