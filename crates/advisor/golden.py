@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the advisor predicts that its advice saves, and what it saves: six programs with source, in golden/.
+"""Compares the saving that the advisor predicts with the saving of the changed program, for six programs with source, in golden/.
 
 Each program is compiled twice from one source: as it is, and with -DADVISED, where the advised change is made by hand and nothing
 else. Walks that only free are left out where an arena makes them unnecessary.
@@ -9,7 +9,7 @@ predicted  what `allot advise --against-bare` says that the changes save, as a s
            confirmed, or else the sum of what each saves in the replay
 achieved   one minus the CPU time (user and system) of the changed program divided by that of the program as it is: the median
            of the rounds, in which both run, with its 95 % interval
-points     predicted minus achieved
+points     predicted minus achieved, in percentage points
 """
 
 import argparse
@@ -31,7 +31,7 @@ EXAMPLES = """examples:
   crates/advisor/golden.py --prefix /usr/local --rounds 21 compiler document
 
 Needs a C and a C++ compiler. Without --prefix it builds the library with crates/allotment-c/install.sh, which takes a minute.
-All programs with 11 rounds took six minutes on two busy cores.
+All programs with 11 rounds take about six minutes on two cores.
 """
 
 

@@ -184,7 +184,7 @@ obstacle() {
         ;;
     esac
     if [ -z "$descriptors" ]; then
-        echo 'install.sh knows no way to it for this processor'
+        echo 'install.sh supports it on x86-64 and aarch64 only'
         return
     fi
     cat >"$work/probe.rs" <<'END'

@@ -51,8 +51,8 @@
 //!
 //! Everything exists on Linux on x86-64 and aarch64, with the feature `std`. On other systems, and
 //! without the feature, there are [`Arena`], [`FreeList`], their collections, [`Budget`],
-//! [`Malloc`] and [`Source`]. Without the feature the crate needs `alloc` only. The page
-//! *Platforms* of the book has a table.
+//! [`Malloc`] and [`Source`]. Without the feature the crate needs `alloc` only. The repository's
+//! page `docs/src/platforms.md` has a table.
 //!
 //! # Features
 //!

@@ -91,7 +91,7 @@ fn a_yes_runs_the_program_as_it_is_and_with_each_malloc() {
     let Some(folder) = folder("yes") else { return };
     let mut terminal = Terminal::with(&folder, &["--", "./program"]);
     let text = terminal.until(Some(QUESTION));
-    assert!(text.contains("Measure instead of predict?") && text.contains("rpmalloc"), "{text}");
+    assert!(text.contains("Measure the program itself?") && text.contains("rpmalloc"), "{text}");
     assert_eq!(runs(&folder), 1);
     let (text, status) = terminal.answer("y\n");
     assert!(text.contains("Measured on the program itself: 11 runs"), "{text}");
@@ -139,7 +139,7 @@ fn a_file_or_a_pipe_is_not_asked() {
     command.current_dir(&folder).env("LD_LIBRARY_PATH", &folder).stdin(Stdio::null());
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && !text.contains("Measure instead"), "{text}");
+    assert!(output.status.success() && !text.contains("Measure the program itself?"), "{text}");
     assert_eq!(runs(&folder), 1);
 }
 

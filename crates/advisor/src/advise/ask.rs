@@ -1,4 +1,4 @@
-//! Asks at a terminal whether to measure the program itself.
+//! Asks whether to measure the program itself.
 
 use super::AdviseArguments;
 use super::recording::Recording;
@@ -6,7 +6,6 @@ use crate::analyse::formatting;
 use crate::replay::installed_mallocs::InstalledMalloc;
 use bench::console::print::{self, wrapped};
 use bench::console::statistics::FEWEST_ROUNDS;
-use bench::console::table::counted;
 use std::io::{self, BufRead, IsTerminal, Write};
 
 /// The most runs with each malloc.
@@ -14,8 +13,8 @@ const MOST_RUNS: u32 = 11;
 /// How long all runs may take, if more than the fewest runs fit in it.
 const TIME_NS: u64 = 60_000_000_000;
 
-/// Asks, if the program can be run again and somebody can answer. Returns the number of runs with
-/// each malloc after a yes.
+/// Asks, if the program can be run again and standard input and error are a terminal. Returns the
+/// number of runs with each malloc after a yes.
 pub fn runs(
     recording: &Recording,
     arguments: &AdviseArguments,
@@ -49,8 +48,7 @@ fn runs_in(time: u64, each: u64) -> u32 {
 fn question(mallocs: &[InstalledMalloc], runs: u32, each: u64) -> String {
     let names: Vec<&str> = mallocs.iter().map(|malloc| malloc.name).collect();
     format!(
-        "Measure instead of predict? The program runs {} more as it is, and as often with each of {}: about {} in all. Each run has all of the program's effects; its output is discarded.",
-        counted(runs as usize, "time"),
+        "Measure the program itself? It would run {runs} more times as it is and {runs} times each with {}, about {} in all. Every run repeats the program's effects, such as files that it writes. Its output is discarded.",
         names.join(", "),
         formatting::time(each.saturating_mul(runs.into())),
     )

@@ -113,8 +113,8 @@ Exit code: 0 if there is advice, whatever the program's own exit code is (the su
 1 if there is none; 2 for wrong arguments.
 
 With --repeat, the program runs many times more, with all of its effects, and its output is
-discarded. Its standard input must not be a pipe. Without it, a terminal asks after the advice
-whether to do so.
+discarded. Its standard input must not be a pipe. Without --repeat, allot asks after the summary
+whether to do so, if standard input and standard error are a terminal and a malloc is installed.
 
 The recording is a temporary file in TMPDIR, about 3 bytes for each call; -o keeps it.
 

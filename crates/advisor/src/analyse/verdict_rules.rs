@@ -41,8 +41,8 @@ const BUILT: f64 = 0.5;
 const LASTING: f64 = 0.9;
 const SEALED_OBJECTS: u64 = 64;
 const SEALED_BYTES: u64 = 16 << 10;
-/// The largest share of blocks that are resized, of a group with one size: an exception that the
-/// program can treat by itself.
+/// A free list or a slab is advised if at most this share of the blocks is resized: the program can
+/// treat those few separately.
 const RESIZED: f64 = 0.01;
 /// From this share of blocks made by `realloc` on, a group still changes, and is not sealed.
 const SEALED_REALLOCATED: f64 = 0.5;

@@ -264,8 +264,8 @@ pub fn useful(mallocs: Vec<ComparedMalloc>, program: &RecordedProgram) -> Useful
     UsefulMallocs { best, faster }
 }
 
-/// Where a malloc's shared library is or comes from. `None`: no distribution has it. Distributions'
-/// tcmalloc is another one than that which is built in.
+/// Where a malloc's shared library is or comes from. `None`: no distribution has it. The
+/// tcmalloc that distributions have is another implementation than the built-in one.
 fn library(malloc: &ComparedMalloc) -> Option<MallocLibrary> {
     if let Some(file) = &malloc.installed {
         return Some(MallocLibrary { file: file.clone(), packages: String::new() });
@@ -349,7 +349,7 @@ pub fn malloc(group: &mut SiteGroup, better: Option<&MallocAdvice>, ceilings: f6
         },
         None => ReplayOutcome {
             confirmed: false,
-            reason: "not confirmed: in the replay no other malloc that distributions have saves 1 % of the program's CPU time with at most 1.5 times glibc's memory or 8 MiB more"
+            reason: "not confirmed: in the replay no other malloc that is installed or that distributions have saves 1 % of the program's CPU time with at most 1.5 times glibc's memory or 8 MiB more"
                 .to_owned(),
             time_ratio: None,
             memory_ratio: None,

@@ -161,7 +161,7 @@ and once more without any cost for their blocks. A change of the program may sav
 the replay has neither the cache misses on its blocks nor walks that only free. Only the twelve
 groups with the largest gain are tried.
 
-Of the mallocs, the fastest is named that distributions have and that takes at most 1.5 times
+Of the mallocs, the fastest is named that is installed or that distributions have, and that takes at most 1.5 times
 glibc's peak memory, or 8 MiB more. One that is faster still is named with its drawback. If
 allocating and freeing takes less than 2 % of the program's CPU time, none is named.
 
@@ -382,19 +382,13 @@ fn doubts(program: &RecordedProgram, replay: &ReplayFindings) -> Vec<ReportNote>
         );
     }
     if replay.ceiling.is_some_and(|ceiling| ceiling > MOST_OF_PROGRAM) {
-        let (why, remedy) = if program.bare_measured {
-            (
-                "the machine was busier than during the recording, or the replay's threads wait for each other more than the program's do",
-                "",
-            )
+        let why = if program.bare_measured {
+            "the replay's threads, which do nothing else, contend more for locks and cache lines than the program's do. The gains are too high: make the change and measure it."
         } else {
-            (
-                "the machine was busier than during the recording, or the program's CPU time is estimated too low",
-                ", or with --against-bare",
-            )
+            "the machine was busier than during the recording, or the program's CPU time is estimated too low. The gains are too high. Run it again on an idle machine, or with --against-bare."
         };
         notes.push(format!(
-            "In the replay, glibc's calls take nearly as long as the whole program did: {why}. The gains are too high. Run it again on an idle machine{remedy}."
+            "In the replay, glibc's calls take nearly as long as the whole program did: {why}"
         ));
     }
     if replay.interrupted {

@@ -16,7 +16,8 @@ const TIME: Duration = Duration::from_secs(60);
 /// Options of a replay.
 #[derive(Debug, Clone, Default)]
 pub struct ReplayOptions {
-    /// Mallocs besides glibc; `None`: jemalloc, mimalloc and snmalloc, as far as they are built in.
+    /// Mallocs besides glibc, as built in; `None`: each installed malloc, and the built-in ones of
+    /// jemalloc, mimalloc and snmalloc that aren't installed.
     pub allocators: Option<Vec<String>>,
     /// `None`: as many as fit in the time.
     pub rounds: Option<usize>,

@@ -8,7 +8,7 @@
 //!    had: those of `Rc` and `Arc` need a count of one. So the arena is not reset, gets no scope or
 //!    mark, and is not dropped. [`Arena::rewind`] is an unsafe call, whose contract rules out later
 //!    use.
-//! 3. One [`SharedArena`] exists for each [`Kept`] at most; it alone gives access to the arena, and
+//! 3. One [`SharedArena`] exists for each [`SendArena`] at most; it alone gives access to the arena, and
 //!    is not `Sync`. An `ArenaArc` never calls the arena. It only drops it, when it has the last
 //!    count, so after the `SharedArena` was dropped.
 
@@ -102,7 +102,7 @@ impl<T: ?Sized, const MIN_ALIGN: usize> ArenaRc<T, MIN_ALIGN> {
     /// Makes a handle to a value that `make` puts into the arena.
     ///
     /// # Panics
-    /// If `make` panics; and ends the process if there are more than `usize::MAX / 2` handles.
+    /// If `make` panics. The process ends if there are more handles than the count can hold.
     pub fn new(
         arena: &Rc<Arena<MIN_ALIGN>>,
         make: impl for<'a> FnOnce(&'a Arena<MIN_ALIGN>) -> &'a T,
@@ -170,7 +170,7 @@ impl<T: ?Sized, const MIN_ALIGN: usize> ArenaRc<T, MIN_ALIGN> {
 /// ```
 pub struct ArenaArc<T: ?Sized, const MIN_ALIGN: usize = 8> {
     value: NonNull<T>,
-    arena: Arc<Kept<MIN_ALIGN>>,
+    arena: Arc<SendArena<MIN_ALIGN>>,
 }
 
 // SAFETY: handles on several threads read the value, which `T: Sync` allows. The arena is only
@@ -184,7 +184,7 @@ impl<T: ?Sized, const MIN_ALIGN: usize> ArenaArc<T, MIN_ALIGN> {
     /// Makes a handle to a value that `make` puts into the arena.
     ///
     /// # Panics
-    /// If `make` panics; and ends the process if there are more than `usize::MAX / 2` handles.
+    /// If `make` panics. The process ends if there are more handles than the count can hold.
     pub fn new(
         arena: &SharedArena<MIN_ALIGN>,
         make: impl for<'a> FnOnce(&'a Arena<MIN_ALIGN>) -> &'a T,
@@ -294,16 +294,16 @@ shared_handle!(ArenaArc);
 /// });
 /// ```
 pub struct SharedArena<const MIN_ALIGN: usize = 8> {
-    kept: Arc<Kept<MIN_ALIGN>>,
+    kept: Arc<SendArena<MIN_ALIGN>>,
     /// Not `Sync` (invariant 3).
     one_thread: PhantomData<Cell<()>>,
 }
 
 /// An arena to which a [`SharedArena`] gives access, and which any thread may drop.
-struct Kept<const MIN_ALIGN: usize>(Arena<MIN_ALIGN>);
+struct SendArena<const MIN_ALIGN: usize>(Arena<MIN_ALIGN>);
 
 // SAFETY: one `SharedArena` at most has access to the arena, on one thread at a time (invariant 3).
-unsafe impl<const MIN_ALIGN: usize> Sync for Kept<MIN_ALIGN> {}
+unsafe impl<const MIN_ALIGN: usize> Sync for SendArena<MIN_ALIGN> {}
 
 impl SharedArena {
     /// An empty arena with the default options. `SharedArena::from(arena)` takes an arena with
@@ -336,7 +336,7 @@ impl<const MIN_ALIGN: usize> From<Arena<MIN_ALIGN>> for SharedArena<MIN_ALIGN> {
     /// # Panics
     /// Ends the process if the heap has no memory for the arena.
     fn from(arena: Arena<MIN_ALIGN>) -> Self {
-        Self { kept: Arc::new(Kept(arena)), one_thread: PhantomData }
+        Self { kept: Arc::new(SendArena(arena)), one_thread: PhantomData }
     }
 }
 

@@ -43,8 +43,8 @@ impl<T: ?Sized + Serialize, M: BoxMemory> Serialize for BoxIn<T, M> {
 
 // ---- deserialize ----
 
-/// Deserializes a string into the memory that it was made with: into an [`Arena`](crate::Arena), for
-/// example. For a `&mut str` in an arena, call `into_str` on the result.
+/// A seed that deserializes a string into the memory that it holds, such as an
+/// [`Arena`](crate::Arena). For a `&mut str` in an arena, call `into_str` on the result.
 ///
 /// ```
 /// use allotment::Arena;
@@ -99,8 +99,8 @@ impl<S: BlockSource> Visitor<'_> for StringSeed<S> {
     }
 }
 
-/// Deserializes a vector into the memory that it was made with: into an [`Arena`](crate::Arena), for
-/// example. Each value comes from another seed, so vectors and strings nest. The seed of a type that
+/// A seed that deserializes a vector into the memory that it holds, such as an
+/// [`Arena`](crate::Arena). Each value comes from another seed, so vectors and strings nest. The seed of a type that
 /// implements `Deserialize` is `PhantomData`.
 ///
 /// ```

@@ -222,10 +222,12 @@ pub fn rows(findings: &Findings, ranked: &[&SiteGroup]) -> String {
 
 /// The table, with at most `name` characters for a name.
 fn table(findings: &Findings, ranked: &[&SiteGroup], name: usize) -> String {
+    let too_high = is_too_high(findings);
     let line = |group: &&SiteGroup| -> Line {
         let outcome = group.verdict.replayed.as_ref();
         let (emphasis, said) = match outcome {
             _ if is_confirmed(group) && group.verdict.candidate => (Emphasis::Own, "no extra cost"),
+            _ if is_confirmed(group) && too_high => (Emphasis::Best, "faster"),
             _ if is_confirmed(group) => (Emphasis::Best, "confirmed"),
             Some(outcome) if outcome.confirmed => (Emphasis::Plain, "malloc as good"),
             Some(_) => (Emphasis::Plain, "not confirmed"),
@@ -243,7 +245,11 @@ fn table(findings: &Findings, ranked: &[&SiteGroup], name: usize) -> String {
             one_line(&group.title, name),
             advice(group),
             formatting::count(group.behaviour.count),
-            if group.verdict.candidate { "-".to_owned() } else { gain(|gain| gain.share) },
+            match group.verdict.candidate {
+                true => "-".to_owned(),
+                false if too_high => "?".to_owned(),
+                false => gain(|gain| gain.share),
+            },
             gain(|gain| gain.ceiling),
             figure(outcome.and_then(|outcome| outcome.time_ratio)),
             memory(findings, |row| row.groups == [group.id]),

@@ -37,13 +37,13 @@ function drawMeasured() {
                 row === quickest && make("span", { class: "tag good" }, "fastest")),
         },
         { title: "CPU time", width: "13rem", numeric: true, value: row => row.cpu_ns, cell: row => bar(row.cpu_ns, longest, words.time(row.cpu_ns), kind(row)) },
-        { title: "CPU time, ratio", width: "12rem", numeric: true, value: row => row.cpu?.median ?? null, cell: row => compared(row.cpu) },
-        { title: "From start to end, ratio", width: "12rem", numeric: true, value: row => row.wall?.median ?? null, cell: row => compared(row.wall) },
+        { title: "CPU ratio", width: "12rem", numeric: true, value: row => row.cpu?.median ?? null, cell: row => compared(row.cpu) },
+        { title: "Wall ratio", hint: "The time from start to end", width: "12rem", numeric: true, value: row => row.wall?.median ?? null, cell: row => compared(row.wall) },
         {
             title: "Peak memory", hint: "The largest resident size of the program's first process", width: "11rem", numeric: true, value: row => row.peak_bytes,
             cell: row => bar(row.peak_bytes, largest, words.bytes(row.peak_bytes), kind(row)),
         },
-        { title: "Memory, ratio", width: "6rem", numeric: true, value: row => row.peak?.median ?? null, cell: row => words.ratio(row.peak?.median) },
+        { title: "Memory ratio", width: "6rem", numeric: true, value: row => row.peak?.median ?? null, cell: row => words.ratio(row.peak?.median) },
     ], { rows: ran, label: "Mallocs", least: "62rem", sort: [1, 1] });
     pageParts.measured = { table };
     const failed = rows.slice(1).filter(row => row.failure);

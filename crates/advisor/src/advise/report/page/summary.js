@@ -32,8 +32,10 @@ function headline() {
         const one = confirmed.length === 1, gain = gained();
         if (quickest && (gain === null || gain < 1 - quickest.cpu.median + 0.01))
             return `Change the malloc, not the program: ${quickest.name} saves ${savedBy(quickest.cpu)} of CPU time (measured), and no change of the code is confirmed that saves more.`;
+        const tooHigh = (data.replay?.ceiling ?? 0) > 0.9;
         const use = `Use ${withArticle(allocators[confirmed[0].verdict.allocator])} for ${words.short(confirmed[0].title, 60)}`;
         const what = one ? use : `Make ${words.count(confirmed.length)} changes`;
+        if (tooHigh) return `${what}: faster in the replay, but how much it saves is unknown (see the notes).`;
         return `${what}${gain === null ? "" : `: ${one ? "saves" : "together they save"} about ${words.percent(gain)} of CPU time`} (replay-confirmed).`;
     }
     if (quickest) return `Use ${quickest.name} instead of glibc's malloc: saves ${savedBy(quickest.cpu)} of CPU time (measured). No change of the code is confirmed by the replay.`;
@@ -43,7 +45,7 @@ function headline() {
     }
     if (betterMalloc && replayCounts) {
         const saves = betterMalloc.gain === null ? "" : `: saves about ${words.percent(betterMalloc.gain)} of CPU time (replay-confirmed)`;
-        return `Use ${betterMalloc.name} instead of glibc's malloc${saves}. No change of the code would save more.`;
+        return `Use ${betterMalloc.name} instead of glibc's malloc${saves}. ${withdrawn.length > 0 ? "No change of the code is confirmed by the replay." : "No change of the code would save more."}`;
     }
     if (untested.length > 0) {
         const gain = untested[0].verdict.gain;
