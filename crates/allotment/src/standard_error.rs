@@ -1,7 +1,6 @@
-//! Messages on standard error, without the lock of [`std::io::Stderr`].
-//!
-//! A thread that holds that lock may wait for the caller, or a child made by fork may lack the
-//! thread. A message takes no memory of the heap.
+//! Messages on standard error. On Linux they are written without the lock of [`std::io::Stderr`]: a
+//! thread that holds that lock may wait for the caller, or a child made by fork may lack the thread.
+//! Other platforms' messages take the lock. A message takes no memory of the heap.
 //!
 //! Without the feature `std` there is no standard error. Messages before an abort then go to the
 //! program's panic handler.
@@ -80,7 +79,7 @@ pub(crate) fn abort_with(message: fmt::Arguments<'_>) -> ! {
     std::process::abort()
 }
 
-/// Panics with the message. The process then aborts, whatever the panic handler does, because this
+/// Panics with the message. The caller does not go on, whatever the panic handler does, because this
 /// function can't unwind.
 #[cfg(not(feature = "std"))]
 #[cold]

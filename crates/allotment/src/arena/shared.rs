@@ -2,8 +2,10 @@
 //!
 //! # Invariants
 //!
-//! 1. The `value` of a handle was lent as a `&'a T`, for any `'a` for which the arena is borrowed.
-//!    So it stays valid, and is only read, until the arena is reset, rewound or dropped.
+//! 1. The `value` of a handle was lent as a `&'a T`, for any `'a` for which the arena is borrowed and
+//!    `T` is valid. So it stays valid, and is only read, as long as `T` is valid and until the arena
+//!    is reset, rewound or dropped. A handle is invariant in `T`: with variance, its type could name
+//!    a longer lifetime than the `T` that was lent.
 //! 2. A handle holds a strong count of its arena. While one exists, no `&mut` to the arena can be
 //!    had: those of `Rc` and `Arc` need a count of one. So the arena is not reset, gets no scope or
 //!    mark, and is not dropped. [`Arena::rewind`] is an unsafe call, whose contract rules out later
@@ -11,6 +13,8 @@
 //! 3. One [`SharedArena`] exists for each [`SendArena`] at most; it alone gives access to the arena, and
 //!    is not `Sync`. An `ArenaArc` never calls the arena. It only drops it, when it has the last
 //!    count, so after the `SharedArena` was dropped.
+//! 4. The value of an [`ArenaArc`] is not the arena: it is `Sync`, and an arena is not. So a handle
+//!    gives no second access to the arena.
 
 use alloc::rc::Rc;
 use alloc::sync::Arc;
@@ -87,6 +91,40 @@ use super::typed::Arena;
 /// assert_eq!(*number, 7);
 /// ```
 ///
+/// Nor can it outlive what its type borrows, whatever the variance of that type:
+///
+/// ```compile_fail,E0597
+/// # use std::{marker::PhantomData, rc::Rc};
+/// # use allotment::{Arena, arena::ArenaRc};
+/// struct Sink<'x>(String, PhantomData<fn(&'x ())>);
+/// fn handle<'x>(arena: &Rc<Arena>, value: &'x Sink<'x>) -> ArenaRc<Sink<'x>> {
+///     ArenaRc::new(arena, move |_| value)
+/// }
+/// let arena = Rc::new(Arena::new());
+/// let escaped: ArenaRc<Sink<'static>> = {
+///     let value = Sink(String::from("freed"), PhantomData);
+///     handle(&arena, &value)
+/// };
+/// println!("{}", escaped.0);
+/// ```
+///
+/// ```compile_fail,E0597
+/// # use std::{marker::PhantomData, rc::Rc};
+/// # use allotment::{Arena, arena::ArenaRc};
+/// struct Sink<'x>(String, PhantomData<fn(&'x ())>);
+/// fn part<'x>(handle: ArenaRc<u8>, value: &'x Sink<'x>) -> ArenaRc<Sink<'x>> {
+///     ArenaRc::map(handle, move |_| value)
+/// }
+/// let arena = Rc::new(Arena::new());
+/// let escaped: ArenaRc<Sink<'static>> = {
+///     let value = Sink(String::from("freed"), PhantomData);
+///     part(ArenaRc::new(&arena, |arena| arena.alloc(7)), &value)
+/// };
+/// println!("{}", escaped.0);
+/// ```
+///
+/// It stays on its thread:
+///
 /// ```compile_fail,E0277
 /// # use std::rc::Rc;
 /// # use allotment::{Arena, arena::ArenaRc};
@@ -96,6 +134,8 @@ use super::typed::Arena;
 pub struct ArenaRc<T: ?Sized, const MIN_ALIGN: usize = 8> {
     value: NonNull<T>,
     arena: Rc<Arena<MIN_ALIGN>>,
+    /// Invariant in `T` (invariant 1).
+    invariant: PhantomData<*mut T>,
 }
 
 impl<T: ?Sized, const MIN_ALIGN: usize> ArenaRc<T, MIN_ALIGN> {
@@ -109,7 +149,7 @@ impl<T: ?Sized, const MIN_ALIGN: usize> ArenaRc<T, MIN_ALIGN> {
     ) -> Self {
         // The value is lent for any lifetime of the borrow (invariant 1).
         let value = NonNull::from(make(arena));
-        Self { value, arena: Rc::clone(arena) }
+        Self { value, arena: Rc::clone(arena), invariant: PhantomData }
     }
 
     /// As [`new`](Self::new), with a `make` that can fail, such as one that calls `try_` twins.
@@ -124,7 +164,7 @@ impl<T: ?Sized, const MIN_ALIGN: usize> ArenaRc<T, MIN_ALIGN> {
         make: impl for<'a> FnOnce(&'a Arena<MIN_ALIGN>) -> Result<&'a T, E>,
     ) -> Result<Self, E> {
         let value = NonNull::from(make(arena)?);
-        Ok(Self { value, arena: Rc::clone(arena) })
+        Ok(Self { value, arena: Rc::clone(arena), invariant: PhantomData })
     }
 
     /// The arena that the value is in, for further allocations and handles.
@@ -147,7 +187,7 @@ impl<T: ?Sized, const MIN_ALIGN: usize> ArenaRc<T, MIN_ALIGN> {
 ///   no count of its own.
 /// - **Drop**: the value is never dropped. [`Arena::alloc`] refuses a type that needs drop. The
 ///   thread that drops the last handle gives back the arena's chunks.
-/// - **Threads**: `Send` and `Sync` where the value is both.
+/// - **Threads**: the value must be `Sync`. The handle is `Send` and `Sync` where the value is `Send`.
 ///
 /// ```
 /// use allotment::arena::{ArenaArc, SharedArena};
@@ -161,16 +201,27 @@ impl<T: ?Sized, const MIN_ALIGN: usize> ArenaRc<T, MIN_ALIGN> {
 /// assert_eq!(&*words[1], "two");
 /// ```
 ///
-/// It can be sent only where its value may be shared:
+/// Its value must be `Sync`:
 ///
 /// ```compile_fail,E0277
 /// use allotment::arena::{ArenaArc, SharedArena};
 /// let cell = ArenaArc::new(&SharedArena::new(), |arena| arena.alloc(std::cell::Cell::new(7)));
-/// std::thread::spawn(move || cell.set(8));
+/// ```
+///
+/// So it is not the arena itself, which another thread may use:
+///
+/// ```compile_fail,E0277
+/// use allotment::arena::{ArenaArc, SharedArena};
+/// let shared = SharedArena::new();
+/// let alias = ArenaArc::new(&shared, |arena| arena);
+/// std::thread::spawn(move || shared.alloc(7));
+/// alias.alloc(8);
 /// ```
 pub struct ArenaArc<T: ?Sized, const MIN_ALIGN: usize = 8> {
     value: NonNull<T>,
     arena: Arc<SendArena<MIN_ALIGN>>,
+    /// Invariant in `T` (invariant 1).
+    invariant: PhantomData<*mut T>,
 }
 
 // SAFETY: handles on several threads read the value, which `T: Sync` allows. The arena is only
@@ -180,7 +231,7 @@ unsafe impl<T: ?Sized + Send + Sync, const MIN_ALIGN: usize> Send for ArenaArc<T
 // SAFETY: as above; a `&ArenaArc` can be cloned.
 unsafe impl<T: ?Sized + Send + Sync, const MIN_ALIGN: usize> Sync for ArenaArc<T, MIN_ALIGN> {}
 
-impl<T: ?Sized, const MIN_ALIGN: usize> ArenaArc<T, MIN_ALIGN> {
+impl<T: ?Sized + Sync, const MIN_ALIGN: usize> ArenaArc<T, MIN_ALIGN> {
     /// Makes a handle to a value that `make` puts into the arena.
     ///
     /// # Panics
@@ -189,9 +240,10 @@ impl<T: ?Sized, const MIN_ALIGN: usize> ArenaArc<T, MIN_ALIGN> {
         arena: &SharedArena<MIN_ALIGN>,
         make: impl for<'a> FnOnce(&'a Arena<MIN_ALIGN>) -> &'a T,
     ) -> Self {
-        // The value is lent for any lifetime of the borrow (invariant 1).
+        // The value is lent for any lifetime of the borrow (invariant 1), and is not the arena
+        // (invariant 4).
         let value = NonNull::from(make(arena));
-        Self { value, arena: Arc::clone(&arena.kept) }
+        Self { value, arena: Arc::clone(&arena.kept), invariant: PhantomData }
     }
 
     /// As [`new`](Self::new), with a `make` that can fail, such as one that calls `try_` twins.
@@ -206,7 +258,7 @@ impl<T: ?Sized, const MIN_ALIGN: usize> ArenaArc<T, MIN_ALIGN> {
         make: impl for<'a> FnOnce(&'a Arena<MIN_ALIGN>) -> Result<&'a T, E>,
     ) -> Result<Self, E> {
         let value = NonNull::from(make(arena)?);
-        Ok(Self { value, arena: Arc::clone(&arena.kept) })
+        Ok(Self { value, arena: Arc::clone(&arena.kept), invariant: PhantomData })
     }
 }
 
@@ -231,7 +283,7 @@ macro_rules! shared_handle {
                 T: 'static,
             {
                 let value = NonNull::from(part(&this));
-                $handle { value, arena: this.arena }
+                $handle { value, arena: this.arena, invariant: PhantomData }
             }
 
             /// Whether two handles refer to the same address.
@@ -245,7 +297,7 @@ macro_rules! shared_handle {
         impl<T: ?Sized, const MIN_ALIGN: usize> Clone for $handle<T, MIN_ALIGN> {
             #[inline]
             fn clone(&self) -> Self {
-                Self { value: self.value, arena: self.arena.clone() }
+                Self { value: self.value, arena: self.arena.clone(), invariant: PhantomData }
             }
         }
 

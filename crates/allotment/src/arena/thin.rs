@@ -81,7 +81,8 @@ unsafe fn wide<T: ?Sized>(value: NonNull<u8>) -> NonNull<T> {
 /// object. An [`ArenaBox`](crate::ArenaBox) of these takes two words.
 ///
 /// The other word (the length, or the address of the vtable) lies in the arena, before the value.
-/// So a value with one handle takes as much memory as with an `ArenaBox`. A thin box saves memory
+/// So a value with one handle takes as much memory as with an `ArenaBox`, if its alignment is at most
+/// that of a word. A thin box saves memory
 /// where most places for a handle are empty, such as an `Option<ThinBox<_>>` in each node, and
 /// where a handle has to fit a register or an atomic. To use the value, it reads one word more, on
 /// the value's cache line or the one before it.
@@ -89,7 +90,8 @@ unsafe fn wide<T: ?Sized>(value: NonNull<u8>) -> NonNull<T> {
 /// - **Made by**: [`Arena::alloc_thin_slice_boxed`],
 ///   [`ArenaVec::into_thin_slice`](crate::ArenaVec::into_thin_slice), and for trait objects
 ///   [`Arena::alloc_thin_boxed`] with [`unsize_thin_box!`](crate::unsize_thin_box).
-/// - **Memory**: a word more than the value, which is aligned at least to a word.
+/// - **Memory**: a word more than the value, which is aligned at least to a word; or its alignment
+///   more, if that is larger than a word.
 /// - **Drop**: runs the value's destructor and frees no memory, as for an `ArenaBox`.
 /// - **Threads**: `Send` and `Sync` where the value is.
 ///
