@@ -91,7 +91,8 @@ pub fn summary(findings: &Findings, facts: &SummaryFacts) -> String {
         part(3, 1, wrapped(&text));
     }
     if let Some(others) = facts.others.sentence(facts.recording.as_deref()) {
-        part(3, 1, wrapped(&others));
+        // Without it, the figures may be taken for those of another process.
+        part(3, u8::from(findings.measured.is_some()), wrapped(&others));
     }
     if !ranked.is_empty() {
         for note in findings.notes.iter().filter(|note| note.text.contains("debug symbols")) {
