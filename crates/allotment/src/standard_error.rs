@@ -79,8 +79,7 @@ pub(crate) fn abort_with(message: fmt::Arguments<'_>) -> ! {
     std::process::abort()
 }
 
-/// Panics with the message. The caller does not go on, whatever the panic handler does, because this
-/// function can't unwind.
+/// Panics with the message, and never returns: this function can't unwind.
 #[cfg(not(feature = "std"))]
 #[cold]
 pub(crate) fn abort_with(message: fmt::Arguments<'_>) -> ! {

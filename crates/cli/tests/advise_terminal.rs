@@ -93,13 +93,18 @@ fn a_yes_runs_the_program_as_it_is_and_with_each_malloc() {
     let text = terminal.until(Some(QUESTION));
     assert!(text.contains("Measure the program itself?") && text.contains("rpmalloc"), "{text}");
     assert_eq!(runs(&folder), 1);
+    // A busy machine has time for fewer runs, but for no less than 6.
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = flat.split_once("It would run ").unwrap().1.split_once(" more times").unwrap().0;
+    let each: usize = said.parse().unwrap();
+    assert!((6..=11).contains(&each), "{text}");
     let (text, status) = terminal.answer("y\n");
-    assert!(text.contains("Measured on the program itself: 11 runs"), "{text}");
+    assert!(text.contains(&format!("Measured on the program itself: {each} runs")), "{text}");
     assert!(text.contains("as it is") && text.contains("rpmalloc"), "{text}");
     assert_eq!(status.code(), Some(0));
     // Other mallocs may be installed, too.
     let runs = runs(&folder);
-    assert!(runs > 2 * 11 && (runs - 1).is_multiple_of(11), "{runs}");
+    assert!(runs > 2 * each && (runs - 1).is_multiple_of(each), "{runs}");
 }
 
 #[test]

@@ -82,9 +82,6 @@ const MOST_PLANS: usize = 12;
 /// The share of the time for the rounds that judge each plan. The rest is for all confirmed plans
 /// together, and for the ceilings.
 const PLAN_ROUNDS_SHARE: f64 = 2.0 / 3.0;
-/// If glibc's calls take a larger share of the program's CPU time in the replay, one of the two
-/// figures is wrong.
-pub const MOST_OF_PROGRAM: f64 = 0.9;
 /// The mallocs without `--allocators` that are replayed as built in if they aren't installed.
 const MALLOCS: [&str; 3] = ["jemalloc", "mimalloc", "snmalloc"];
 
@@ -139,8 +136,8 @@ pub const EXAMPLES: &str = "
 The table has these rows:
   null                  no allocator: the cost of the replay itself, contained in every other row
   glibc                 glibc's malloc for everything; the other rows are compared with it
-  mimalloc, ...         another malloc for everything: the shared library that is installed, or
-                        the version that is built in, which may behave otherwise
+  mimalloc, ...         another malloc for everything: the installed shared library, or the
+                        built-in version if none is installed; the two may behave differently
   pool for everything   all blocks of each thread come from a pool of this library
   arena for group 0     a plan: the advised allocator for one group, glibc for the rest
 
@@ -161,9 +158,9 @@ and once more without any cost for their blocks. A change of the program may sav
 the replay has neither the cache misses on its blocks nor walks that only free. Only the twelve
 groups with the largest gain are tried.
 
-Of the mallocs, the fastest is named that is installed or that distributions have, and that takes at most 1.5 times
-glibc's peak memory, or 8 MiB more. One that is faster still is named with its drawback. If
-allocating and freeing takes less than 2 % of the program's CPU time, none is named.
+Of the mallocs, the fastest is named that is installed or that distributions have, and that takes
+at most 1.5 times glibc's peak memory, or 8 MiB more. One that is faster still is named with its
+drawback. If allocating and freeing takes less than 2 % of the program's CPU time, none is named.
 
 All rounds together take about a minute, or up to three minutes if five rounds need them. At least
 three rounds run, even if they take longer. --time changes these limits. The steps are in an unnamed
@@ -381,7 +378,7 @@ fn doubts(program: &RecordedProgram, replay: &ReplayFindings) -> Vec<ReportNote>
                 .to_owned(),
         );
     }
-    if replay.ceiling.is_some_and(|ceiling| ceiling > MOST_OF_PROGRAM) {
+    if replay.is_too_high() {
         let why = if program.bare_measured {
             "the replay's threads, which do nothing else, contend more for locks and cache lines than the program's do. The gains are too high: make the change and measure it."
         } else {

@@ -23,9 +23,9 @@ pub const NULL: &str = "null";
 pub enum RowAllocator {
     /// No allocator: the cost of the replay itself.
     Null,
-    /// A malloc for everything that is built in.
+    /// A built-in malloc, for all blocks.
     Malloc(String),
-    /// A malloc for everything: this shared library, which the process is started with.
+    /// A malloc in a shared library, which is preloaded, for all blocks.
     Preloaded(PathBuf),
     /// This project's allocators for some groups, glibc for the rest.
     Plan(Vec<Route>),

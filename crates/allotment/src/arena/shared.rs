@@ -91,7 +91,7 @@ use super::typed::Arena;
 /// assert_eq!(*number, 7);
 /// ```
 ///
-/// Nor can it outlive what its type borrows, whatever the variance of that type:
+/// A handle can't outlive what its value borrows. This holds for every variance of the value's type:
 ///
 /// ```compile_fail,E0597
 /// # use std::{marker::PhantomData, rc::Rc};

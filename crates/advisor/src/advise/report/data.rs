@@ -4,7 +4,7 @@
 //! The stacks of ten thousand sites repeat the same names, and a C++ name can have 5,000
 //! characters.
 
-use crate::analyse::findings::{Findings, FlameNode, StackFrame};
+use crate::analyse::findings::{Findings, FlameNode, ReplayFindings, StackFrame};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
@@ -49,6 +49,7 @@ pub fn data(findings: &Findings) -> serde_json::Result<Value> {
         "system": findings.system,
         "measured": findings.measured,
         "replay": findings.replay,
+        "replay_is_too_high": findings.replay.as_ref().is_some_and(ReplayFindings::is_too_high),
         "notes": findings.notes,
         "frames": frames.rows,
         "names": names.list,

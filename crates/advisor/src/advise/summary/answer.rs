@@ -5,12 +5,12 @@ use super::measured::saving;
 use super::{about, capital, found, full_stop, paragraph, replayed_share};
 use crate::advise::terminal_text::one_line;
 use crate::analyse::findings::{
-    AdvisedAllocator, Findings, Gain, MallocAdvice, MeasuredFindings, ObjectCategory, ReplayRow,
-    SiteGroup, StackFrame,
+    AdvisedAllocator, Findings, Gain, MallocAdvice, MeasuredFindings, ObjectCategory,
+    ReplayFindings, ReplayRow, SiteGroup, StackFrame,
 };
 use crate::analyse::formatting;
 use crate::analyse::screen::{advice, name as name_of};
-use crate::replay::{MOST_OF_PROGRAM, POOL_FOR_EVERYTHING};
+use crate::replay::POOL_FOR_EVERYTHING;
 use bench::console::print::{NOTE, WIDTH, styled, wrapped};
 use bench::console::table::{Emphasis, Line, figure, render};
 
@@ -175,10 +175,9 @@ pub fn verdict(
     paragraph(NO_HELP, "what looked promising was replayed, and none of it was confirmed.")
 }
 
-/// Whether the replay took so much of the program's CPU time that its figures can't be right.
+/// Whether the replay's figures can't be right.
 fn is_too_high(findings: &Findings) -> bool {
-    let ceiling = findings.replay.as_ref().and_then(|replay| replay.ceiling);
-    ceiling.is_some_and(|ceiling| ceiling > MOST_OF_PROGRAM)
+    findings.replay.as_ref().is_some_and(ReplayFindings::is_too_high)
 }
 
 /// A group's title as code, unless it is words.

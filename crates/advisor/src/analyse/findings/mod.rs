@@ -385,6 +385,17 @@ pub struct ReplayFindings {
     pub interrupted: bool,
 }
 
+impl ReplayFindings {
+    /// If glibc's calls take a larger share of the program's CPU time in the replay, one of the two
+    /// figures is wrong.
+    const MOST_OF_PROGRAM: f64 = 0.9;
+
+    /// Whether its figures can't be right, because it took so much of the program's CPU time.
+    pub fn is_too_high(&self) -> bool {
+        self.ceiling.is_some_and(|ceiling| ceiling > Self::MOST_OF_PROGRAM)
+    }
+}
+
 /// All confirmed changes in one plan. Its row is the one with the same groups.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CombinedPlan {

@@ -32,10 +32,9 @@ function headline() {
         const one = confirmed.length === 1, gain = gained();
         if (quickest && (gain === null || gain < 1 - quickest.cpu.median + 0.01))
             return `Change the malloc, not the program: ${quickest.name} saves ${savedBy(quickest.cpu)} of CPU time (measured), and no change of the code is confirmed that saves more.`;
-        const tooHigh = (data.replay?.ceiling ?? 0) > 0.9;
         const use = `Use ${withArticle(allocators[confirmed[0].verdict.allocator])} for ${words.short(confirmed[0].title, 60)}`;
         const what = one ? use : `Make ${words.count(confirmed.length)} changes`;
-        if (tooHigh) return `${what}: faster in the replay, but how much it saves is unknown (see the notes).`;
+        if (data.replay_is_too_high) return `${what}: faster in the replay, but how much it saves is unknown (see the notes).`;
         return `${what}${gain === null ? "" : `: ${one ? "saves" : "together they save"} about ${words.percent(gain)} of CPU time`} (replay-confirmed).`;
     }
     if (quickest) return `Use ${quickest.name} instead of glibc's malloc: saves ${savedBy(quickest.cpu)} of CPU time (measured). No change of the code is confirmed by the replay.`;
