@@ -39,6 +39,23 @@ step() {
     fi
 }
 
+# seconds_left: until the limit of the whole run, the time CI_ENDS; a day if there is none.
+seconds_left() { echo $((${CI_ENDS:-$(($(date +%s) + 86400))} - $(date +%s))); }
+
+# step_in SECONDS NAME COMMAND...: a step that is skipped if less time is left, and that the limit ends.
+step_in() {
+    local seconds=$1 left
+    shift
+    left=$(seconds_left)
+    if [ "$left" -lt "$seconds" ]; then
+        skip "$1" "$left s are left, and it takes about $seconds s"
+        return
+    fi
+    local name=$1
+    shift
+    step "$name" timeout --kill-after=10 "$left" "$@"
+}
+
 # skip NAME REASON
 skip() {
     printf '\n== SKIPPED: %s: %s\n' "$1" "$2"
@@ -63,8 +80,14 @@ beside() {
 
 wait_beside() {
     print_beside() {
-        local code=0
+        local code=0 left
+        # At the limit it ends, and what it printed says how far it came.
+        left=$(seconds_left)
+        (sleep "$left" && echo "== FAILED: no end within the limit" >>"$beside_output" && kill -- -"$beside_process") 2>/dev/null &
+        local limit=$!
         wait "$beside_process" || code=$?
+        pkill -P "$limit" 2>/dev/null
+        kill "$limit" 2>/dev/null
         cat "$beside_output"
         return $code
     }

@@ -29,8 +29,8 @@ impl<const MIN_ALIGN: usize> Arena<MIN_ALIGN> {
     /// The bytes are `MaybeUninit`: they include the padding between objects and inside them, and
     /// objects that were freed. Between objects lies no padding if the size of each is a multiple of
     /// 16 bytes and its alignment is at most 16; elsewhere, some padding may lie even between
-    /// objects of one type. In hardened mode the bytes include those that detect overruns, and in
-    /// pass-through mode there are no chunks.
+    /// objects of one type. In hardened mode, and under a memory tool, the bytes include those that
+    /// detect overruns, which the tool forbids to read. In pass-through mode there are no chunks.
     ///
     /// The call takes `&mut self`, so no reference to an object is alive meanwhile.
     ///
