@@ -5,8 +5,8 @@ Each program is compiled twice from one source: as it is, and with -DADVISED, wh
 else. Walks that only free are left out where an arena makes them unnecessary.
 
 replay     the outcome of the replay: confirmed; malloc as good; partly, if it confirmed some of the changes; or not confirmed
-predicted  what `allot advise --against-bare` says that the changes save, as a share of CPU time: together, if all are
-           confirmed, or else the sum of what each saves in the replay
+predicted  what `allot advise --against-bare --repeat N` says that the changes save, as a share of CPU time: together, if all
+           are confirmed, or else the sum of what each saves
 achieved   one minus the CPU time (user and system) of the changed program divided by that of the program as it is: the median
            of the rounds, in which both run, with its 95 % interval
 points     predicted minus achieved, in percentage points
@@ -66,10 +66,10 @@ def run(program):
         return output.read(), usage.ru_utime + usage.ru_stime
 
 
-def advise(allot, program, folder):
+def advise(allot, program, rounds, folder):
     """What is advised, in words; what the replay said of it; and the share that it predicts, if it measured one."""
     output = subprocess.run(
-        [allot, "advise", "--json", "--no-report", "--against-bare", "--", program],
+        [allot, "advise", "--json", "--no-report", "--against-bare", "--repeat", str(rounds), "--", program],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder,
     )
     if output.returncode != 0:
@@ -117,7 +117,7 @@ def percent(share):
 
 def measure(name, options, folder):
     plain, advised = build(PROGRAMS[name], folder, options.prefix)
-    words, replay, predicted = advise(options.allot, plain, folder)
+    words, replay, predicted = advise(options.allot, plain, options.rounds, folder)
     times = compare(plain, advised, options.rounds)
     ratios = [after / before for before, after in times]
     ends, achieved = interval(ratios), 1 - statistics.median(ratios)

@@ -102,9 +102,9 @@ fn a_yes_runs_the_program_as_it_is_and_with_each_malloc() {
     assert!(text.contains(&format!("Measured on the program itself: {each} runs")), "{text}");
     assert!(text.contains("as it is") && text.contains("rpmalloc"), "{text}");
     assert_eq!(status.code(), Some(0));
-    // Other mallocs may be installed, too.
+    // Other mallocs may be installed too, and a change may be tried.
     let runs = runs(&folder);
-    assert!(runs > 2 * each && (runs - 1).is_multiple_of(each), "{runs}");
+    assert!(runs > 2 * each, "{runs}");
 }
 
 #[test]

@@ -5,10 +5,12 @@
 
 use crate::modules;
 use crate::thread_state::ThreadState;
+use crate::trial::nodes::FrameRoute;
+use crate::trial::settings;
 use crate::unwind::frames::WalkStep;
 use crate::unwind::rules::{self, CfaBase, FrameRegisters, UnwindRule};
 use crate::unwind::{CallSite, without_signature};
-use trace_format::raw::{CUT_OFF, MAX_STACK_FRAMES, ROOT};
+use trace_format::raw::{CUT_OFF, MAX_STACK_FRAMES, ROOT, TrialPlace};
 
 /// The result of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,6 +111,112 @@ pub unsafe fn walk(
             (*frames).forget();
         }
         Some(WalkedStack { node: parent, is_cacheable: !has_complex_rule })
+    }
+}
+
+/// The route of the call that was made at `site`, in a trial.
+///
+/// # Safety
+///
+/// The state is the calling thread's, which is in the call.
+#[inline(always)]
+pub unsafe fn route(state: *mut ThreadState, site: CallSite) -> u8 {
+    let mut registers = FrameRegisters {
+        address: site.return_address,
+        stack: site.stack_pointer,
+        frame: site.frame_pointer,
+        interrupted: false,
+    };
+    // SAFETY: the calling thread's state, of which nothing is borrowed over a call.
+    unsafe {
+        (*state).frames.readable.begin_walk();
+        let mut known = frame_route(state, ROOT, &registers);
+        loop {
+            let (number, offset) = match known {
+                FrameRoute::Decided(route) => return route,
+                FrameRoute::OutsideOf(number, offset) => (number, offset),
+            };
+            // Most often the next frame decides, and its registers are not needed.
+            if offset != 0
+                && let slot = registers.stack + u64::from(offset)
+                && let Some(address) = (*state).frames.readable.read(slot, registers.stack)
+                && let Some(FrameRoute::Decided(route)) =
+                    (*state).trial_frames.get(number, without_signature(address))
+            {
+                return route;
+            }
+            match caller(state, registers) {
+                Some(outer) => registers = outer,
+                None => return 0,
+            }
+            known = frame_route(state, number, &registers);
+        }
+    }
+}
+
+/// What the trial's file says of a frame.
+///
+/// # Safety
+///
+/// The state is the calling thread's, and nothing of it is borrowed.
+#[inline(always)]
+unsafe fn frame_route(state: *mut ThreadState, inner: u32, frame: &FrameRegisters) -> FrameRoute {
+    // SAFETY: as the caller promised.
+    unsafe {
+        let address = without_signature(frame.address);
+        let known = (*state).trial_frames.get(inner, address);
+        known.unwrap_or_else(|| look_up(state, inner, frame, address))
+    }
+}
+
+/// Looks a frame up in the trial's file.
+///
+/// # Safety
+///
+/// The state is the calling thread's, and nothing of it is borrowed.
+#[cold]
+unsafe fn look_up(
+    state: *mut ThreadState,
+    inner: u32,
+    frame: &FrameRegisters,
+    address: u64,
+) -> FrameRoute {
+    // SAFETY: the calling thread's state, of which nothing is borrowed. The call is before the
+    // address that it returns to. Code of the module is on the stack, so it is loaded.
+    unsafe {
+        let module = modules::find(state, 0, address.wrapping_sub(1));
+        let node = settings::sites().zip(module).and_then(|(sites, module)| {
+            let offset = address.wrapping_sub(module.bias);
+            let module = sites.module(modules::identity(module))?;
+            sites.node(TrialPlace { inner, module, offset })
+        });
+        let rule = rule(state, 0, frame);
+        let offset = match rule.base {
+            CfaBase::StackPointer if rule.return_address != UnwindRule::IN_REGISTER => {
+                rule.cfa + rule.return_address
+            }
+            _ => 0,
+        };
+        (*state).trial_frames.insert(inner, address, node, offset.max(0) as u32)
+    }
+}
+
+/// The caller of a frame.
+///
+/// # Safety
+///
+/// The state is the calling thread's, on whose stack the frame is, and nothing of it is borrowed.
+unsafe fn caller(state: *mut ThreadState, registers: FrameRegisters) -> Option<FrameRegisters> {
+    // SAFETY: as the caller promised. The kept frames are not changed by a step.
+    unsafe {
+        let rule = rule(state, 0, &registers);
+        if rule.base == CfaBase::Complex {
+            return caller_by_expressions(state, 0, &registers);
+        }
+        match (*state).frames.step(0, registers, rule) {
+            WalkStep::Caller(outer) => Some(outer),
+            WalkStep::Outermost | WalkStep::Lost => None,
+        }
     }
 }
 

@@ -13,6 +13,7 @@
 //! | [`generation`] | a number whose change makes all threads check their state |
 //! | [`seccomp`] | whether a program's filter of system calls would harm the recorder |
 //! | [`number_table`], [`stream_keys`] | a hash table that numbers its keys, and the keys |
+//! | [`trial`] | a run of the program in which the blocks of some stacks get other memory |
 //! | [`unwind`] | the parts of finding a stack that do not depend on a thread's state |
 //! | [`dynamic_symbols`] | finds names in the loaded objects |
 //! | [`operator_new`] | whether C++'s `operator new` bypasses the hooks |
@@ -22,6 +23,7 @@
 //! | [`call_stack`] | walks the stack of a call |
 //! | [`threads`] | how a thread enters and leaves a hook, and which state it has |
 //! | [`events`] | writes the events of a thread |
+//! | [`trial_calls`] | what the hooks do in a trial |
 //! | [`next_functions`] | the next definitions of the hooked functions |
 //! | `hooks` | the functions that the program calls |
 //!
@@ -55,6 +57,8 @@ pub mod sys;
 pub mod thread_state;
 pub mod threads;
 pub mod tls;
+pub mod trial;
+pub mod trial_calls;
 pub mod unwind;
 
 // Without the standard library, Rust passes no part of the C library to the linker.

@@ -12,7 +12,7 @@ use crate::unwind::loader::{LoadedModule, module_at};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use trace_format::raw::{MAX_MODULE_SIZE, RawModule};
+use trace_format::raw::{MAX_MODULE_SIZE, RawModule, module_identity};
 
 /// Modules that a process can load during its life. Code of later ones is unwound without rules.
 pub const MAX_MODULES: usize = 8192;
@@ -144,17 +144,40 @@ pub unsafe fn announce_all(state: *mut ThreadState, tick: u64) {
     }
 }
 
+/// The path and the build id of a module.
+///
+/// # Safety
+///
+/// It is loaded.
+unsafe fn names(module: &LoadedModule) -> (&'static [u8], &'static [u8]) {
+    // SAFETY: as the caller promised.
+    let (path, build_id) = unsafe { (module.name(), module.build_id()) };
+    if path.is_empty() {
+        (raw_file::executable(), build_id)
+    } else if path.starts_with(b"linux-vdso") || path.starts_with(b"linux-gate") {
+        (b"[vdso]", build_id)
+    } else {
+        (path, build_id)
+    }
+}
+
+/// What a trial knows a module by.
+///
+/// # Safety
+///
+/// It is loaded.
+pub unsafe fn identity(module: &LoadedModule) -> u64 {
+    // SAFETY: as the caller promised.
+    let (path, build_id) = unsafe { names(module) };
+    module_identity(build_id, path)
+}
+
 /// # Safety
 ///
 /// The state is the calling thread's, and has space.
 unsafe fn announce(state: *mut ThreadState, tick: u64, module: &LoadedModule) {
     // SAFETY: the module is loaded.
-    let (mut path, build_id) = unsafe { (module.name(), module.build_id()) };
-    if path.is_empty() {
-        path = raw_file::executable();
-    } else if path.starts_with(b"linux-vdso") || path.starts_with(b"linux-gate") {
-        path = b"[vdso]";
-    }
+    let (path, build_id) = unsafe { names(module) };
     let LoadedModule { bias, start, end, .. } = *module;
     let raw = RawModule { bias, start, end, build_id, path };
     // SAFETY: the calling thread's state, which has space.

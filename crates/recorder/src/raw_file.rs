@@ -9,6 +9,7 @@
 //!    another file at a descriptor that was kept open.
 
 use crate::sys::{self, FileDescriptor, FileIdentity, OpenMode, SysError};
+use crate::trial::{memory, settings};
 use crate::{clock, generation, operator_new};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -167,6 +168,16 @@ unsafe fn find_directory() -> bool {
             {
                 location.directory[..directory.len()].copy_from_slice(directory);
                 location.directory_length = directory.len();
+            }
+            if let Some(file) = text.strip_prefix(settings::SITES)
+                && !settings::is_on()
+                && memory::map()
+            {
+                // SAFETY: no other thread begins the recording, and there is no trial yet.
+                unsafe { settings::begin(file) };
+            }
+            if let Some(letters) = text.strip_prefix(settings::MEMORY) {
+                settings::set_memory(letters);
             }
             if text.starts_with(VERIFY) {
                 VERIFYING.store(1, Ordering::Relaxed);
@@ -384,6 +395,13 @@ pub fn add_times(call: MeasuredCall, times: SampledTimes) {
     add(call.field() + 8, times.program);
     add(RawAllocatorCosts::RECORDER, times.recorder);
     add(RawAllocatorCosts::STAMPS, times.stamp);
+}
+
+/// Adds to the sums of a kind of call: the number of calls and their time.
+pub fn add_sums(call: MeasuredCall, count: u64, time: u64) {
+    let Some(header) = own_header() else { return };
+    counter_64(header, call.field()).fetch_add(count, Ordering::Relaxed);
+    counter_64(header, call.field() + 8).fetch_add(time, Ordering::Relaxed);
 }
 
 /// Counts a result of the stack cache that was verified.

@@ -13,12 +13,16 @@ use crate::raw_file;
 use crate::stream_keys::{KindKey, NodeKey};
 use crate::sys;
 use crate::tls;
+use crate::trial::memory::TrialMemory;
+use crate::trial::nodes::KnownFrames;
+use crate::trial::rows::FreesInARow;
 use crate::unwind::cache::StackCache;
 use crate::unwind::frames::WalkedFrames;
 use crate::unwind::rules::{RuleCache, UnwindContext};
 use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 use trace_format::raw::{
     CHUNK_CAPACITY, CHUNK_HEADER_SIZE, CHUNK_SIZE, Encoder, FIRST_NODE, MAX_EVENT_SIZE,
+    MeasuredCall,
 };
 
 /// The number of nodes or of kinds in a stream from which on all are forgotten and numbered anew.
@@ -54,6 +58,10 @@ pub struct ThreadState {
     pub(crate) announced: u32,
     /// The thread's number.
     pub(crate) number: u32,
+    /// What the thread has in a trial.
+    pub(crate) trial_frames: KnownFrames,
+    pub(crate) trial_memory: TrialMemory,
+    pub(crate) trial_frees: FreesInARow,
     pub(crate) owner: AtomicU32,
     pub(crate) next: *mut ThreadState,
 }
@@ -146,6 +154,16 @@ impl ThreadState {
         // SAFETY: there is space.
         unsafe { self.encoder.forget() };
         true
+    }
+
+    /// Ends a row of frees, and adds it to the file's header if it was long.
+    pub(crate) fn end_row(&mut self) {
+        /// Frees that make a tear-down.
+        const FEWEST: u64 = 8;
+        let row = core::mem::replace(&mut self.trial_frees, FreesInARow::NONE);
+        if row.count >= FEWEST {
+            raw_file::add_sums(MeasuredCall::Free, row.count, row.between);
+        }
     }
 
     /// Makes sure that there are numbers left for the nodes and kinds of the next event.

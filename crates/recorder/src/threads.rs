@@ -17,6 +17,7 @@ use crate::raw_file;
 use crate::sys;
 use crate::thread_state::ThreadState;
 use crate::tls::{self, ENDED, NO_STATE};
+use crate::trial::memory;
 use crate::unwind::rules::UnwindContext;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering, compiler_fence};
@@ -205,6 +206,7 @@ fn set_up() {
         } else {
             // The states of other threads are copies of the parent's, in the middle of anything.
             STATES.store(core::ptr::null_mut(), Ordering::Relaxed);
+            memory::forked();
             // SAFETY: the child of a fork has one thread.
             unsafe { raw_file::begin_in_child() };
         }
@@ -320,6 +322,7 @@ unsafe fn bring_up_to_date(state: *mut ThreadState) -> bool {
             (*state).generation = generation;
             (*state).cache.clear();
             (*state).rules.clear();
+            (*state).trial_frames.clear();
             (*state).frames.forget();
             if begins {
                 // The first calls are not typical, so none of them is timed.
@@ -368,6 +371,7 @@ extern "C" fn thread_ends(state: *mut c_void) {
     // SAFETY: the state is this thread's. `for_one_call` has it given back when the entry is
     // dropped.
     unsafe {
+        (*state).end_row();
         let now = clock::ticks();
         if (*state).make_space(now, 0) {
             (*state).encoder.thread_end(now);

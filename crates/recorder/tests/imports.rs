@@ -4,7 +4,7 @@
 mod import_graph;
 
 /// The folders and the files beside them, lowest first. Each imports only from those before it.
-const ORDER: [&str; 18] = [
+const ORDER: [&str; 20] = [
     "sys",
     "tls",
     "clock",
@@ -12,6 +12,7 @@ const ORDER: [&str; 18] = [
     "seccomp",
     "number_table",
     "stream_keys",
+    "trial",
     "unwind",
     "dynamic_symbols",
     "operator_new",
@@ -21,6 +22,7 @@ const ORDER: [&str; 18] = [
     "call_stack",
     "threads",
     "events",
+    "trial_calls",
     "next_functions",
     "hooks",
 ];

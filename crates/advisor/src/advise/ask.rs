@@ -2,10 +2,13 @@
 
 use super::AdviseArguments;
 use super::recording::Recording;
+use super::trial::Trials;
+use crate::analyse::findings::Findings;
 use crate::analyse::formatting;
 use crate::replay::installed_mallocs::InstalledMalloc;
 use bench::console::print::{self, wrapped};
 use bench::console::statistics::FEWEST_ROUNDS;
+use bench::console::table::counted;
 use std::io::{self, BufRead, IsTerminal, Write};
 
 /// The most runs with each malloc.
@@ -19,20 +22,24 @@ pub fn runs(
     recording: &Recording,
     arguments: &AdviseArguments,
     mallocs: &[InstalledMalloc],
-    wall_ns: u64,
+    findings: &Findings,
 ) -> Option<u32> {
+    let changes = Trials::count(findings);
     let can_answer = io::stdin().is_terminal() && io::stderr().is_terminal();
     if recording.repeatable.as_ref().is_none_or(|program| program.was_interrupted)
         || arguments.repeat.is_some()
         || arguments.json
-        || mallocs.is_empty()
+        || mallocs.is_empty() && changes == 0
         || !can_answer
     {
         return None;
     }
-    let each = wall_ns.max(1).saturating_mul(mallocs.len() as u64 + 1);
+    // A trial takes longer than the program, and frees are timed in some runs.
+    let trials = if changes == 0 { 0 } else { 2 * (changes as u64 + 1) };
+    let rows = mallocs.len() as u64 + 1 + trials;
+    let each = findings.program.wall_ns.max(1).saturating_mul(rows);
     let runs = runs_in(TIME_NS, each);
-    print::to_errors(format!("\n{}", wrapped(&question(mallocs, runs, each))));
+    print::to_errors(format!("\n{}", wrapped(&question(mallocs, changes, runs, each))));
     eprint!("[y/N] ");
     let _ = io::stderr().flush();
     let mut answer = String::new();
@@ -45,11 +52,12 @@ fn runs_in(time: u64, each: u64) -> u32 {
     u32::try_from(time / each).unwrap_or(u32::MAX).clamp(FEWEST_ROUNDS as u32, MOST_RUNS)
 }
 
-fn question(mallocs: &[InstalledMalloc], runs: u32, each: u64) -> String {
-    let names: Vec<&str> = mallocs.iter().map(|malloc| malloc.name).collect();
+fn question(mallocs: &[InstalledMalloc], changes: usize, runs: u32, each: u64) -> String {
+    let mut others: Vec<String> = mallocs.iter().map(|malloc| malloc.name.to_owned()).collect();
+    others.extend((changes > 0).then(|| format!("{} tried", counted(changes, "change"))));
     format!(
         "Measure the program itself? It would run {runs} more times as it is and {runs} times each with {}, about {} in all. Every run repeats the program's effects, such as files that it writes. Its output is discarded.",
-        names.join(", "),
+        others.join(", "),
         formatting::time(each.saturating_mul(runs.into())),
     )
 }

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use nix::sys::time::TimeValLike;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsFd;
@@ -90,6 +90,15 @@ pub struct BareProgram<'p> {
 impl BareProgram<'_> {
     /// Runs the program and discards its output. `preload` is loaded before its other libraries.
     pub fn run(&self, preload: Option<&Path>) -> io::Result<RunFigures> {
+        self.run_with(preload, &[])
+    }
+
+    /// As [`run`](Self::run), with more variables in its environment.
+    pub fn run_with(
+        &self,
+        preload: Option<&Path>,
+        environment: &[(&str, &OsStr)],
+    ) -> io::Result<RunFigures> {
         self.input.rewind()?;
         let mut command = Command::new(self.path);
         command.arg0(&self.command[0]).args(&self.command[1..]);
@@ -97,6 +106,7 @@ impl BareProgram<'_> {
         if let Some(library) = preload {
             command.env("LD_PRELOAD", preload_list(library));
         }
+        command.envs(environment.iter().copied());
         let before = children()?;
         let began = Instant::now();
         let child = Pid::from_raw(command.spawn()?.id() as i32);

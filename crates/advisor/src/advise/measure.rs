@@ -1,55 +1,117 @@
-//! Runs the program itself, without the recorder: as it is, and with each installed malloc.
+//! Runs the program itself: as it is, with each installed malloc, and with each advised change
+//! tried.
 //!
-//! The runs are interleaved, so that drift of the machine affects all mallocs alike. Each round
-//! starts with the next malloc, so that none is always first.
+//! The runs are interleaved, so that drift of the machine affects all of them alike. Each round
+//! starts with the next one, so that none is always first.
 
 use super::bare_run::{BareProgram, RunFigures};
-use crate::analyse::findings::{MeasuredFindings, MeasuredRatio, MeasuredRow};
+use super::trial::{LEAST_GAIN, MOST_MEMORY, TrialMemory, TrialRun, Trials, TriedChange};
+use crate::analyse::findings::{
+    ChangeParts, Findings, MeasuredFindings, MeasuredRatio, MeasuredRow, ObjectCategory,
+};
 use crate::replay::installed_mallocs::InstalledMalloc;
 use bench::console::progress::Progress;
 use bench::console::statistics::{Ratio, median};
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The name of the program's own malloc.
 const AS_IT_IS: &str = "as it is";
+/// The name of the runs with the hooks of a trial alone.
+const HOOKS: &str = "hooks alone";
+/// From this share of frees by the allocating thread on, blocks are not passed between threads.
+const MOSTLY: f64 = 0.9;
+/// The number of runs in which frees are timed.
+const TIMED_RUNS: usize = 3;
 
-/// One malloc, and its runs.
-struct Candidate<'m> {
-    name: &'m str,
-    library: Option<&'m Path>,
-    runs: Vec<Option<RunFigures>>,
-    failure: Option<String>,
+/// How the program is run.
+#[derive(Debug, Clone, Copy)]
+enum Setting<'m> {
+    AsItIs,
+    Malloc(&'m Path),
+    Trial(&'m Trials, TrialMemory<'m>),
 }
 
-impl Candidate<'_> {
-    fn figures(&self, of: impl Fn(&RunFigures) -> Option<u64>) -> Vec<Option<f64>> {
-        self.runs.iter().map(|run| run.as_ref().and_then(&of).map(|value| value as f64)).collect()
+impl<'m> Setting<'m> {
+    fn run(&self, program: &BareProgram<'_>) -> io::Result<TrialRun> {
+        let plain = |figures| TrialRun { figures, between_ns: 0.0 };
+        match self {
+            Self::AsItIs => program.run(None).map(plain),
+            Self::Malloc(library) => program.run(Some(library)).map(plain),
+            Self::Trial(trials, memory) => trials.run(program, *memory),
+        }
+    }
+
+    fn is_timed(&self) -> bool {
+        matches!(self, Self::Trial(_, TrialMemory::Timed(_)))
+    }
+
+    fn change(&self) -> Option<&'m TriedChange> {
+        match self {
+            Self::Trial(_, TrialMemory::Change(change)) => Some(change),
+            _ => None,
+        }
     }
 }
 
-/// Runs the program `runs` times with each malloc. A run that does not end with the exit code
-/// `expected` does not count, and the malloc is run no more. Ends when `stop` is set.
+/// One setting, and its runs.
+struct Candidate<'m> {
+    name: &'m str,
+    setting: Setting<'m>,
+    runs: Vec<Option<TrialRun>>,
+    failure: Option<String>,
+}
+
+impl<'m> Candidate<'m> {
+    fn new(name: &'m str, setting: Setting<'m>) -> Self {
+        Self { name, setting, runs: Vec::new(), failure: None }
+    }
+
+    fn figures(&self, of: impl Fn(&RunFigures) -> Option<u64>) -> Vec<Option<f64>> {
+        let figure = |run: &TrialRun| of(&run.figures).map(|value| value as f64);
+        self.runs.iter().map(|run| run.as_ref().and_then(figure)).collect()
+    }
+}
+
+/// Runs the program `runs` times with each malloc and with each change. A run that does not end with
+/// the exit code `expected` does not count, and its setting is run no more. Ends when `stop` is set.
 pub fn measure(
     program: &BareProgram<'_>,
     mallocs: &[InstalledMalloc],
+    trials: Option<&Trials>,
     runs: u32,
     expected: u8,
     stop: &AtomicBool,
 ) -> MeasuredFindings {
-    let own = Candidate { name: AS_IT_IS, library: None, runs: Vec::new(), failure: None };
-    let others = mallocs.iter().map(|malloc| Candidate {
-        name: malloc.name,
-        library: Some(&malloc.library),
-        runs: Vec::new(),
-        failure: None,
-    });
-    let mut all: Vec<Candidate<'_>> = std::iter::once(own).chain(others).collect();
-    let progress = Progress::new(all.len() * runs as usize);
+    let mut all = vec![Candidate::new(AS_IT_IS, Setting::AsItIs)];
+    // Those that are compared run one after the other.
+    if let Some(trials) = trials {
+        let with = |name, memory| Candidate::new(name, Setting::Trial(trials, memory));
+        all.push(with(HOOKS, TrialMemory::Malloc));
+        for change in trials.changes() {
+            all.push(with(&change.name, TrialMemory::Change(change)));
+        }
+        let has_arena = |change: &&TriedChange| change.blocks.iter().any(|blocks| blocks.in_arena);
+        for change in trials.changes().iter().filter(has_arena) {
+            all.push(with(&change.name, TrialMemory::Timed(change)));
+        }
+    }
+    all.extend(
+        mallocs.iter().map(|malloc| Candidate::new(malloc.name, Setting::Malloc(&malloc.library))),
+    );
+    let runs_of = |candidate: &Candidate<'_>| match candidate.setting.is_timed() {
+        true => TIMED_RUNS.min(runs as usize),
+        false => runs as usize,
+    };
+    let progress = Progress::new(all.iter().map(runs_of).sum());
     let mut done = 0;
     while done < runs && !stop.load(Ordering::Relaxed) {
         for index in 0..all.len() {
             let index = (index + done as usize) % all.len();
+            if done as usize >= runs_of(&all[index]) {
+                continue;
+            }
             let candidate = &mut all[index];
             progress.say(&format!("run {} of {runs}: {}", done + 1, candidate.name));
             let run = if candidate.failure.is_some() {
@@ -77,12 +139,12 @@ fn one_run(
     program: &BareProgram<'_>,
     candidate: &mut Candidate<'_>,
     expected: u8,
-) -> Option<RunFigures> {
-    match program.run(candidate.library) {
-        Ok(run) if run.code == expected => Some(run),
+) -> Option<TrialRun> {
+    match candidate.setting.run(program) {
+        Ok(run) if run.figures.code == expected => Some(run),
         Ok(run) => {
-            let why =
-                format!("the program ended with exit code {} instead of {expected}", run.code);
+            let code = run.figures.code;
+            let why = format!("the program ended with exit code {code} instead of {expected}");
             candidate.failure = Some(why);
             None
         }
@@ -102,54 +164,196 @@ fn findings(all: &[Candidate<'_>], done: u32, asked: u32) -> MeasuredFindings {
     if let Some(why) = &own.failure {
         notes.push(format!("Not measured: without the recorder, {why}."));
     }
-    if all.len() == 1 {
+    if !all.iter().any(|candidate| matches!(candidate.setting, Setting::Malloc(_))) {
         notes.push(
             "No other malloc is installed. To compare some, install for example libjemalloc2 and libmimalloc-dev (Debian's names)."
                 .to_owned(),
         );
     }
-    let rows = all.iter().map(|candidate| row(candidate, own)).collect();
-    MeasuredFindings { runs: done, rows, notes }
+    let hooks = all.iter().find(|candidate| candidate.name == HOOKS);
+    let rows = all.iter().filter_map(|candidate| match candidate.setting {
+        Setting::AsItIs | Setting::Malloc(_) => Some(row(candidate, own)),
+        Setting::Trial(..) => {
+            let change = candidate.setting.change()?;
+            let is_timed = |other: &&Candidate<'_>| {
+                matches!(other.setting, Setting::Trial(_, TrialMemory::Timed(its)) if std::ptr::eq(its, change))
+            };
+            Some(change_row(candidate, change, own, hooks?, all.iter().find(is_timed)))
+        }
+    });
+    MeasuredFindings { runs: done, rows: rows.collect(), notes }
 }
 
 fn row(candidate: &Candidate<'_>, own: &Candidate<'_>) -> MeasuredRow {
+    let library = match candidate.setting {
+        Setting::Malloc(library) => Some(library),
+        _ => None,
+    };
     let middle = |of: fn(&RunFigures) -> Option<u64>| {
         let figures = candidate.figures(of);
         median(figures.into_iter().flatten()).map(|value| value.round() as u64)
     };
-    let ratio = |of: fn(&RunFigures) -> Option<u64>| {
-        let ratio = Ratio::of_rounds(&candidate.figures(of), &own.figures(of))?;
-        let (low, high) = (ratio.interval.map(|i| i.low), ratio.interval.map(|i| i.high));
-        candidate.library.map(|_| MeasuredRatio { median: ratio.median, low, high })
+    let compared = |of: fn(&RunFigures) -> Option<u64>| {
+        library.and_then(|_| ratio(&candidate.figures(of), &own.figures(of)))
     };
-    let cpu = |run: &RunFigures| Some(run.cpu_ns);
-    let wall = |run: &RunFigures| Some(run.wall_ns);
-    let peak = |run: &RunFigures| run.peak_bytes;
     MeasuredRow {
         name: candidate.name.to_owned(),
-        library: candidate.library.map(|path| path.display().to_string()),
+        groups: Vec::new(),
+        library: library.map(|path| path.display().to_string()),
         cpu_ns: middle(cpu),
         wall_ns: middle(wall),
         peak_bytes: middle(peak),
-        cpu: ratio(cpu),
-        wall: ratio(wall),
-        peak: ratio(peak),
+        cpu: compared(cpu),
+        wall: compared(wall),
+        peak: compared(peak),
         failure: candidate.failure.clone(),
+        parts: None,
+    }
+}
+
+fn cpu(run: &RunFigures) -> Option<u64> {
+    Some(run.cpu_ns)
+}
+
+fn wall(run: &RunFigures) -> Option<u64> {
+    Some(run.wall_ns)
+}
+
+fn peak(run: &RunFigures) -> Option<u64> {
+    run.peak_bytes
+}
+
+fn ratio(figures: &[Option<f64>], base: &[Option<f64>]) -> Option<MeasuredRatio> {
+    let ratio = Ratio::of_rounds(figures, base)?;
+    let (low, high) = (ratio.interval.map(|i| i.low), ratio.interval.map(|i| i.high));
+    Some(MeasuredRatio { median: ratio.median, low, high })
+}
+
+/// The row of a change. What its memory saves is its share of the run with the hooks alone, times
+/// what that takes compared with the program as it is: each a median of the rounds' ratios, so that
+/// a round in which the machine is slow counts no more than others.
+fn change_row(
+    candidate: &Candidate<'_>,
+    change: &TriedChange,
+    own: &Candidate<'_>,
+    hooks: &Candidate<'_>,
+    timed: Option<&Candidate<'_>>,
+) -> MeasuredRow {
+    let base = median(own.figures(cpu).into_iter().flatten()).unwrap_or(0.0).max(1.0);
+    let timed_runs = timed.iter().flat_map(|timed| timed.runs.iter().flatten());
+    let walks = median(timed_runs.map(|run| run.between_ns)).map_or(0.0, |ns| ns / base);
+    let calls = change.blocks.iter().map(|blocks| blocks.saved_ns * blocks.count as f64);
+    let calls = calls.sum::<f64>() / base;
+    let changed = |of: fn(&RunFigures) -> Option<u64>, less: f64| -> Option<MeasuredRatio> {
+        let hooks_cost = ratio(&hooks.figures(of), &own.figures(of))?.median;
+        let tried = ratio(&candidate.figures(of), &hooks.figures(of))?;
+        let whole = |tried: f64| (1.0 - less - hooks_cost * (1.0 - tried)).max(0.0);
+        Some(MeasuredRatio {
+            median: whole(tried.median),
+            low: tried.low.map(whole),
+            high: tried.high.map(whole),
+        })
+    };
+    let of_own = |ratio: Option<MeasuredRatio>, of: fn(&RunFigures) -> Option<u64>| {
+        let own = median(own.figures(of).into_iter().flatten())?;
+        Some((own * ratio?.median).round() as u64)
+    };
+    let (cpu_of, wall_of, peak_of) =
+        (changed(cpu, walks + calls), changed(wall, 0.0), changed(peak, 0.0));
+    let parts =
+        cpu_of.map(|cpu| ChangeParts { memory: 1.0 - cpu.median - walks - calls, calls, walks });
+    MeasuredRow {
+        name: candidate.name.to_owned(),
+        groups: change.groups.clone(),
+        library: None,
+        cpu_ns: of_own(cpu_of, cpu),
+        wall_ns: of_own(wall_of, wall),
+        peak_bytes: of_own(peak_of, peak),
+        cpu: cpu_of,
+        wall: wall_of,
+        peak: peak_of,
+        failure: candidate.failure.clone().or_else(|| hooks.failure.clone()),
+        parts,
+    }
+}
+
+/// Puts what the changes saved in the program itself in the place of what they saved in the replay.
+pub fn apply(findings: &mut Findings) {
+    let Some(measured) = findings.measured.clone() else { return };
+    let best = measured.best().map_or(0.0, |(_, cpu)| 1.0 - cpu.median);
+    let mut confirmed = Vec::new();
+    for row in &measured.rows {
+        let ([group], Some(cpu)) = (&row.groups[..], row.cpu) else { continue };
+        let saved = 1.0 - cpu.median;
+        let group = &mut findings.groups[*group as usize];
+        let verdict = &mut group.verdict;
+        if let Some(gain) = &mut verdict.gain {
+            (gain.share, gain.measured, gain.tried) = (saved.max(0.0), true, true);
+            gain.ceiling = gain.ceiling.max(gain.share);
+        }
+        if let Some(outcome) = &mut verdict.replayed {
+            let memory = row.peak.map_or(1.0, |peak| peak.median);
+            (outcome.confirmed, outcome.reason) = outcome_of(cpu, memory);
+            if outcome.confirmed {
+                confirmed.push((group.id, saved));
+            }
+        }
+        // The replay held another malloc to be as good.
+        if verdict.category == ObjectCategory::BetterMalloc && saved > best + LEAST_GAIN {
+            let is_shared = group.behaviour.same_thread_share < MOSTLY;
+            verdict.category =
+                if is_shared { ObjectCategory::Shared } else { ObjectCategory::Transient };
+        }
+    }
+    if confirmed.len() < 2 {
+        return;
+    }
+    let groups: Vec<u32> = confirmed.iter().map(|(group, _)| *group).collect();
+    let sum = confirmed.iter().map(|(_, saved)| saved).sum();
+    let row = measured.rows.iter().find(|row| row.groups == groups);
+    let gain = row.and_then(|row| Some(1.0 - row.cpu?.median)).unwrap_or(sum);
+    if let Some(replay) = &mut findings.replay {
+        let together = replay.together.get_or_insert_default();
+        (together.groups, together.gain, together.sum) = (groups, Some(gain.max(0.0)), Some(sum));
+    }
+}
+
+/// Whether a change is confirmed by its trial, and why.
+fn outcome_of(cpu: MeasuredRatio, memory: f64) -> (bool, String) {
+    let interval = cpu.low.zip(cpu.high);
+    let interval =
+        interval.map_or_else(String::new, |(low, high)| format!(" ({low:.2} to {high:.2})"));
+    let figures = format!(
+        "in the program itself, with these blocks in such memory, it takes {:.2} of the CPU time{interval} and {memory:.2} × the memory",
+        cpu.median
+    );
+    if memory > MOST_MEMORY {
+        (false, format!("not confirmed, it takes too much memory: {figures}"))
+    } else if cpu.median >= 1.0 - LEAST_GAIN || cpu.high.is_some_and(|high| high >= 1.0) {
+        (false, format!("not confirmed, it saves nothing beyond chance: {figures}"))
+    } else {
+        (true, format!("confirmed: {figures}"))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::bare_run::StandardInput;
+    use super::super::trial::ChangedBlocks;
     use super::*;
     use std::ffi::OsString;
 
     fn candidate<'m>(name: &'m str, cpu: &[u64]) -> Candidate<'m> {
         let run = |cpu_ns: &u64| {
-            Some(RunFigures { cpu_ns: *cpu_ns, wall_ns: 2 * cpu_ns, peak_bytes: None, code: 0 })
+            let wall_ns = 2 * cpu_ns;
+            let figures = RunFigures { cpu_ns: *cpu_ns, wall_ns, peak_bytes: None, code: 0 };
+            Some(TrialRun { figures, between_ns: 0.0 })
         };
-        let library = (name != AS_IT_IS).then_some(Path::new("/lib/x.so"));
-        Candidate { name, library, runs: cpu.iter().map(run).collect(), failure: None }
+        let setting = match name {
+            AS_IT_IS => Setting::AsItIs,
+            _ => Setting::Malloc(Path::new("/lib/x.so")),
+        };
+        Candidate { runs: cpu.iter().map(run).collect(), ..Candidate::new(name, setting) }
     }
 
     #[test]
@@ -165,6 +369,40 @@ mod tests {
     }
 
     #[test]
+    fn a_change_saves_what_its_memory_does_beyond_the_hooks_and_what_is_calculated() {
+        let change = TriedChange {
+            groups: vec![4],
+            name: "an arena".to_owned(),
+            blocks: vec![ChangedBlocks { count: 10, in_arena: true, saved_ns: 0.5 }],
+        };
+        let runs = |name, cpu: &[u64]| candidate(name, cpu);
+        // Rounds in which the machine is slow.
+        let own = runs(AS_IT_IS, &[100, 100, 200, 100, 100, 100]);
+        let hooks = runs(HOOKS, &[150, 150, 300, 150, 150, 150]);
+        let tried = runs("an arena", &[120, 120, 240, 120, 360, 120]);
+        let mut timed = runs("an arena", &[130]);
+        timed.runs[0].as_mut().unwrap().between_ns = 15.0;
+        let row = change_row(&tried, &change, &own, &hooks, Some(&timed));
+        let parts = row.parts.unwrap();
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        assert!(near(parts.memory, 0.3) && near(parts.calls, 0.05) && near(parts.walks, 0.15));
+        let cpu = row.cpu.unwrap();
+        assert!(near(cpu.median, 0.5) && near(cpu.low.unwrap(), 0.5), "{cpu:?}");
+        assert_eq!((row.groups, row.cpu_ns), (vec![4], Some(50)));
+    }
+
+    #[test]
+    fn a_trial_decides_whether_a_change_is_confirmed() {
+        let ratio = |median, low, high| MeasuredRatio { median, low: Some(low), high: Some(high) };
+        assert!(outcome_of(ratio(0.8, 0.7, 0.9), 1.0).0);
+        let (confirmed, why) = outcome_of(ratio(0.8, 0.7, 1.1), 1.0);
+        assert!(!confirmed && why.contains("nothing beyond chance"), "{why}");
+        let (confirmed, why) = outcome_of(ratio(0.5, 0.4, 0.6), 1.6);
+        assert!(!confirmed && why.contains("too much memory"), "{why}");
+        assert!(!outcome_of(ratio(0.995, 0.99, 0.999), 1.0).0);
+    }
+
+    #[test]
     fn fewer_than_six_runs_show_no_best_malloc() {
         let own = candidate(AS_IT_IS, &[100; 5]);
         let quick = candidate("quick", &[10; 5]);
@@ -176,11 +414,11 @@ mod tests {
         let command = ["sh", "-c", "exit 3"].map(OsString::from);
         let input = StandardInput::none();
         let program = BareProgram { path: Path::new("/bin/sh"), command: &command, input: &input };
-        let found = measure(&program, &[], 2, 0, &AtomicBool::new(false));
+        let found = measure(&program, &[], None, 2, 0, &AtomicBool::new(false));
         assert_eq!(found.rows[0].cpu_ns, None);
         assert!(found.notes[0].contains("exit code 3 instead of 0"), "{:?}", found.notes);
         assert!(found.notes[1].contains("No other malloc is installed"));
-        let found = measure(&program, &[], 2, 3, &AtomicBool::new(true));
+        let found = measure(&program, &[], None, 2, 3, &AtomicBool::new(true));
         assert_eq!((found.runs, found.rows[0].cpu_ns), (0, None));
     }
 }

@@ -11,13 +11,16 @@
 //! | `other_processes` | the processes of the recording that the advice is not on |
 //! | `report_target` | the file that the report is written to |
 //! | `bare_run` | runs the program without the recorder |
-//! | `measure` | runs it as it is and with each installed malloc |
+//! | `allocator_times` | what the allocators' code takes for a block |
+//! | `trial` | runs it with the blocks of advised groups in other memory |
+//! | `measure` | runs it as it is, with each installed malloc, and with each change tried |
 //! | `recording` | makes the recording, or opens an earlier one |
 //! | `ask` | asks at a terminal whether to measure |
 //! | `difference` | compares two recordings |
 //! | [`report`] | the HTML page, and `allot report` |
 //! | `summary` | the screen |
 
+mod allocator_times;
 mod ask;
 mod bare_run;
 mod difference;
@@ -30,8 +33,9 @@ mod summary;
 mod terminal_text;
 #[cfg(test)]
 mod tests;
+mod trial;
 
-use crate::analyse::findings::{Findings, MeasuredFindings, ObjectCategory, ReportNote};
+use crate::analyse::findings::{Findings, ObjectCategory, ReportNote};
 use crate::analyse::{self, Analysis};
 use crate::record::{self, Obstacle};
 use crate::replay;
@@ -49,6 +53,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use summary::SummaryFacts;
 use trace_format::RecordingReader;
+use trial::Trials;
 
 /// The arguments of `allot advise`.
 #[derive(Debug, Args)]
@@ -80,9 +85,9 @@ pub struct AdviseArguments {
     /// rounds, to measure its CPU time
     #[arg(long)]
     against_bare: bool,
-    /// Measure the program itself: run it N times as it is, and N times with each malloc that is
-    /// installed, interleaved, without the recorder. N must be at least 6 to tell a difference from
-    /// chance
+    /// Measure the program itself: run it N times as it is, with each malloc that is installed, and
+    /// with each confirmed change tried on it, interleaved. N must be at least 6 to tell a difference
+    /// from chance
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
     /// Number of rounds of the replay; by default as many as fit in its time (see below), but at
@@ -167,7 +172,7 @@ pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
         .map_err(|failure| recording.named(failure))?;
     let mut analysis = analysis;
     let mallocs = installed_mallocs::installed();
-    analysis.findings.measured = measured(&recording, arguments, arguments.repeat, &mallocs);
+    measured(&mut analysis, &recording, arguments, arguments.repeat, &mallocs);
     let findings = &analysis.findings;
     let report = write_report(&target, findings);
     let kept = recording.kept.as_ref().map(|path| path.display().to_string());
@@ -191,9 +196,9 @@ pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
     print::to_errors(format!("\n{}", text.trim_end()));
     // After an interrupt, the user wants no more runs.
     if !INTERRUPTED.load(Ordering::Relaxed)
-        && let Some(runs) = ask::runs(&recording, arguments, &mallocs, findings.program.wall_ns)
+        && let Some(runs) = ask::runs(&recording, arguments, &mallocs, findings)
     {
-        analysis.findings.measured = measured(&recording, arguments, Some(runs), &mallocs);
+        measured(&mut analysis, &recording, arguments, Some(runs), &mallocs);
         facts.report = write_report(&target, &analysis.findings);
         let text = summary::summary(&analysis.findings, &facts);
         print::to_errors(format!("\n{}", text.trim_end()));
@@ -268,14 +273,15 @@ fn analyse_and_replay(
     Ok((analysis, others))
 }
 
-/// Measures the program itself, `runs` times with each malloc.
+/// Measures the program itself, `runs` times with each malloc and with each change.
 fn measured(
+    analysis: &mut Analysis,
     recording: &Recording,
     arguments: &AdviseArguments,
     runs: Option<u32>,
     mallocs: &[InstalledMalloc],
-) -> Option<MeasuredFindings> {
-    let (runs, repeatable) = (runs?, recording.repeatable.as_ref()?);
+) {
+    let (Some(runs), Some(repeatable)) = (runs, recording.repeatable.as_ref()) else { return };
     let program = BareProgram {
         path: &repeatable.program,
         command: &arguments.program,
@@ -283,9 +289,17 @@ fn measured(
     };
     INTERRUPTED.store(false, Ordering::Relaxed);
     REPLAYING.store(true, Ordering::Relaxed);
-    let found = measure::measure(&program, mallocs, runs, repeatable.exit_code, &INTERRUPTED);
+    let (trials, failure) = match Trials::of(analysis) {
+        None => (None, None),
+        Some(Ok(trials)) => (Some(trials), None),
+        Some(Err(why)) => (None, Some(why)),
+    };
+    let (expected, trials) = (repeatable.exit_code, trials.as_ref());
+    let mut found = measure::measure(&program, mallocs, trials, runs, expected, &INTERRUPTED);
     REPLAYING.store(false, Ordering::Relaxed);
-    Some(found)
+    found.notes.extend(failure.map(|why| format!("The changes could not be tried: {why}.")));
+    analysis.findings.measured = Some(found);
+    measure::apply(&mut analysis.findings);
 }
 
 /// How long the replay should take: what is left of the target time.

@@ -108,6 +108,7 @@ fn group(
                 ceiling: gain * 1.3,
                 measured: true,
                 ceiling_measured: true,
+                tried: false,
             }),
             change: CodeChange {
                 rust: "// here\nlet mut arena = allotment::Arena::new();".to_owned(),

@@ -169,7 +169,8 @@ pub fn assemble(
         measured: None,
         notes,
     };
-    Ok(Analysis { findings, process, site_of })
+    drop(symbols);
+    Ok(Analysis { findings, process, site_of, stacks, modules })
 }
 
 /// Stacks of one site that are in the same possible groups are one class. If a site has several

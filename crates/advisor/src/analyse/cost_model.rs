@@ -160,7 +160,13 @@ pub fn gain(
     let ceiling =
         (before * run_context.pace / cpu).min(run_context.allocator_share.unwrap_or(1.0)).min(1.0);
     let saved = 1.0 - (own_allocator(b, allocator) / before.max(1.0)).min(1.0);
-    Some(Gain { share: ceiling * saved, ceiling, measured: false, ceiling_measured: false })
+    Some(Gain {
+        share: ceiling * saved,
+        ceiling,
+        measured: false,
+        ceiling_measured: false,
+        tried: false,
+    })
 }
 
 #[cfg(test)]

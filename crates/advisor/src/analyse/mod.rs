@@ -66,7 +66,7 @@ use bench::console::failure::Failure;
 use bench::console::print;
 use findings::Findings;
 use std::path::{Path, PathBuf};
-use trace_format::{RecordingReader, TraceError};
+use trace_format::{Modules, RecordingReader, Stacks, TraceError};
 
 /// The site of a stack that never allocated.
 pub const NO_SITE: u32 = u32::MAX;
@@ -125,6 +125,9 @@ pub struct Analysis {
     /// By [node](trace_format::NodeId): the site of its allocations, or [`NO_SITE`].
     #[allow(dead_code, reason = "for the replay")]
     pub site_of: Vec<u32>,
+    /// The process's call stacks and modules.
+    pub stacks: Stacks,
+    pub modules: Modules,
 }
 
 /// Runs the command.

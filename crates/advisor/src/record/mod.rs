@@ -27,7 +27,7 @@ use std::path::PathBuf;
 
 pub use collector::{RecordingTotals, why_unseen};
 pub use obstacle::{Obstacle, obstacle};
-pub use run::{ProgramEnd, ProgramOutput, record};
+pub use run::{ProgramEnd, ProgramOutput, record, temporary_library};
 
 /// The arguments of `allot record`.
 #[derive(Debug, Args)]

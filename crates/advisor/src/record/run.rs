@@ -90,16 +90,12 @@ enum LibraryDirectory {
 
 impl LibraryDirectory {
     fn beside(directory: &Path) -> Option<Self> {
-        let loadable = |path: &Path| {
-            let special = |byte| b" :$".contains(byte);
-            path.is_absolute() && !path.as_os_str().as_bytes().iter().any(special)
-        };
-        if loadable(directory) {
+        if is_loadable(directory) {
             return Some(Self::Beside(directory.to_owned()));
         }
         [std::env::temp_dir(), "/tmp".into(), "/var/tmp".into()]
             .iter()
-            .filter(|library_directory| loadable(library_directory))
+            .filter(|library_directory| is_loadable(library_directory))
             .find_map(|library_directory| {
                 tempfile::Builder::new().prefix("allot-").tempdir_in(library_directory).ok()
             })
@@ -170,6 +166,28 @@ impl ProgramOutput {
             }
         }
     }
+}
+
+/// Writes the recorder's library to a temporary directory, from which it can be loaded. The directory
+/// is deleted when dropped.
+pub fn temporary_library() -> io::Result<(tempfile::TempDir, PathBuf)> {
+    if LIBRARY.is_empty() {
+        return Err(io::Error::other("this allot has no recorder"));
+    }
+    let directory = [std::env::temp_dir(), "/tmp".into(), "/var/tmp".into()]
+        .iter()
+        .filter(|directory| is_loadable(directory))
+        .find_map(|directory| tempfile::Builder::new().prefix("allot-").tempdir_in(directory).ok())
+        .ok_or_else(|| io::Error::other(UNLOADABLE))?;
+    let library = directory.path().join(LIBRARY_NAME);
+    fs::write(&library, LIBRARY)?;
+    Ok((directory, library))
+}
+
+/// Whether the dynamic loader can read a directory's path.
+fn is_loadable(path: &Path) -> bool {
+    let special = |byte| b" :$".contains(byte);
+    path.is_absolute() && !path.as_os_str().as_bytes().iter().any(special)
 }
 
 /// Records a program into a file. Returns how it ended, what was recorded, and the file's size.

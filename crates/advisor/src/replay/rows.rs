@@ -317,7 +317,7 @@ mod tests {
                 "first_ns": 0, "last_ns": 1,
                 "verdict": {
                     "category": "transient", "allocator": "pool", "without_reset": false, "reason": "", "refused": [],
-                    "gain": Gain { share: 0.05, ceiling: 0.2, measured: false, ceiling_measured: false },
+                    "gain": Gain { share: 0.05, ceiling: 0.2, measured: false, ceiling_measured: false, tried: false },
                     "change": { "rust": "", "c": "" }, "candidate": false, "replayed": null
                 }
             }))

@@ -5,6 +5,7 @@ use crate::clock::{stamp, ticks};
 use crate::next_functions::{self as next, NextFunction};
 use crate::raw_file::{self, SampledTimes};
 use crate::threads::{HookEntry, enter};
+use crate::trial_calls;
 use crate::unwind::CallSite;
 use core::ffi::{c_int, c_void};
 use trace_format::raw::{AllocationFlags, AllocationFunction, MeasuredCall, TICK_SHIFT};
@@ -31,6 +32,9 @@ fn allocate(
     next: impl FnOnce() -> BlockPointer,
 ) -> BlockPointer {
     let Some(entry) = enter() else { return next() };
+    if trial_calls::is_on() {
+        return allocate_in_trial(&entry, size, flags, site, next);
+    }
     let entry = match entry.leave_if_timed() {
         Err(entry) => entry,
         Ok(()) => return allocate_timed(size, flags, site, next),
@@ -41,6 +45,31 @@ fn allocate(
         unsafe { entry.allocated(ticks(), block as u64, size as u64, flags, site) };
     }
     block
+}
+
+/// [`allocate`] in a trial.
+fn allocate_in_trial(
+    entry: &HookEntry,
+    size: usize,
+    flags: AllocationFlags,
+    site: CallSite,
+    next: impl FnOnce() -> BlockPointer,
+) -> BlockPointer {
+    const CALLOC: AllocationFlags = AllocationFlags::new(AllocationFunction::Calloc);
+    // Blocks with an alignment of their own stay the next function's.
+    if flags.alignment() > 1 || flags.function() == AllocationFunction::Aligned {
+        return next();
+    }
+    // SAFETY: the thread is in the hooked call.
+    let block = unsafe { trial_calls::allocate(entry, size, site) };
+    if block.is_null() {
+        return next();
+    }
+    if flags == CALLOC {
+        // SAFETY: a new block of this size.
+        unsafe { block.write_bytes(0, size) };
+    }
+    block.cast()
 }
 
 /// [`allocate`] that reads the clock whenever control passes between the program and the recorder.
@@ -119,7 +148,20 @@ fn reallocate(
     if let Some(early_size) = next::early_size(old) {
         return move_early(old, early_size, size, site);
     }
-    let Some(entry) = enter() else { return next() };
+    let entry = enter();
+    if trial_calls::owns(old.cast()) {
+        let allocate = || match next::MALLOC.get() {
+            address if address.is_null() => core::ptr::null_mut(),
+            address => call!(address, fn(usize) -> BlockPointer, size).cast(),
+        };
+        // SAFETY: a block of the trial's memory, which the program resizes in this call.
+        return unsafe { trial_calls::resize(entry.as_ref(), old.cast(), size, site, allocate) }
+            .cast();
+    }
+    let Some(entry) = entry else { return next() };
+    if trial_calls::is_on() {
+        return next();
+    }
     let entry = match entry.leave_if_timed() {
         Err(entry) => entry,
         Ok(()) => return reallocate_timed(old, size, site, next),
@@ -332,6 +374,17 @@ fn release(function: &NextFunction, block: BlockPointer) {
     }
     let address = function.get();
     let mut entry = enter();
+    if trial_calls::is_on() {
+        if trial_calls::owns(block.cast()) {
+            // SAFETY: a block of the trial's memory, which the program frees.
+            return unsafe { trial_calls::free(entry.as_ref(), block.cast()) };
+        }
+        trial_calls::freed_elsewhere(entry.as_ref());
+        if !address.is_null() {
+            call!(address, fn(BlockPointer) -> (), block);
+        }
+        return;
+    }
     if let Some(left) = entry {
         entry = match left.leave_if_timed() {
             Err(left) => Some(left),
@@ -399,6 +452,10 @@ pub unsafe extern "C" fn cfree(block: BlockPointer) {
 pub unsafe extern "C" fn malloc_usable_size(block: BlockPointer) -> usize {
     if let Some(size) = next::early_size(block) {
         return size;
+    }
+    if trial_calls::owns(block.cast()) {
+        // SAFETY: a block of the trial's memory.
+        return unsafe { trial_calls::usable_size(block.cast()) };
     }
     let address = next::USABLE_SIZE.get();
     if address.is_null() {

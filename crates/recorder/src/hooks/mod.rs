@@ -16,7 +16,9 @@
 use crate::next_functions as next;
 use crate::raw_file;
 use crate::threads::enter;
+use crate::trial_calls;
 use crate::unwind::CallSite;
+use core::ffi::c_void;
 
 /// Calls a next function.
 macro_rules! call {
@@ -91,10 +93,32 @@ extern "C" fn begin() {
         unsafe { raw_file::announce_own_malloc() };
     } else {
         drop(enter());
+        if trial_calls::times_rows() {
+            measure_row();
+        }
+    }
+}
+
+/// Measures the time between frees in a row where there is nothing between them: the way out of the
+/// hook and into it.
+fn measure_row() {
+    let Some(blocks) = enter().map(|entry| trial_calls::blocks_in_a_row(&entry)) else { return };
+    let free = core::hint::black_box(malloc::free as unsafe extern "C" fn(*mut c_void));
+    for block in blocks {
+        if !block.is_null() {
+            // SAFETY: a block of the trial's memory, which nothing else uses.
+            unsafe { free(block.cast()) };
+        }
+    }
+    if let Some(entry) = enter() {
+        trial_calls::end_of_measured_row(&entry);
     }
 }
 
 extern "C" fn end() {
+    if let Some(entry) = enter() {
+        trial_calls::end(&entry);
+    }
     raw_file::note_exit();
 }
 

@@ -32,11 +32,13 @@
 //! | `encode` | writing events |
 //! | `decode` | reading events |
 //! | `file` | the header page and the headers of chunks |
+//! | `trial` | the file with the call stacks whose blocks get other memory in a trial |
 
 mod decode;
 mod encode;
 mod event;
 mod file;
+mod trial;
 
 pub use decode::Decoder;
 pub use encode::Encoder;
@@ -46,6 +48,12 @@ pub use event::{
 };
 pub use file::{
     ClockPair, HeaderField, MeasuredCall, RawAllocatorCosts, RawChunkHeader, RawFileHeader, state,
+};
+
+#[cfg(feature = "container")]
+pub use trial::TrialSitesWriter;
+pub use trial::{
+    MAX_ROUTE, MAX_TRIAL_NODE, TRIAL_MAGIC, TrialNode, TrialPlace, TrialSites, module_identity,
 };
 
 /// The first bytes of a raw file.

@@ -49,7 +49,7 @@ pub fn data(findings: &Findings) -> serde_json::Result<Value> {
         "system": findings.system,
         "measured": findings.measured,
         "replay": findings.replay,
-        "replay_is_too_high": findings.replay.as_ref().is_some_and(ReplayFindings::is_too_high),
+        "replay_is_too_high": findings.replay.as_ref().is_some_and(ReplayFindings::is_too_high) && !all_tried(findings),
         "notes": findings.notes,
         "frames": frames.rows,
         "names": names.list,
@@ -157,6 +157,15 @@ fn round(value: &mut Value) {
         }
         _ => {}
     }
+}
+
+/// Whether all changes that are advised were tried in the program itself.
+fn all_tried(findings: &Findings) -> bool {
+    let mut confirmed = findings
+        .groups
+        .iter()
+        .filter(|group| group.verdict.replayed.as_ref().is_some_and(|outcome| outcome.confirmed));
+    confirmed.all(|group| group.verdict.gain.is_some_and(|gain| gain.tried))
 }
 
 #[cfg(test)]

@@ -107,14 +107,16 @@ pub fn verdict(
             }
             all => (format!("Make {} changes", all.len()), "together they save"),
         };
-        if is_too_high(findings) {
+        let tried = confirmed.iter().all(|group| is_tried(group));
+        if is_too_high(findings) && !tried {
             let text =
                 ": faster in the replay, but how much it saves is unknown (see the warning).";
             return found(&head, text);
         }
         let gain =
             gain.map_or_else(String::new, |gain| format!(": {saves} {} of CPU time", about(gain)));
-        return found(&head, &format!("{gain} (replay-confirmed)."));
+        let how = if tried { "measured in the program itself" } else { "replay-confirmed" };
+        return found(&head, &format!("{gain} ({how})."));
     }
     if let Some((row, cpu)) = best {
         let head = format!("Use {} instead of glibc's malloc", row.name);
@@ -175,6 +177,11 @@ pub fn verdict(
     paragraph(NO_HELP, "what looked promising was replayed, and none of it was confirmed.")
 }
 
+/// Whether the change was tried in the program itself.
+fn is_tried(group: &SiteGroup) -> bool {
+    group.verdict.gain.is_some_and(|gain| gain.tried)
+}
+
 /// Whether the replay's figures can't be right.
 fn is_too_high(findings: &Findings) -> bool {
     findings.replay.as_ref().is_some_and(ReplayFindings::is_too_high)
@@ -226,6 +233,7 @@ fn table(findings: &Findings, ranked: &[&SiteGroup], name: usize) -> String {
         let outcome = group.verdict.replayed.as_ref();
         let (emphasis, said) = match outcome {
             _ if is_confirmed(group) && group.verdict.candidate => (Emphasis::Own, "no extra cost"),
+            _ if is_confirmed(group) && is_tried(group) => (Emphasis::Best, "measured"),
             _ if is_confirmed(group) && too_high => (Emphasis::Best, "faster"),
             _ if is_confirmed(group) => (Emphasis::Best, "confirmed"),
             Some(outcome) if outcome.confirmed => (Emphasis::Plain, "malloc as good"),
@@ -246,7 +254,7 @@ fn table(findings: &Findings, ranked: &[&SiteGroup], name: usize) -> String {
             formatting::count(group.behaviour.count),
             match group.verdict.candidate {
                 true => "-".to_owned(),
-                false if too_high => "?".to_owned(),
+                false if too_high && !is_tried(group) => "?".to_owned(),
                 false => gain(|gain| gain.share),
             },
             gain(|gain| gain.ceiling),

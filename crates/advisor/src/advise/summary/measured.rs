@@ -1,4 +1,4 @@
-//! What the program itself took with other mallocs, with `--repeat`.
+//! What the program itself took with other mallocs and with changes tried, with `--repeat`.
 
 use super::{WIDTH, paragraph};
 use crate::advise::terminal_text::one_line;
@@ -8,6 +8,8 @@ use bench::console::print::{NOTE, styled, wrapped};
 use bench::console::statistics::FEWEST_ROUNDS;
 use bench::console::table::{Emphasis, Line, counted, figure, ratio, render};
 
+/// The most characters of a name in the table.
+const NAME: usize = 28;
 /// The most characters of a name in a command.
 const COMMAND: usize = 36;
 
@@ -20,7 +22,7 @@ pub fn table(measured: &MeasuredFindings) -> String {
             _ => Emphasis::Plain,
         };
         let cells = vec![
-            row.name.clone(),
+            one_line(&row.name, NAME),
             row.cpu_ns.map_or_else(|| "-".to_owned(), formatting::time),
             compared(row.cpu),
             compared(row.wall),
@@ -34,12 +36,14 @@ pub fn table(measured: &MeasuredFindings) -> String {
     let mut text = String::new();
     if measurable.len() > 1 {
         let runs = counted(measured.runs as usize, "run");
+        let tried = measured.rows.iter().any(|row| !row.groups.is_empty());
+        let with =
+            if tried { "with each malloc and each change tried" } else { "with each malloc" };
         let head = format!(
-            "Measured on the program itself: {runs} with each malloc, interleaved; ratios to `as it is`, with 95 % intervals:"
+            "Measured on the program itself: {runs} {with}, interleaved; ratios to `as it is`, with 95 % intervals:"
         );
         text += &wrapped(&head);
-        let heads =
-            ["malloc", "CPU time", "CPU ratio", "wall ratio", "peak memory", "memory ratio"];
+        let heads = ["with", "CPU time", "CPU ratio", "wall ratio", "peak memory", "memory ratio"];
         text += &format!("\n{}", render(&heads, &measurable));
     }
     let failures = measured
@@ -71,7 +75,7 @@ fn compared(of: Option<MeasuredRatio>) -> String {
 pub fn advice(measured: &MeasuredFindings, findings: &Findings) -> String {
     const HEAD: &str = "Without changing the code";
     let Some((row, cpu)) = measured.best() else {
-        let others = measured.rows.iter().skip(1).filter(|row| row.cpu.is_some()).count();
+        let others = measured.mallocs().filter(|row| row.cpu.is_some()).count();
         let text = match others {
             0 => return String::new(),
             _ if (measured.runs as usize) < FEWEST_ROUNDS => format!(

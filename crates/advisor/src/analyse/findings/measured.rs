@@ -1,8 +1,9 @@
-//! What the program itself took with each malloc, without the recorder.
+//! What the program itself took with each malloc, and with the memory that changes would give it.
 
 use serde::{Deserialize, Serialize};
 
-/// Runs of the program, interleaved: as it is, and with each installed malloc preloaded.
+/// Runs of the program, interleaved: as it is, with each installed malloc preloaded, and with each
+/// advised change tried.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct MeasuredFindings {
     /// How often each was run.
@@ -13,11 +14,15 @@ pub struct MeasuredFindings {
     pub notes: Vec<String>,
 }
 
-/// The program with one malloc.
+/// The program with one malloc, or with a change tried: the blocks of its groups get memory like that
+/// of the advised allocator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredRow {
-    /// The malloc; the first row's is `as it is`.
+    /// The malloc; the first row's is `as it is`. Or the change.
     pub name: String,
+    /// The groups whose change was tried; empty for a malloc.
+    #[serde(default)]
+    pub groups: Vec<u32>,
     /// The library that was preloaded.
     pub library: Option<String>,
     /// CPU time, user and system, with the children that the program waited for: the median.
@@ -26,12 +31,32 @@ pub struct MeasuredRow {
     pub wall_ns: Option<u64>,
     /// The largest resident size of the program's first process: the median.
     pub peak_bytes: Option<u64>,
-    /// The same three, divided by those of the program as it is.
+    /// The same three, divided by those of the program as it is. Of a change, CPU time and memory are
+    /// those that it would have: see [`ChangeParts`].
     pub cpu: Option<MeasuredRatio>,
     pub wall: Option<MeasuredRatio>,
     pub peak: Option<MeasuredRatio>,
     /// Why it was not run again.
     pub failure: Option<String>,
+    /// Of what a change's CPU time was calculated.
+    #[serde(default)]
+    pub parts: Option<ChangeParts>,
+}
+
+/// The parts of what a change saves, as shares of the CPU time of the program as it is.
+///
+/// In a trial, hooks of malloc look each call's stack up and allocate. They do so in a run of the same
+/// rounds too in which malloc serves all blocks, so that the difference is that of the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ChangeParts {
+    /// Blocks in the other memory instead of malloc's: allocating and freeing them, and every access
+    /// of the program to them.
+    pub memory: f64,
+    /// What calls of malloc and free take by themselves, less the code of the advised allocator; below
+    /// 0 if that takes longer.
+    pub calls: f64,
+    /// The program's way from block to block where it frees many of an arena in a row.
+    pub walks: f64,
 }
 
 /// The median of the ratios of single rounds.
@@ -56,10 +81,15 @@ impl MeasuredRatio {
 }
 
 impl MeasuredFindings {
+    /// The rows of other mallocs.
+    pub fn mallocs(&self) -> impl Iterator<Item = &MeasuredRow> {
+        self.rows.iter().skip(1).filter(|row| row.groups.is_empty())
+    }
+
     /// The malloc that takes the least CPU time, if that is less than what the program takes as it
     /// is beyond chance.
     pub fn best(&self) -> Option<(&MeasuredRow, MeasuredRatio)> {
-        let ratios = self.rows.iter().skip(1).filter_map(|row| Some((row, row.cpu?)));
+        let ratios = self.mallocs().filter_map(|row| Some((row, row.cpu?)));
         ratios
             .filter(|(_, cpu)| cpu.is_below_one())
             .min_by(|(_, a), (_, b)| a.median.total_cmp(&b.median))

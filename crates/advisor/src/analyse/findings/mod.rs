@@ -7,7 +7,7 @@
 mod measured;
 mod system;
 
-pub use measured::{MeasuredFindings, MeasuredRatio, MeasuredRow};
+pub use measured::{ChangeParts, MeasuredFindings, MeasuredRatio, MeasuredRow};
 use serde::{Deserialize, Serialize};
 pub use system::{LockSite, SystemCallAdvice, SystemCallFigures, SystemFindings};
 
@@ -322,9 +322,12 @@ pub struct Gain {
     pub share: f64,
     /// What the group's allocating and freeing costs in all, and so the most that can be saved.
     pub ceiling: f64,
-    /// Whether the share was measured by replay.
+    /// Whether the share was measured, by replay or in the program itself.
     #[serde(default)]
     pub measured: bool,
+    /// Whether it was measured in the program itself.
+    #[serde(default)]
+    pub tried: bool,
     /// Whether the ceiling was measured, by a replay with the group's blocks at no cost.
     #[serde(default)]
     pub ceiling_measured: bool,

@@ -1,4 +1,4 @@
-// What the program itself took with each installed malloc.
+// What the program itself took with each installed malloc, and with each change tried.
 
 const measured = data.measured ?? null;
 
@@ -6,7 +6,7 @@ const measured = data.measured ?? null;
 const showsNone = ratio => ratio.low !== null && ratio.low <= 1 && ratio.high >= 1;
 
 // The row that takes the least CPU time, if that is less than the program's own beyond chance.
-const quickest = (measured?.rows ?? []).slice(1).filter(({ cpu }) => cpu && cpu.high !== null && cpu.high < 1)
+const quickest = (measured?.rows ?? []).slice(1).filter(({ cpu, groups }) => groups.length === 0 && cpu && cpu.high !== null && cpu.high < 1)
     .reduce((best, row) => (!best || row.cpu.median < best.cpu.median ? row : best), null);
 
 // 7.9 % (7.0 % to 8.8 %)
@@ -24,16 +24,16 @@ function compared(ratio) {
 function drawMeasured() {
     if (measured === null) {
         at("measured-body").append(make("p", { class: "nothing" }, "The program was not run again. ", make("code", {}, "allot advise --repeat 11 -- PROGRAM"),
-            " runs it without the recorder, as it is and with each malloc that is installed."));
+            " runs it without the recorder, as it is, with each malloc that is installed, and with each change tried."));
         return;
     }
     const { rows } = measured, ran = rows.filter(row => row.cpu_ns !== null);
-    at("measured-lead").append(`The program itself, without the recorder: ${words.several(measured.runs, "run")} with each malloc, interleaved. Figures are medians. A ratio is the median of the rounds' ratios to the program as it is, with its 95\u202f% interval.`);
+    at("measured-lead").append(`The program itself, without the recorder: ${words.several(measured.runs, "run")} as it is, with each malloc and with each change tried, interleaved. Figures are medians. A ratio is the median of the rounds' ratios to the program as it is, with its 95\u202f% interval.${rows.some(row => row.parts) ? " A change is tried by giving its blocks memory like that of the advised allocator; what it adds for the calls and for walks that an arena makes unnecessary is calculated." : ""}`);
     const longest = Math.max(...ran.map(row => row.cpu_ns), 1), largest = Math.max(...ran.map(row => row.peak_bytes ?? 0), 1);
-    const kind = row => (row === rows[0] ? "glibc" : "malloc");
+    const kind = row => (row === rows[0] ? "glibc" : row.groups.length > 0 ? "plan" : "malloc");
     const table = new Table([
         {
-            title: "Malloc", value: row => row.name, cell: row => make("span", { class: `who ${kind(row)}` }, words.name(row.name),
+            title: "With", value: row => row.name, cell: row => make("span", { class: `who ${kind(row)}` }, words.name(row.name),
                 row === quickest && make("span", { class: "tag good" }, "fastest")),
         },
         { title: "CPU time", width: "13rem", numeric: true, value: row => row.cpu_ns, cell: row => bar(row.cpu_ns, longest, words.time(row.cpu_ns), kind(row)) },

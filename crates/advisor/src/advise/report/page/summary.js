@@ -35,7 +35,7 @@ function headline() {
         const use = `Use ${withArticle(allocators[confirmed[0].verdict.allocator])} for ${words.short(confirmed[0].title, 60)}`;
         const what = one ? use : `Make ${words.count(confirmed.length)} changes`;
         if (data.replay_is_too_high) return `${what}: faster in the replay, but how much it saves is unknown (see the notes).`;
-        return `${what}${gain === null ? "" : `: ${one ? "saves" : "together they save"} about ${words.percent(gain)} of CPU time`} (replay-confirmed).`;
+        return `${what}${gain === null ? "" : `: ${one ? "saves" : "together they save"} about ${words.percent(gain)} of CPU time`} (${confirmed.every(({ verdict }) => verdict.gain?.tried) ? "measured in the program itself" : "replay-confirmed"}).`;
     }
     if (quickest) return `Use ${quickest.name} instead of glibc's malloc: saves ${savedBy(quickest.cpu)} of CPU time (measured). No change of the code is confirmed by the replay.`;
     if (served.length > 0 && replayCounts) {

@@ -1,0 +1,306 @@
+//! Trials: runs of the program in which the blocks of advised groups get memory like that of the
+//! advised allocator, from the recorder's library.
+//!
+//! A replay knows which calls were made, but not what the program does with its blocks. A trial is
+//! the program itself, with its own accesses to them.
+
+use super::allocator_times;
+use super::bare_run::{BareProgram, RunFigures};
+use crate::analyse::findings::{AdvisedAllocator, Findings, SiteGroup};
+use crate::analyse::screen;
+use crate::analyse::{Analysis, NO_SITE};
+use crate::record;
+use recorder::clock;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+use trace_format::raw::{
+    HEADER_SIZE, MeasuredCall, ROOT, RawFileHeader, TICK_SHIFT, TrialPlace, TrialSitesWriter,
+    module_identity,
+};
+use trace_format::{Modules, NodeId, Stacks};
+
+/// The most changes that are tried by themselves.
+const MOST_CHANGES: usize = 3;
+/// A change that saves less is not worth it.
+pub const LEAST_GAIN: f64 = 0.01;
+/// The most memory that a change may take, compared with the program as it is.
+pub const MOST_MEMORY: f64 = 1.5;
+/// A change that takes longer in the replay, compared with glibc, is not tried.
+const MOST_TIME: f64 = 1.25;
+/// The time in which the processor's clock is compared with the system's.
+const CLOCK_TIME: Duration = Duration::from_millis(20);
+
+/// A change, or several together.
+#[derive(Debug)]
+pub struct TriedChange {
+    pub groups: Vec<u32>,
+    pub name: String,
+    pub blocks: Vec<ChangedBlocks>,
+}
+
+/// The blocks of a group in a change.
+#[derive(Debug, Clone, Copy)]
+pub struct ChangedBlocks {
+    pub count: u64,
+    /// They get an arena's memory, or that of lists.
+    pub in_arena: bool,
+    /// What the calls of malloc and free take by themselves, less what the advised allocator's code
+    /// takes for a block, from allocation to free.
+    pub saved_ns: f64,
+}
+
+impl TriedChange {
+    fn of(group: &SiteGroup, findings: &Findings) -> Self {
+        let allocator = group.verdict.allocator;
+        // A function that only passes the call on, as `operator new`, is not called either.
+        let sites = || group.sites.iter().filter_map(|site| findings.sites.get(*site as usize));
+        let calls: u64 = sites()
+            .map(|site| {
+                let wrappers = site.frames.iter().take_while(|frame| frame.wrapper).count();
+                site.behaviour.count * (1 + wrappers as u64)
+            })
+            .sum();
+        let depth =
+            calls as f64 / sites().map(|site| site.behaviour.count).sum::<u64>().max(1) as f64;
+        let size = group.behaviour.dominant_size as usize;
+        let blocks = ChangedBlocks {
+            count: group.behaviour.count,
+            in_arena: letter(allocator) == b'a',
+            saved_ns: depth * allocator_times::calls() - allocator_times::pair(allocator, size),
+        };
+        Self {
+            groups: vec![group.id],
+            name: format!("{} for {}", screen::name(allocator), group.title),
+            blocks: vec![blocks],
+        }
+    }
+}
+
+/// The memory of a run.
+#[derive(Debug, Clone, Copy)]
+pub enum TrialMemory<'t> {
+    /// Malloc's for all blocks, but the library does all that it does in the other runs.
+    Malloc,
+    /// That of a change.
+    Change(&'t TriedChange),
+    /// The same, and frees in a row are timed.
+    Timed(&'t TriedChange),
+}
+
+/// What a trial took.
+#[derive(Debug, Clone, Copy)]
+pub struct TrialRun {
+    pub figures: RunFigures,
+    /// The time between frees in a row, if they were timed.
+    pub between_ns: f64,
+}
+
+/// The letter of the recorder's library for an allocator's memory.
+fn letter(allocator: AdvisedAllocator) -> u8 {
+    match allocator {
+        AdvisedAllocator::Arena => b'a',
+        AdvisedAllocator::None | AdvisedAllocator::Sealed => b'-',
+        _ => b'l',
+    }
+}
+
+/// The groups whose changes are tried: those that the replay confirmed, and those that it left open.
+fn tried(findings: &Findings) -> Vec<&SiteGroup> {
+    let is_tried = |group: &&SiteGroup| {
+        let verdict = &group.verdict;
+        letter(verdict.allocator) != b'-'
+            && !verdict.candidate
+            && verdict.gain.is_some_and(|gain| gain.ceiling >= LEAST_GAIN)
+            && verdict.replayed.as_ref().is_some_and(|outcome| {
+                outcome.confirmed
+                    || outcome.time_ratio.is_some_and(|time| time <= MOST_TIME)
+                        && outcome.memory_ratio.is_none_or(|memory| memory <= MOST_MEMORY)
+            })
+    };
+    // They are in the order of their estimated gain.
+    findings.groups.iter().filter(is_tried).take(MOST_CHANGES).collect()
+}
+
+/// All that the trials of a program need.
+#[derive(Debug)]
+pub struct Trials {
+    folder: tempfile::TempDir,
+    library: PathBuf,
+    sites: PathBuf,
+    /// By route: the group, and the letter of its memory.
+    routes: Vec<(u32, u8)>,
+    changes: Vec<TriedChange>,
+    ns_of_stamp: f64,
+}
+
+impl Trials {
+    /// The trials of the changes that are worth one; `None` if there are none. An error says
+    /// why they can't be tried.
+    pub fn of(analysis: &Analysis) -> Option<Result<Self, String>> {
+        let groups = tried(&analysis.findings);
+        if groups.is_empty() {
+            return None;
+        }
+        Some(Self::of_groups(analysis, &groups).map_err(|error| error.to_string()))
+    }
+
+    fn of_groups(analysis: &Analysis, groups: &[&SiteGroup]) -> io::Result<Self> {
+        let (folder, library) = record::temporary_library()?;
+        let routes: Vec<(u32, u8)> =
+            groups.iter().map(|group| (group.id, letter(group.verdict.allocator))).collect();
+        let route_of = |site: &u32| {
+            let site = analysis.findings.sites.get(*site as usize)?;
+            let route = routes.iter().position(|(group, _)| *group == site.group)?;
+            Some(route as u8 + 1)
+        };
+        let stacks: Vec<RoutedStack> = analysis
+            .site_of
+            .iter()
+            .enumerate()
+            .filter(|(_, site)| **site != NO_SITE)
+            .map(|(node, site)| RoutedStack {
+                at: NodeId(node as u32),
+                route: route_of(site).unwrap_or(0),
+            })
+            .collect();
+        let mut frames = FrameRoutes {
+            stacks: &analysis.stacks,
+            modules: &analysis.modules,
+            writer: TrialSitesWriter::default(),
+        };
+        frames.divide(stacks, ROOT);
+        let writer = frames.writer;
+        let sites = folder.path().join("sites");
+        fs::write(&sites, writer.finish())?;
+        let mut changes: Vec<TriedChange> =
+            groups.iter().map(|group| TriedChange::of(group, &analysis.findings)).collect();
+        if groups.len() > 1 {
+            changes.push(TriedChange {
+                groups: groups.iter().map(|group| group.id).collect(),
+                name: format!("these {} changes", groups.len()),
+                blocks: changes.iter().flat_map(|change| change.blocks.clone()).collect(),
+            });
+        }
+        Ok(Self { folder, library, sites, routes, changes, ns_of_stamp: ns_of_stamp() })
+    }
+
+    /// The number of changes that are tried, all together among them.
+    pub fn count(findings: &Findings) -> usize {
+        match tried(findings).len() {
+            one @ (0 | 1) => one,
+            several => several + 1,
+        }
+    }
+
+    /// The changes: each by itself, then all together if there are several.
+    pub fn changes(&self) -> &[TriedChange] {
+        &self.changes
+    }
+
+    /// Runs the program once.
+    pub fn run(&self, program: &BareProgram<'_>, memory: TrialMemory<'_>) -> io::Result<TrialRun> {
+        let files = tempfile::tempdir_in(self.folder.path())?;
+        let letters: String = self.routes.iter().map(|route| memory.letter(*route)).collect();
+        let environment = [
+            ("ALLOT_RECORD_DIR", files.path().as_os_str()),
+            ("ALLOT_TRIAL_SITES", self.sites.as_os_str()),
+            ("ALLOT_TRIAL_MEMORY", OsStr::new(&letters)),
+        ];
+        let figures = program.run_with(Some(&self.library), &environment)?;
+        let mut between_ns = 0.0;
+        for file in fs::read_dir(files.path())? {
+            between_ns += between_frees(&file?.path())? * self.ns_of_stamp;
+        }
+        Ok(TrialRun { figures, between_ns })
+    }
+}
+
+/// The stamps between frees in a row of a process, without those of the way out of the hook and into
+/// it.
+fn between_frees(file: &Path) -> io::Result<f64> {
+    let mut page = vec![0; HEADER_SIZE];
+    File::open(file)?.read_exact(&mut page)?;
+    let header = RawFileHeader::read(&page)
+        .map_err(|damage| io::Error::other(format!("{}: {damage:?}", file.display())))?;
+    let sums = |call: MeasuredCall| header.costs.calls[call as usize];
+    // A row of blocks with no way from one to the next.
+    let (empty_count, empty) = sums(MeasuredCall::Reallocation);
+    let (count, between) = sums(MeasuredCall::Free);
+    let empty = empty as f64 / empty_count.max(1) as f64 * count as f64;
+    Ok((between as f64 - empty).max(0.0))
+}
+
+impl TrialMemory<'_> {
+    fn letter(self, (group, letter): (u32, u8)) -> char {
+        match (self, letter) {
+            (Self::Change(change), _) if change.groups.contains(&group) => letter.into(),
+            (Self::Timed(change), b'a') if change.groups.contains(&group) => 'A',
+            (Self::Timed(change), _) if change.groups.contains(&group) => letter.into(),
+            (_, b'a') => 's',
+            _ => 't',
+        }
+    }
+}
+
+/// A stack, a position in it, and the route of its blocks.
+#[derive(Debug, Clone, Copy)]
+struct RoutedStack {
+    at: NodeId,
+    route: u8,
+}
+
+/// Finds out how many frames of a stack decide its route.
+struct FrameRoutes<'a> {
+    stacks: &'a Stacks,
+    modules: &'a Modules,
+    writer: TrialSitesWriter,
+}
+
+impl FrameRoutes<'_> {
+    /// Adds frames for stacks that have all frames inside of their positions in common; `inner` is
+    /// the number of the last of them.
+    fn divide(&mut self, stacks: Vec<RoutedStack>, inner: u32) {
+        let mut parts: BTreeMap<(u32, u64), Vec<RoutedStack>> = BTreeMap::new();
+        for stack in stacks {
+            // A stack whose last frame is reached, or a frame in no file, has no route.
+            if let Some(module) =
+                Some(stack.at).filter(|at| !at.is_root()).and_then(|at| self.stacks.module(at))
+            {
+                let module = self.modules.get(module);
+                let identity = module_identity(&module.build_id, module.path.as_bytes());
+                let offset = self.stacks.return_address(stack.at).wrapping_sub(module.bias);
+                parts.entry((self.writer.module(identity), offset)).or_default().push(stack);
+            }
+        }
+        for ((module, offset), part) in parts {
+            let first = part[0].route;
+            let decides = part.iter().all(|stack| stack.route == first);
+            if decides && first == 0 {
+                continue;
+            }
+            let place = TrialPlace { inner, module, offset };
+            let Some(number) = self.writer.add(place, decides.then_some(first)) else { return };
+            if !decides {
+                let outer = |stack: &RoutedStack| RoutedStack {
+                    at: self.stacks.parent(stack.at),
+                    route: stack.route,
+                };
+                self.divide(part.iter().map(outer).collect(), number);
+            }
+        }
+    }
+}
+
+/// The nanoseconds of one stamp of the recorder's clock.
+fn ns_of_stamp() -> f64 {
+    let from = clock::now();
+    thread::sleep(CLOCK_TIME);
+    let to = clock::now();
+    let stamps = to.ticks.wrapping_sub(from.ticks) << TICK_SHIFT;
+    to.ns.saturating_sub(from.ns) as f64 / stamps.max(1) as f64
+}
