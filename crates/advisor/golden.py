@@ -31,7 +31,7 @@ EXAMPLES = """examples:
   crates/advisor/golden.py --prefix /usr/local --rounds 21 compiler document
 
 Needs a C and a C++ compiler. Without --prefix it builds the library with crates/allotment-c/install.sh, which takes a minute.
-All programs with 11 rounds take about six minutes on two cores.
+All programs with 11 rounds take about ten minutes on two cores.
 """
 
 

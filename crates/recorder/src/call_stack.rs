@@ -5,7 +5,7 @@
 
 use crate::modules;
 use crate::thread_state::ThreadState;
-use crate::trial::nodes::FrameRoute;
+use crate::trial::frame_cache::FrameRoute;
 use crate::trial::settings;
 use crate::unwind::frames::WalkStep;
 use crate::unwind::rules::{self, CfaBase, FrameRegisters, UnwindRule};
@@ -132,13 +132,13 @@ pub unsafe fn route(state: *mut ThreadState, site: CallSite) -> u8 {
         (*state).frames.readable.begin_walk();
         let mut known = frame_route(state, ROOT, &registers);
         loop {
-            let (number, offset) = match known {
+            let (number, return_slot) = match known {
                 FrameRoute::Decided(route) => return route,
-                FrameRoute::OutsideOf(number, offset) => (number, offset),
+                FrameRoute::CallerDecides { number, return_slot } => (number, return_slot),
             };
             // Most often the next frame decides, and its registers are not needed.
-            if offset != 0
-                && let slot = registers.stack + u64::from(offset)
+            if return_slot != 0
+                && let slot = registers.stack + u64::from(return_slot)
                 && let Some(address) = (*state).frames.readable.read(slot, registers.stack)
                 && let Some(FrameRoute::Decided(route)) =
                     (*state).trial_frames.get(number, without_signature(address))
@@ -160,12 +160,12 @@ pub unsafe fn route(state: *mut ThreadState, site: CallSite) -> u8 {
 ///
 /// The state is the calling thread's, and nothing of it is borrowed.
 #[inline(always)]
-unsafe fn frame_route(state: *mut ThreadState, inner: u32, frame: &FrameRegisters) -> FrameRoute {
+unsafe fn frame_route(state: *mut ThreadState, callee: u32, frame: &FrameRegisters) -> FrameRoute {
     // SAFETY: as the caller promised.
     unsafe {
         let address = without_signature(frame.address);
-        let known = (*state).trial_frames.get(inner, address);
-        known.unwrap_or_else(|| look_up(state, inner, frame, address))
+        let known = (*state).trial_frames.get(callee, address);
+        known.unwrap_or_else(|| look_up(state, callee, frame, address))
     }
 }
 
@@ -177,7 +177,7 @@ unsafe fn frame_route(state: *mut ThreadState, inner: u32, frame: &FrameRegister
 #[cold]
 unsafe fn look_up(
     state: *mut ThreadState,
-    inner: u32,
+    callee: u32,
     frame: &FrameRegisters,
     address: u64,
 ) -> FrameRoute {
@@ -188,16 +188,16 @@ unsafe fn look_up(
         let node = settings::sites().zip(module).and_then(|(sites, module)| {
             let offset = address.wrapping_sub(module.bias);
             let module = sites.module(modules::identity(module))?;
-            sites.node(TrialPlace { inner, module, offset })
+            sites.node(TrialPlace { callee, module, offset })
         });
         let rule = rule(state, 0, frame);
-        let offset = match rule.base {
+        let return_slot = match rule.base {
             CfaBase::StackPointer if rule.return_address != UnwindRule::IN_REGISTER => {
                 rule.cfa + rule.return_address
             }
             _ => 0,
         };
-        (*state).trial_frames.insert(inner, address, node, offset.max(0) as u32)
+        (*state).trial_frames.insert(callee, address, node, return_slot.max(0) as u32)
     }
 }
 

@@ -9,7 +9,7 @@
 //!    another file at a descriptor that was kept open.
 
 use crate::sys::{self, FileDescriptor, FileIdentity, OpenMode, SysError};
-use crate::trial::{memory, settings};
+use crate::trial::{chunks, settings};
 use crate::{clock, generation, operator_new};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -171,7 +171,7 @@ unsafe fn find_directory() -> bool {
             }
             if let Some(file) = text.strip_prefix(settings::SITES)
                 && !settings::is_on()
-                && memory::map()
+                && chunks::map()
             {
                 // SAFETY: no other thread begins the recording, and there is no trial yet.
                 unsafe { settings::begin(file) };

@@ -13,9 +13,9 @@ use crate::raw_file;
 use crate::stream_keys::{KindKey, NodeKey};
 use crate::sys;
 use crate::tls;
-use crate::trial::memory::TrialMemory;
-use crate::trial::nodes::KnownFrames;
-use crate::trial::rows::FreesInARow;
+use crate::trial::consecutive_frees::ConsecutiveFrees;
+use crate::trial::frame_cache::FrameCache;
+use crate::trial::heap::ThreadHeap;
 use crate::unwind::cache::StackCache;
 use crate::unwind::frames::WalkedFrames;
 use crate::unwind::rules::{RuleCache, UnwindContext};
@@ -59,9 +59,9 @@ pub struct ThreadState {
     /// The thread's number.
     pub(crate) number: u32,
     /// What the thread has in a trial.
-    pub(crate) trial_frames: KnownFrames,
-    pub(crate) trial_memory: TrialMemory,
-    pub(crate) trial_frees: FreesInARow,
+    pub(crate) trial_frames: FrameCache,
+    pub(crate) trial_heap: ThreadHeap,
+    pub(crate) trial_frees: ConsecutiveFrees,
     pub(crate) owner: AtomicU32,
     pub(crate) next: *mut ThreadState,
 }
@@ -156,13 +156,14 @@ impl ThreadState {
         true
     }
 
-    /// Ends a row of frees, and adds it to the file's header if it was long.
-    pub(crate) fn end_row(&mut self) {
-        /// Frees that make a tear-down.
+    /// Ends the consecutive frees of a thread. Their times are added to the header's fields for frees,
+    /// as a trial records no calls.
+    pub(crate) fn end_consecutive_frees(&mut self) {
+        /// Fewer make no tear-down.
         const FEWEST: u64 = 8;
-        let row = core::mem::replace(&mut self.trial_frees, FreesInARow::NONE);
-        if row.count >= FEWEST {
-            raw_file::add_sums(MeasuredCall::Free, row.count, row.between);
+        let frees = core::mem::replace(&mut self.trial_frees, ConsecutiveFrees::NONE);
+        if frees.count >= FEWEST {
+            raw_file::add_sums(MeasuredCall::Free, frees.count, frees.between);
         }
     }
 

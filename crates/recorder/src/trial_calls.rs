@@ -6,22 +6,23 @@ use crate::clock::{stamp, stamps_of_20_us};
 use crate::raw_file;
 use crate::thread_state::ThreadState;
 use crate::threads::HookEntry;
-use crate::trial::memory::{self, LARGEST, TrialMemory};
-use crate::trial::rows::FreesInARow;
+use crate::trial::chunks;
+use crate::trial::consecutive_frees::ConsecutiveFrees;
+use crate::trial::heap::{LARGEST, ThreadHeap};
 use crate::trial::settings::{RouteMemory, is_timed, memory_of};
 use crate::unwind::CallSite;
 use core::ptr::null_mut;
 use trace_format::raw::MeasuredCall;
 
-pub use crate::trial::memory::owns;
+pub use crate::trial::chunks::owns;
 pub use crate::trial::settings::is_on;
 
-/// The blocks of a row that is measured.
-pub const ROW: usize = 1024;
+/// The number of blocks that are freed to measure that.
+pub const BLOCKS: usize = 1024;
 
-fn thread_memory(state: *mut ThreadState) -> *mut TrialMemory {
+fn thread_heap(state: *mut ThreadState) -> *mut ThreadHeap {
     // SAFETY: the state is mapped as long as the process exists.
-    unsafe { &raw mut (*state).trial_memory }
+    unsafe { &raw mut (*state).trial_heap }
 }
 
 /// A block for a call of this size; null if the next function serves it.
@@ -36,26 +37,26 @@ pub unsafe fn allocate(entry: &HookEntry, size: usize, site: CallSite) -> *mut u
     unsafe {
         let route = route(state, site);
         let memory = memory_of(route);
-        if memory == RouteMemory::Malloc || size > LARGEST || !memory::is_ready() {
+        if memory == RouteMemory::Malloc || size > LARGEST || !chunks::is_mapped() {
             (*state).trial_frees.last = 0;
             return null_mut();
         }
-        let own = thread_memory(state);
+        let own = thread_heap(state);
         match memory {
-            RouteMemory::Lists => TrialMemory::allocate_from_list(own, route, size),
-            RouteMemory::Arena => TrialMemory::allocate_in_arena(own, route, size),
+            RouteMemory::Lists => ThreadHeap::allocate_from_list(own, route, size),
+            RouteMemory::Arena => ThreadHeap::allocate_in_arena(own, route, size),
             RouteMemory::TimedArena => {
-                (*state).end_row();
-                TrialMemory::allocate_in_arena(own, route, size)
+                (*state).end_consecutive_frees();
+                ThreadHeap::allocate_in_arena(own, route, size)
             }
-            RouteMemory::ShadowArena => {
-                TrialMemory::use_arena(own, route, size);
+            RouteMemory::ControlArena => {
+                ThreadHeap::simulate_arena_pair(own, route, size);
                 null_mut()
             }
-            RouteMemory::ShadowLists => {
-                let block = TrialMemory::allocate_from_list(own, route, size);
+            RouteMemory::ControlLists => {
+                let block = ThreadHeap::allocate_from_list(own, route, size);
                 if !block.is_null() {
-                    TrialMemory::free(own, block);
+                    ThreadHeap::free(own, block);
                 }
                 null_mut()
             }
@@ -75,12 +76,12 @@ pub unsafe fn free(entry: Option<&HookEntry>, block: *mut u8) {
     // SAFETY: as the caller promised. The state is this thread's while it is in the hook.
     unsafe {
         let Some(state) = entry.map(HookEntry::state) else {
-            return TrialMemory::free(null_mut(), block);
+            return ThreadHeap::free(null_mut(), block);
         };
         if is_timed() {
             return free_timed(state, block);
         }
-        TrialMemory::free(thread_memory(state), block);
+        ThreadHeap::free(thread_heap(state), block);
     }
 }
 
@@ -91,19 +92,19 @@ unsafe fn free_timed(state: *mut ThreadState, block: *mut u8) {
     let now = stamp();
     // SAFETY: as the caller promised.
     unsafe {
-        let row = &raw mut (*state).trial_frees;
-        let between = now.wrapping_sub((*row).last);
+        let frees = &raw mut (*state).trial_frees;
+        let between = now.wrapping_sub((*frees).last);
         // Half a microsecond: a few misses of the cache. What takes longer is other work.
-        if (*row).last != 0 && between < stamps_of_20_us() / 40 {
-            (*row).between += between;
-            (*row).count += 1;
+        if (*frees).last != 0 && between < stamps_of_20_us() / 40 {
+            (*frees).between += between;
+            (*frees).count += 1;
         }
-        TrialMemory::free(thread_memory(state), block);
-        (*row).last = stamp();
+        ThreadHeap::free(thread_heap(state), block);
+        (*frees).last = stamp();
     }
 }
 
-/// A free of a block that is not of this memory: the time until the next free is no walk's.
+/// A free of a block that is not of this memory: the time until the next free does not count.
 pub fn freed_elsewhere(entry: Option<&HookEntry>) {
     if let Some(entry) = entry {
         // SAFETY: the state is this thread's while it is in the hook.
@@ -114,26 +115,28 @@ pub fn freed_elsewhere(entry: Option<&HookEntry>) {
 /// The process ends.
 pub fn end(entry: &HookEntry) {
     // SAFETY: the state is this thread's while it is in the hook.
-    unsafe { (*entry.state()).end_row() };
+    unsafe { (*entry.state()).end_consecutive_frees() };
 }
 
 /// Whether this process times frees in a row.
-pub fn times_rows() -> bool {
-    is_on() && memory::is_ready() && is_timed()
+pub fn times_frees() -> bool {
+    is_on() && chunks::is_mapped() && is_timed()
 }
 
-/// Blocks whose frees in a row are measured: there is no way from one to the next.
-pub fn blocks_in_a_row(entry: &HookEntry) -> [*mut u8; ROW] {
-    // SAFETY: the state is this thread's while it is in the hook. No stack has route 0.
-    [(); ROW]
-        .map(|()| unsafe { TrialMemory::allocate_in_arena(thread_memory(entry.state()), 0, 32) })
+/// Blocks to be freed one after the other, with no program code in between.
+pub fn blocks_to_free(entry: &HookEntry) -> [*mut u8; BLOCKS] {
+    // SAFETY: the state is this thread's while it is in the hook. Route 0 is malloc's, so the program has no block in its arena.
+    [(); BLOCKS]
+        .map(|()| unsafe { ThreadHeap::allocate_in_arena(thread_heap(entry.state()), 0, 32) })
 }
 
-/// The row of [`blocks_in_a_row`] has been freed.
-pub fn end_of_measured_row(entry: &HookEntry) {
+/// The [`blocks_to_free`] have been freed. A trial records no calls, so the header's fields for
+/// reallocations hold their number and the time between them.
+pub fn empty_walks_measured(entry: &HookEntry) {
     // SAFETY: the state is this thread's while it is in the hook.
-    let row = unsafe { core::mem::replace(&mut (*entry.state()).trial_frees, FreesInARow::NONE) };
-    raw_file::add_sums(MeasuredCall::Reallocation, row.count, row.between);
+    let frees =
+        unsafe { core::mem::replace(&mut (*entry.state()).trial_frees, ConsecutiveFrees::NONE) };
+    raw_file::add_sums(MeasuredCall::Reallocation, frees.count, frees.between);
 }
 
 /// Moves a block of this memory to a size. `next` allocates where this memory does not.
@@ -151,13 +154,13 @@ pub unsafe fn resize(
     // SAFETY: as the caller promised. The state is this thread's while it is in the hook. Both
     // blocks have the bytes that are copied.
     unsafe {
-        let old_size = memory::usable_size(block);
+        let old_size = chunks::usable_size(block);
         if size <= old_size && size >= old_size / 2 {
             return block;
         }
         let mut new = null_mut();
         if let Some(entry) = entry {
-            if TrialMemory::grow_in_place(thread_memory(entry.state()), block, size) {
+            if ThreadHeap::grow_in_place(thread_heap(entry.state()), block, size) {
                 return block;
             }
             new = allocate(entry, size, site);
@@ -180,5 +183,5 @@ pub unsafe fn resize(
 /// [`owns`] holds for the block, which is live.
 pub unsafe fn usable_size(block: *mut u8) -> usize {
     // SAFETY: as the caller promised.
-    unsafe { memory::usable_size(block) }
+    unsafe { chunks::usable_size(block) }
 }

@@ -1,5 +1,5 @@
-//! What the code of this project's allocators takes for a block, without the program's own accesses
-//! to it: an allocation and a free, in cache.
+//! How long the code of this project's allocators takes for a block: an allocation and a free, in
+//! cache, without the program's own accesses to the block.
 
 use crate::analyse::findings::AdvisedAllocator;
 use allotment::{Arena, LocalPool, RawFreeList, RawSlab, Reap};
@@ -14,8 +14,8 @@ const OWNERS: usize = 8;
 /// The largest size that is timed; that of larger blocks is about the same.
 const LARGEST: usize = 1024;
 
-/// The nanoseconds of an allocation and a free.
-pub fn pair(allocator: AdvisedAllocator, size: usize) -> f64 {
+/// The nanoseconds of an allocation and a free; for an arena, of an allocation and its part of a reset.
+pub fn pair_ns(allocator: AdvisedAllocator, size: usize) -> f64 {
     let layout = Layout::from_size_align(size.clamp(1, LARGEST), 8).unwrap_or(Layout::new::<u64>());
     match allocator {
         // No single free, and a reset for many blocks.
@@ -66,7 +66,7 @@ pub fn pair(allocator: AdvisedAllocator, size: usize) -> f64 {
 }
 
 /// The nanoseconds of two calls that do nothing.
-pub fn calls() -> f64 {
+pub fn empty_calls_ns() -> f64 {
     extern "C" fn nothing(argument: usize) -> usize {
         black_box(argument)
     }
@@ -98,7 +98,7 @@ mod tests {
             AdvisedAllocator::Pool,
         ] {
             for size in [0, 24, 100_000] {
-                assert!(pair(allocator, size) > 0.0, "{allocator:?} {size}");
+                assert!(pair_ns(allocator, size) > 0.0, "{allocator:?} {size}");
             }
         }
     }

@@ -13,7 +13,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 /// The most runs with each malloc.
 const MOST_RUNS: u32 = 11;
-/// How long all runs may take, if more than the fewest runs fit in it.
+/// The target time of all runs together; at least [`FEWEST_ROUNDS`] are made.
 const TIME_NS: u64 = 60_000_000_000;
 
 /// Asks, if the program can be run again and standard input and error are a terminal. Returns the
@@ -54,7 +54,10 @@ fn runs_in(time: u64, each: u64) -> u32 {
 
 fn question(mallocs: &[InstalledMalloc], changes: usize, runs: u32, each: u64) -> String {
     let mut others: Vec<String> = mallocs.iter().map(|malloc| malloc.name.to_owned()).collect();
-    others.extend((changes > 0).then(|| format!("{} tried", counted(changes, "change"))));
+    others.extend(
+        (changes > 0)
+            .then(|| format!("{} (and as many to compare)", counted(changes, "tried change"))),
+    );
     format!(
         "Measure the program itself? It would run {runs} more times as it is and {runs} times each with {}, about {} in all. Every run repeats the program's effects, such as files that it writes. Its output is discarded.",
         others.join(", "),

@@ -5,7 +5,7 @@
 //! starts with the next one, so that none is always first.
 
 use super::bare_run::{BareProgram, RunFigures};
-use super::trial::{LEAST_GAIN, MOST_MEMORY, TrialMemory, TrialRun, Trials, TriedChange};
+use super::trial::{LEAST_GAIN, MOST_MEMORY, TrialRun, TrialVariant, Trials, TriedChange};
 use crate::analyse::findings::{
     ChangeParts, Findings, MeasuredFindings, MeasuredRatio, MeasuredRow, ObjectCategory,
 };
@@ -18,10 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The name of the program's own malloc.
 const AS_IT_IS: &str = "as it is";
-/// The name of the runs with the hooks of a trial alone.
-const HOOKS: &str = "hooks alone";
+/// The name of the control runs.
+const CONTROL: &str = "control";
 /// From this share of frees by the allocating thread on, blocks are not passed between threads.
-const MOSTLY: f64 = 0.9;
+const MOSTLY_SAME_THREAD: f64 = 0.9;
+/// A change that leaves less of the program's CPU time was not measured right.
+const LEAST_LEFT: f64 = 0.1;
 /// The number of runs in which frees are timed.
 const TIMED_RUNS: usize = 3;
 
@@ -30,7 +32,7 @@ const TIMED_RUNS: usize = 3;
 enum Setting<'m> {
     AsItIs,
     Malloc(&'m Path),
-    Trial(&'m Trials, TrialMemory<'m>),
+    Trial(&'m Trials, TrialVariant<'m>),
 }
 
 impl<'m> Setting<'m> {
@@ -39,31 +41,31 @@ impl<'m> Setting<'m> {
         match self {
             Self::AsItIs => program.run(None).map(plain),
             Self::Malloc(library) => program.run(Some(library)).map(plain),
-            Self::Trial(trials, memory) => trials.run(program, *memory),
+            Self::Trial(trials, variant) => trials.run(program, *variant),
         }
     }
 
     fn is_timed(&self) -> bool {
-        matches!(self, Self::Trial(_, TrialMemory::Timed(_)))
+        matches!(self, Self::Trial(_, TrialVariant::Timed(_)))
     }
 
     fn change(&self) -> Option<&'m TriedChange> {
         match self {
-            Self::Trial(_, TrialMemory::Change(change)) => Some(change),
+            Self::Trial(_, TrialVariant::Change(change)) => Some(change),
             _ => None,
         }
     }
 }
 
 /// One setting, and its runs.
-struct Candidate<'m> {
+struct Variant<'m> {
     name: &'m str,
     setting: Setting<'m>,
     runs: Vec<Option<TrialRun>>,
     failure: Option<String>,
 }
 
-impl<'m> Candidate<'m> {
+impl<'m> Variant<'m> {
     fn new(name: &'m str, setting: Setting<'m>) -> Self {
         Self { name, setting, runs: Vec::new(), failure: None }
     }
@@ -84,23 +86,23 @@ pub fn measure(
     expected: u8,
     stop: &AtomicBool,
 ) -> MeasuredFindings {
-    let mut all = vec![Candidate::new(AS_IT_IS, Setting::AsItIs)];
+    let mut all = vec![Variant::new(AS_IT_IS, Setting::AsItIs)];
     // Those that are compared run one after the other.
     if let Some(trials) = trials {
-        let with = |name, memory| Candidate::new(name, Setting::Trial(trials, memory));
-        all.push(with(HOOKS, TrialMemory::Malloc));
+        let with = |name, variant| Variant::new(name, Setting::Trial(trials, variant));
+        all.push(with(CONTROL, TrialVariant::Control));
         for change in trials.changes() {
-            all.push(with(&change.name, TrialMemory::Change(change)));
+            all.push(with(&change.name, TrialVariant::Change(change)));
         }
         let has_arena = |change: &&TriedChange| change.blocks.iter().any(|blocks| blocks.in_arena);
         for change in trials.changes().iter().filter(has_arena) {
-            all.push(with(&change.name, TrialMemory::Timed(change)));
+            all.push(with(&change.name, TrialVariant::Timed(change)));
         }
     }
     all.extend(
-        mallocs.iter().map(|malloc| Candidate::new(malloc.name, Setting::Malloc(&malloc.library))),
+        mallocs.iter().map(|malloc| Variant::new(malloc.name, Setting::Malloc(&malloc.library))),
     );
-    let runs_of = |candidate: &Candidate<'_>| match candidate.setting.is_timed() {
+    let runs_of = |variant: &Variant<'_>| match variant.setting.is_timed() {
         true => TIMED_RUNS.min(runs as usize),
         false => runs as usize,
     };
@@ -112,21 +114,18 @@ pub fn measure(
             if done as usize >= runs_of(&all[index]) {
                 continue;
             }
-            let candidate = &mut all[index];
-            progress.say(&format!("run {} of {runs}: {}", done + 1, candidate.name));
-            let run = if candidate.failure.is_some() {
-                None
-            } else {
-                one_run(program, candidate, expected)
-            };
-            candidate.runs.push(run);
+            let variant = &mut all[index];
+            progress.say(&format!("run {} of {runs}: {}", done + 1, variant.name));
+            let run =
+                if variant.failure.is_some() { None } else { one_run(program, variant, expected) };
+            variant.runs.push(run);
             progress.step();
         }
         // An interrupt goes to the program too, so the round that it falls into does not count.
         if stop.load(Ordering::Relaxed) {
-            all.iter_mut().for_each(|candidate| {
-                candidate.runs.truncate(done as usize);
-                candidate.failure = None;
+            all.iter_mut().for_each(|variant| {
+                variant.runs.truncate(done as usize);
+                variant.failure = None;
             });
             break;
         }
@@ -135,27 +134,23 @@ pub fn measure(
     findings(&all, done, runs)
 }
 
-fn one_run(
-    program: &BareProgram<'_>,
-    candidate: &mut Candidate<'_>,
-    expected: u8,
-) -> Option<TrialRun> {
-    match candidate.setting.run(program) {
+fn one_run(program: &BareProgram<'_>, variant: &mut Variant<'_>, expected: u8) -> Option<TrialRun> {
+    match variant.setting.run(program) {
         Ok(run) if run.figures.code == expected => Some(run),
         Ok(run) => {
             let code = run.figures.code;
             let why = format!("the program ended with exit code {code} instead of {expected}");
-            candidate.failure = Some(why);
+            variant.failure = Some(why);
             None
         }
         Err(error) => {
-            candidate.failure = Some(format!("the program could not be run: {error}"));
+            variant.failure = Some(format!("the program could not be run: {error}"));
             None
         }
     }
 }
 
-fn findings(all: &[Candidate<'_>], done: u32, asked: u32) -> MeasuredFindings {
+fn findings(all: &[Variant<'_>], done: u32, asked: u32) -> MeasuredFindings {
     let mut notes = Vec::new();
     if done < asked {
         notes.push(format!("Interrupted: the figures are of {done} of {asked} rounds."));
@@ -164,40 +159,40 @@ fn findings(all: &[Candidate<'_>], done: u32, asked: u32) -> MeasuredFindings {
     if let Some(why) = &own.failure {
         notes.push(format!("Not measured: without the recorder, {why}."));
     }
-    if !all.iter().any(|candidate| matches!(candidate.setting, Setting::Malloc(_))) {
+    if !all.iter().any(|variant| matches!(variant.setting, Setting::Malloc(_))) {
         notes.push(
             "No other malloc is installed. To compare some, install for example libjemalloc2 and libmimalloc-dev (Debian's names)."
                 .to_owned(),
         );
     }
-    let hooks = all.iter().find(|candidate| candidate.name == HOOKS);
-    let rows = all.iter().filter_map(|candidate| match candidate.setting {
-        Setting::AsItIs | Setting::Malloc(_) => Some(row(candidate, own)),
+    let control = all.iter().find(|variant| variant.name == CONTROL);
+    let rows = all.iter().filter_map(|variant| match variant.setting {
+        Setting::AsItIs | Setting::Malloc(_) => Some(row(variant, own)),
         Setting::Trial(..) => {
-            let change = candidate.setting.change()?;
-            let is_timed = |other: &&Candidate<'_>| {
-                matches!(other.setting, Setting::Trial(_, TrialMemory::Timed(its)) if std::ptr::eq(its, change))
+            let change = variant.setting.change()?;
+            let is_timed = |other: &&Variant<'_>| {
+                matches!(other.setting, Setting::Trial(_, TrialVariant::Timed(its)) if std::ptr::eq(its, change))
             };
-            Some(change_row(candidate, change, own, hooks?, all.iter().find(is_timed)))
+            Some(change_row(variant, change, own, control?, all.iter().find(is_timed)))
         }
     });
     MeasuredFindings { runs: done, rows: rows.collect(), notes }
 }
 
-fn row(candidate: &Candidate<'_>, own: &Candidate<'_>) -> MeasuredRow {
-    let library = match candidate.setting {
+fn row(variant: &Variant<'_>, own: &Variant<'_>) -> MeasuredRow {
+    let library = match variant.setting {
         Setting::Malloc(library) => Some(library),
         _ => None,
     };
     let middle = |of: fn(&RunFigures) -> Option<u64>| {
-        let figures = candidate.figures(of);
+        let figures = variant.figures(of);
         median(figures.into_iter().flatten()).map(|value| value.round() as u64)
     };
     let compared = |of: fn(&RunFigures) -> Option<u64>| {
-        library.and_then(|_| ratio(&candidate.figures(of), &own.figures(of)))
+        library.and_then(|_| ratio(&variant.figures(of), &own.figures(of)))
     };
     MeasuredRow {
-        name: candidate.name.to_owned(),
+        name: variant.name.to_owned(),
         groups: Vec::new(),
         library: library.map(|path| path.display().to_string()),
         cpu_ns: middle(cpu),
@@ -206,7 +201,7 @@ fn row(candidate: &Candidate<'_>, own: &Candidate<'_>) -> MeasuredRow {
         cpu: compared(cpu),
         wall: compared(wall),
         peak: compared(peak),
-        failure: candidate.failure.clone(),
+        failure: variant.failure.clone(),
         parts: None,
     }
 }
@@ -229,15 +224,15 @@ fn ratio(figures: &[Option<f64>], base: &[Option<f64>]) -> Option<MeasuredRatio>
     Some(MeasuredRatio { median: ratio.median, low, high })
 }
 
-/// The row of a change. What its memory saves is its share of the run with the hooks alone, times
-/// what that takes compared with the program as it is: each a median of the rounds' ratios, so that
-/// a round in which the machine is slow counts no more than others.
+/// The row of a change: 1 − calls − walks − (control / as it is) × (1 − trial / control), of the CPU
+/// time. Both ratios are medians of the rounds' ratios, so a round in which the machine is slow counts
+/// no more than others. Wall time and memory have the last part only.
 fn change_row(
-    candidate: &Candidate<'_>,
+    variant: &Variant<'_>,
     change: &TriedChange,
-    own: &Candidate<'_>,
-    hooks: &Candidate<'_>,
-    timed: Option<&Candidate<'_>>,
+    own: &Variant<'_>,
+    control: &Variant<'_>,
+    timed: Option<&Variant<'_>>,
 ) -> MeasuredRow {
     let base = median(own.figures(cpu).into_iter().flatten()).unwrap_or(0.0).max(1.0);
     let timed_runs = timed.iter().flat_map(|timed| timed.runs.iter().flatten());
@@ -245,9 +240,9 @@ fn change_row(
     let calls = change.blocks.iter().map(|blocks| blocks.saved_ns * blocks.count as f64);
     let calls = calls.sum::<f64>() / base;
     let changed = |of: fn(&RunFigures) -> Option<u64>, less: f64| -> Option<MeasuredRatio> {
-        let hooks_cost = ratio(&hooks.figures(of), &own.figures(of))?.median;
-        let tried = ratio(&candidate.figures(of), &hooks.figures(of))?;
-        let whole = |tried: f64| (1.0 - less - hooks_cost * (1.0 - tried)).max(0.0);
+        let control_cost = ratio(&control.figures(of), &own.figures(of))?.median;
+        let tried = ratio(&variant.figures(of), &control.figures(of))?;
+        let whole = |tried: f64| (1.0 - less - control_cost * (1.0 - tried)).max(0.0);
         Some(MeasuredRatio {
             median: whole(tried.median),
             low: tried.low.map(whole),
@@ -260,10 +255,13 @@ fn change_row(
     };
     let (cpu_of, wall_of, peak_of) =
         (changed(cpu, walks + calls), changed(wall, 0.0), changed(peak, 0.0));
-    let parts =
-        cpu_of.map(|cpu| ChangeParts { memory: 1.0 - cpu.median - walks - calls, calls, walks });
+    let parts = cpu_of.map(|cpu| ChangeParts {
+        allocation: 1.0 - cpu.median - walks - calls,
+        calls,
+        walks,
+    });
     MeasuredRow {
-        name: candidate.name.to_owned(),
+        name: variant.name.to_owned(),
         groups: change.groups.clone(),
         library: None,
         cpu_ns: of_own(cpu_of, cpu),
@@ -272,7 +270,7 @@ fn change_row(
         cpu: cpu_of,
         wall: wall_of,
         peak: peak_of,
-        failure: candidate.failure.clone().or_else(|| hooks.failure.clone()),
+        failure: variant.failure.clone().or_else(|| control.failure.clone()),
         parts,
     }
 }
@@ -300,7 +298,7 @@ pub fn apply(findings: &mut Findings) {
         }
         // The replay held another malloc to be as good.
         if verdict.category == ObjectCategory::BetterMalloc && saved > best + LEAST_GAIN {
-            let is_shared = group.behaviour.same_thread_share < MOSTLY;
+            let is_shared = group.behaviour.same_thread_share < MOSTLY_SAME_THREAD;
             verdict.category =
                 if is_shared { ObjectCategory::Shared } else { ObjectCategory::Transient };
         }
@@ -324,15 +322,22 @@ fn outcome_of(cpu: MeasuredRatio, memory: f64) -> (bool, String) {
     let interval =
         interval.map_or_else(String::new, |(low, high)| format!(" ({low:.2} to {high:.2})"));
     let figures = format!(
-        "in the program itself, with these blocks in such memory, it takes {:.2} of the CPU time{interval} and {memory:.2} × the memory",
+        "tried in the program itself: {:.2} of its CPU time{interval}, {memory:.2} × its peak memory",
         cpu.median
     );
-    if memory > MOST_MEMORY {
-        (false, format!("not confirmed, it takes too much memory: {figures}"))
+    if cpu.median < LEAST_LEFT {
+        let why =
+            "not confirmed, it can't save as much; the machine is busy, or the program too short";
+        (false, format!("{why}; {figures}"))
+    } else if memory > MOST_MEMORY {
+        (false, format!("not confirmed, it needs too much memory; {figures}"))
     } else if cpu.median >= 1.0 - LEAST_GAIN || cpu.high.is_some_and(|high| high >= 1.0) {
-        (false, format!("not confirmed, it saves nothing beyond chance: {figures}"))
+        (
+            false,
+            format!("not confirmed, it saves less than 1 % or nothing beyond chance; {figures}"),
+        )
     } else {
-        (true, format!("confirmed: {figures}"))
+        (true, format!("confirmed; {figures}"))
     }
 }
 
@@ -343,7 +348,7 @@ mod tests {
     use super::*;
     use std::ffi::OsString;
 
-    fn candidate<'m>(name: &'m str, cpu: &[u64]) -> Candidate<'m> {
+    fn variant<'m>(name: &'m str, cpu: &[u64]) -> Variant<'m> {
         let run = |cpu_ns: &u64| {
             let wall_ns = 2 * cpu_ns;
             let figures = RunFigures { cpu_ns: *cpu_ns, wall_ns, peak_bytes: None, code: 0 };
@@ -353,14 +358,14 @@ mod tests {
             AS_IT_IS => Setting::AsItIs,
             _ => Setting::Malloc(Path::new("/lib/x.so")),
         };
-        Candidate { runs: cpu.iter().map(run).collect(), ..Candidate::new(name, setting) }
+        Variant { runs: cpu.iter().map(run).collect(), ..Variant::new(name, setting) }
     }
 
     #[test]
     fn the_best_malloc_is_quicker_beyond_chance() {
-        let own = candidate(AS_IT_IS, &[100; 6]);
-        let quick = candidate("quick", &[80, 81, 79, 80, 82, 80]);
-        let uneven = candidate("uneven", &[50, 51, 52, 50, 50, 101]);
+        let own = variant(AS_IT_IS, &[100; 6]);
+        let quick = variant("quick", &[80, 81, 79, 80, 82, 80]);
+        let uneven = variant("uneven", &[50, 51, 52, 50, 50, 101]);
         let found = findings(&[own, quick, uneven], 6, 6);
         let (best, cpu) = found.best().unwrap();
         assert_eq!((best.name.as_str(), cpu.median, cpu.high), ("quick", 0.8, Some(0.82)));
@@ -369,23 +374,23 @@ mod tests {
     }
 
     #[test]
-    fn a_change_saves_what_its_memory_does_beyond_the_hooks_and_what_is_calculated() {
+    fn a_change_saves_what_its_trial_does_beyond_the_control_run_and_what_is_calculated() {
         let change = TriedChange {
             groups: vec![4],
             name: "an arena".to_owned(),
             blocks: vec![ChangedBlocks { count: 10, in_arena: true, saved_ns: 0.5 }],
         };
-        let runs = |name, cpu: &[u64]| candidate(name, cpu);
+        let runs = |name, cpu: &[u64]| variant(name, cpu);
         // Rounds in which the machine is slow.
         let own = runs(AS_IT_IS, &[100, 100, 200, 100, 100, 100]);
-        let hooks = runs(HOOKS, &[150, 150, 300, 150, 150, 150]);
+        let control = runs(CONTROL, &[150, 150, 300, 150, 150, 150]);
         let tried = runs("an arena", &[120, 120, 240, 120, 360, 120]);
         let mut timed = runs("an arena", &[130]);
         timed.runs[0].as_mut().unwrap().between_ns = 15.0;
-        let row = change_row(&tried, &change, &own, &hooks, Some(&timed));
+        let row = change_row(&tried, &change, &own, &control, Some(&timed));
         let parts = row.parts.unwrap();
         let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
-        assert!(near(parts.memory, 0.3) && near(parts.calls, 0.05) && near(parts.walks, 0.15));
+        assert!(near(parts.allocation, 0.3) && near(parts.calls, 0.05) && near(parts.walks, 0.15));
         let cpu = row.cpu.unwrap();
         assert!(near(cpu.median, 0.5) && near(cpu.low.unwrap(), 0.5), "{cpu:?}");
         assert_eq!((row.groups, row.cpu_ns), (vec![4], Some(50)));
@@ -400,12 +405,14 @@ mod tests {
         let (confirmed, why) = outcome_of(ratio(0.5, 0.4, 0.6), 1.6);
         assert!(!confirmed && why.contains("too much memory"), "{why}");
         assert!(!outcome_of(ratio(0.995, 0.99, 0.999), 1.0).0);
+        let (confirmed, why) = outcome_of(ratio(0.02, 0.0, 0.3), 1.0);
+        assert!(!confirmed && why.contains("can't save as much"), "{why}");
     }
 
     #[test]
     fn fewer_than_six_runs_show_no_best_malloc() {
-        let own = candidate(AS_IT_IS, &[100; 5]);
-        let quick = candidate("quick", &[10; 5]);
+        let own = variant(AS_IT_IS, &[100; 5]);
+        let quick = variant("quick", &[10; 5]);
         assert!(findings(&[own, quick], 5, 5).best().is_none());
     }
 

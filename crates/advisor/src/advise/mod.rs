@@ -11,7 +11,7 @@
 //! | `other_processes` | the processes of the recording that the advice is not on |
 //! | `report_target` | the file that the report is written to |
 //! | `bare_run` | runs the program without the recorder |
-//! | `allocator_times` | what the allocators' code takes for a block |
+//! | `allocator_times` | how long the allocators' code takes for a block |
 //! | `trial` | runs it with the blocks of advised groups in other memory |
 //! | `measure` | runs it as it is, with each installed malloc, and with each change tried |
 //! | `recording` | makes the recording, or opens an earlier one |
@@ -86,8 +86,8 @@ pub struct AdviseArguments {
     #[arg(long)]
     against_bare: bool,
     /// Measure the program itself: run it N times as it is, with each malloc that is installed, and
-    /// with each confirmed change tried on it, interleaved. N must be at least 6 to tell a difference
-    /// from chance
+    /// with up to three advised changes tried on it, each alone and all together, interleaved. N must
+    /// be at least 6 to tell a difference from chance
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
     /// Number of rounds of the replay; by default as many as fit in its time (see below), but at
@@ -119,7 +119,8 @@ Exit code: 0 if there is advice, whatever the program's own exit code is (the su
 
 With --repeat, the program runs many times more, with all of its effects, and its output is
 discarded. Its standard input must not be a pipe. Without --repeat, allot asks after the summary
-whether to do so, if standard input and standard error are a terminal and a malloc is installed.
+whether to do so, if standard input and standard error are a terminal and there is another malloc or a change to
+measure.
 
 The recording is a temporary file in TMPDIR, about 3 bytes for each call; -o keeps it.
 

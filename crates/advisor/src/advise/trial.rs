@@ -24,7 +24,7 @@ use trace_format::raw::{
 };
 use trace_format::{Modules, NodeId, Stacks};
 
-/// The most changes that are tried by themselves.
+/// The most changes that are tried alone.
 const MOST_CHANGES: usize = 3;
 /// A change that saves less is not worth it.
 pub const LEAST_GAIN: f64 = 0.01;
@@ -49,8 +49,8 @@ pub struct ChangedBlocks {
     pub count: u64,
     /// They get an arena's memory, or that of lists.
     pub in_arena: bool,
-    /// What the calls of malloc and free take by themselves, less what the advised allocator's code
-    /// takes for a block, from allocation to free.
+    /// The time of empty calls in place of malloc and free, less that of the advised allocator's code
+    /// for a block, from allocation to free.
     pub saved_ns: f64,
 }
 
@@ -71,7 +71,8 @@ impl TriedChange {
         let blocks = ChangedBlocks {
             count: group.behaviour.count,
             in_arena: letter(allocator) == b'a',
-            saved_ns: depth * allocator_times::calls() - allocator_times::pair(allocator, size),
+            saved_ns: depth * allocator_times::empty_calls_ns()
+                - allocator_times::pair_ns(allocator, size),
         };
         Self {
             groups: vec![group.id],
@@ -81,14 +82,14 @@ impl TriedChange {
     }
 }
 
-/// The memory of a run.
+/// Which memory the blocks get in a run.
 #[derive(Debug, Clone, Copy)]
-pub enum TrialMemory<'t> {
-    /// Malloc's for all blocks, but the library does all that it does in the other runs.
-    Malloc,
-    /// That of a change.
+pub enum TrialVariant<'t> {
+    /// The control run: malloc's, though the library does all that it does in the other runs.
+    Control,
+    /// That of a change; all others are as in the control run.
     Change(&'t TriedChange),
-    /// The same, and frees in a row are timed.
+    /// The same, and consecutive frees are timed.
     Timed(&'t TriedChange),
 }
 
@@ -96,7 +97,7 @@ pub enum TrialMemory<'t> {
 #[derive(Debug, Clone, Copy)]
 pub struct TrialRun {
     pub figures: RunFigures,
-    /// The time between frees in a row, if they were timed.
+    /// The time between consecutive frees, if they were timed.
     pub between_ns: f64,
 }
 
@@ -109,7 +110,8 @@ fn letter(allocator: AdvisedAllocator) -> u8 {
     }
 }
 
-/// The groups whose changes are tried: those that the replay confirmed, and those that it left open.
+/// The groups whose changes are tried: those that the replay confirmed, and those that were not much
+/// slower than glibc in it and needed no more than half as much memory again.
 fn tried(findings: &Findings) -> Vec<&SiteGroup> {
     let is_tried = |group: &&SiteGroup| {
         let verdict = &group.verdict;
@@ -182,7 +184,7 @@ impl Trials {
         if groups.len() > 1 {
             changes.push(TriedChange {
                 groups: groups.iter().map(|group| group.id).collect(),
-                name: format!("these {} changes", groups.len()),
+                name: format!("all {} changes together", groups.len()),
                 blocks: changes.iter().flat_map(|change| change.blocks.clone()).collect(),
             });
         }
@@ -203,9 +205,13 @@ impl Trials {
     }
 
     /// Runs the program once.
-    pub fn run(&self, program: &BareProgram<'_>, memory: TrialMemory<'_>) -> io::Result<TrialRun> {
+    pub fn run(
+        &self,
+        program: &BareProgram<'_>,
+        variant: TrialVariant<'_>,
+    ) -> io::Result<TrialRun> {
         let files = tempfile::tempdir_in(self.folder.path())?;
-        let letters: String = self.routes.iter().map(|route| memory.letter(*route)).collect();
+        let letters: String = self.routes.iter().map(|route| variant.letter(*route)).collect();
         let environment = [
             ("ALLOT_RECORD_DIR", files.path().as_os_str()),
             ("ALLOT_TRIAL_SITES", self.sites.as_os_str()),
@@ -220,22 +226,22 @@ impl Trials {
     }
 }
 
-/// The stamps between frees in a row of a process, without those of the way out of the hook and into
-/// it.
+/// The stamps between consecutive frees of a process, without those of the exit from one hook and the
+/// entry into the next. A trial records no calls, so the fields of frees and reallocations hold these.
 fn between_frees(file: &Path) -> io::Result<f64> {
     let mut page = vec![0; HEADER_SIZE];
     File::open(file)?.read_exact(&mut page)?;
     let header = RawFileHeader::read(&page)
         .map_err(|damage| io::Error::other(format!("{}: {damage:?}", file.display())))?;
     let sums = |call: MeasuredCall| header.costs.calls[call as usize];
-    // A row of blocks with no way from one to the next.
+    // With no program code in between.
     let (empty_count, empty) = sums(MeasuredCall::Reallocation);
     let (count, between) = sums(MeasuredCall::Free);
     let empty = empty as f64 / empty_count.max(1) as f64 * count as f64;
     Ok((between as f64 - empty).max(0.0))
 }
 
-impl TrialMemory<'_> {
+impl TrialVariant<'_> {
     fn letter(self, (group, letter): (u32, u8)) -> char {
         match (self, letter) {
             (Self::Change(change), _) if change.groups.contains(&group) => letter.into(),
@@ -254,7 +260,7 @@ struct RoutedStack {
     route: u8,
 }
 
-/// Finds out how many frames of a stack decide its route.
+/// Builds the file: finds out how many frames of a stack decide its route.
 struct FrameRoutes<'a> {
     stacks: &'a Stacks,
     modules: &'a Modules,
@@ -262,9 +268,9 @@ struct FrameRoutes<'a> {
 }
 
 impl FrameRoutes<'_> {
-    /// Adds frames for stacks that have all frames inside of their positions in common; `inner` is
-    /// the number of the last of them.
-    fn divide(&mut self, stacks: Vec<RoutedStack>, inner: u32) {
+    /// Adds the frames at the positions of stacks that have the same frames from there down to malloc;
+    /// `callee` is the number of the last of those. Goes on to the callers where routes differ.
+    fn divide(&mut self, stacks: Vec<RoutedStack>, callee: u32) {
         let mut parts: BTreeMap<(u32, u64), Vec<RoutedStack>> = BTreeMap::new();
         for stack in stacks {
             // A stack whose last frame is reached, or a frame in no file, has no route.
@@ -283,14 +289,14 @@ impl FrameRoutes<'_> {
             if decides && first == 0 {
                 continue;
             }
-            let place = TrialPlace { inner, module, offset };
+            let place = TrialPlace { callee, module, offset };
             let Some(number) = self.writer.add(place, decides.then_some(first)) else { return };
             if !decides {
-                let outer = |stack: &RoutedStack| RoutedStack {
+                let caller = |stack: &RoutedStack| RoutedStack {
                     at: self.stacks.parent(stack.at),
                     route: stack.route,
                 };
-                self.divide(part.iter().map(outer).collect(), number);
+                self.divide(part.iter().map(caller).collect(), number);
             }
         }
     }

@@ -1,6 +1,6 @@
 /* Trees whose nodes die together, lines that are freed in another order than they were made, and
- * messages that one thread makes and another frees. Every block
- * is checked before it is freed, so the program ends with 1 if its memory is not its own. */
+ * messages that one thread makes and another frees. Blocks are checked
+ * for overwrites; on an error the program exits with 1. */
 #include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>

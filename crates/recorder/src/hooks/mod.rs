@@ -93,16 +93,16 @@ extern "C" fn begin() {
         unsafe { raw_file::announce_own_malloc() };
     } else {
         drop(enter());
-        if trial_calls::times_rows() {
-            measure_row();
+        if trial_calls::times_frees() {
+            measure_empty_walks();
         }
     }
 }
 
-/// Measures the time between frees in a row where there is nothing between them: the way out of the
-/// hook and into it.
-fn measure_row() {
-    let Some(blocks) = enter().map(|entry| trial_calls::blocks_in_a_row(&entry)) else { return };
+/// Measures the time between consecutive frees with no program code in between: the exit from one hook
+/// and the entry into the next.
+fn measure_empty_walks() {
+    let Some(blocks) = enter().map(|entry| trial_calls::blocks_to_free(&entry)) else { return };
     let free = core::hint::black_box(malloc::free as unsafe extern "C" fn(*mut c_void));
     for block in blocks {
         if !block.is_null() {
@@ -111,7 +111,7 @@ fn measure_row() {
         }
     }
     if let Some(entry) = enter() {
-        trial_calls::end_of_measured_row(&entry);
+        trial_calls::empty_walks_measured(&entry);
     }
 }
 

@@ -1,17 +1,20 @@
-//! A trial: the program runs as it does without the recorder, but the blocks of some call stacks
-//! get other memory, as they would after a change of the program. Nothing is recorded but which
-//! stacks there are.
+//! A trial: a run of the program in which the blocks of some call stacks get other memory, as they
+//! would after a change of the program. Nothing is recorded.
 //!
 //! The files, lowest first; each imports only from files above it:
 //!
 //! | file | holds |
 //! |---|---|
-//! | [`settings`] | whether this process is a trial, its call stacks, and the memory of each route |
-//! | [`memory`] | the memory |
-//! | [`nodes`] | the routes of frames that a thread has looked up |
-//! | [`rows`] | frees in a row |
+//! | [`settings`] | whether this process is a trial, its file of stacks, and the memory of each route |
+//! | [`chunks`] | the chunks of the memory |
+//! | [`lists`] | lists of free blocks |
+//! | [`heap`] | the memory of a thread: arenas and lists |
+//! | [`frame_cache`] | the frames that a thread has looked up in the file |
+//! | [`consecutive_frees`] | the times between consecutive frees |
 
-pub mod memory;
-pub mod nodes;
-pub mod rows;
+pub mod chunks;
+pub mod consecutive_frees;
+pub mod frame_cache;
+pub mod heap;
+pub mod lists;
 pub mod settings;

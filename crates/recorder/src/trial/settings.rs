@@ -1,15 +1,15 @@
 //! Whether this process is a trial, which call stacks have which route, and what memory each route
 //! has.
 //!
-//! Invariant: all of it is written before [`IS_ON`] is set, by the one thread that begins the
-//! recording, and never changes afterwards.
+//! Invariant: the one thread that begins the recording writes all of it, before any hook finds that
+//! the recording has begun, and it never changes afterwards.
 
 use crate::sys::{self, FileDescriptor, OpenMode};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use trace_format::raw::{MAX_ROUTE, TrialSites};
 
-/// The environment variable with the file of call stacks.
+/// The environment variable with the path of the file.
 pub const SITES: &[u8] = b"ALLOT_TRIAL_SITES=";
 /// The environment variable with one letter for each route, from route 1 on: see [`RouteMemory`].
 pub const MEMORY: &[u8] = b"ALLOT_TRIAL_MEMORY=";
@@ -19,20 +19,20 @@ pub const MEMORY: &[u8] = b"ALLOT_TRIAL_MEMORY=";
 pub enum RouteMemory {
     /// The program's malloc; any other letter than those below.
     Malloc,
-    /// One chunk after the other, each used anew once its blocks are freed: `a`.
+    /// Chunks in which block follows block, each reused once all of its blocks are freed: `a`.
     Arena,
-    /// As an arena, and the time between frees in a row is measured: `A`.
+    /// As an arena, and the times between consecutive frees are measured: `A`.
     TimedArena,
     /// A list of free blocks for each size: `l`.
     Lists,
-    /// The program's malloc, after all that an arena does for a block but for using it: `s`. Such a
-    /// run differs from one with an arena in what malloc does, and in where the blocks are.
-    ShadowArena,
+    /// The program's malloc, in the control run: all that an arena does for a block is done too, but
+    /// no such block is handed out: `s`.
+    ControlArena,
     /// The same with lists: `t`.
-    ShadowLists,
+    ControlLists,
 }
 
-/// The largest file of call stacks.
+/// The largest file.
 const MAX_FILE: usize = 1 << 30;
 
 static IS_ON: AtomicBool = AtomicBool::new(false);
@@ -42,7 +42,7 @@ static ROUTES: [AtomicU8; MAX_ROUTE as usize + 1] =
 
 struct Table(UnsafeCell<Option<TrialSites<'static>>>);
 
-// SAFETY: it is written before IS_ON is set, and only read afterwards (the invariant).
+// SAFETY: it is written before IS_ON is set, and only read afterwards.
 unsafe impl Sync for Table {}
 
 static TABLE: Table = Table(UnsafeCell::new(None));
@@ -54,7 +54,7 @@ pub fn is_on() -> bool {
     IS_ON.load(Ordering::Relaxed)
 }
 
-/// The call stacks.
+/// The file.
 pub fn sites() -> Option<TrialSites<'static>> {
     // Pairs with the store in `begin`.
     if !IS_ON.load(Ordering::Acquire) {
@@ -72,8 +72,8 @@ pub fn memory_of(route: u8) -> RouteMemory {
         b'a' => RouteMemory::Arena,
         b'A' => RouteMemory::TimedArena,
         b'l' => RouteMemory::Lists,
-        b's' => RouteMemory::ShadowArena,
-        b't' => RouteMemory::ShadowLists,
+        b's' => RouteMemory::ControlArena,
+        b't' => RouteMemory::ControlLists,
         _ => RouteMemory::Malloc,
     }
 }
@@ -92,7 +92,8 @@ pub fn set_memory(letters: &[u8]) {
     IS_TIMED.store(letters.contains(&b'A'), Ordering::Relaxed);
 }
 
-/// Reads the call stacks from a file. The process is a trial if that succeeds.
+/// Reads the file. The process is a trial if it can be opened; if the file is damaged, malloc serves
+/// every block.
 ///
 /// # Safety
 ///

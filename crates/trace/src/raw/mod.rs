@@ -32,7 +32,7 @@
 //! | `encode` | writing events |
 //! | `decode` | reading events |
 //! | `file` | the header page and the headers of chunks |
-//! | `trial` | the file with the call stacks whose blocks get other memory in a trial |
+//! | `trial` | the file with the call stacks of a trial |
 
 mod decode;
 mod encode;

@@ -1,16 +1,16 @@
-//! The call stacks whose blocks get other memory in a trial: a run of the program in which the
-//! recorder's library serves them, and records nothing.
+//! The file of a trial: a run of the program in which the recorder's library gives the blocks of some
+//! call stacks other memory, and records nothing.
+//!
+//! A *route* is the number of the memory that serves a stack's blocks; 0 is malloc's. The file has
+//! frames. A frame has a route if all stacks that have it, and the same frames from it down to malloc,
+//! have that route. Otherwise the file has the frames of its callers too.
 //!
 //! The file begins with [`TRIAL_MAGIC`], the number of modules (`u32`) and the number of slots
-//! (`u32`, a power of two). The identities of the modules (`u64`) follow, then the slots. A slot
-//! holds a frame: the number of the frame that it calls, or [`ROOT`](super::ROOT) if that is malloc;
-//! its module; the offset of its return address in the module; its own number; and its route, each
-//! a `u32` but the offset, which is a `u64`. A slot whose number is 0 is free. A frame is in the
-//! first slot, from that of its hash on, that was free when it was added; at least half of the slots
-//! are free.
-//!
-//! A frame has a route if all stacks that have it, and the same frames inside of it, have that
-//! route. Otherwise the file has the frames outside of it too.
+//! (`u32`, a power of two). The identities of the modules (`u64`) follow, then the slots: a hash table
+//! with linear probing, at most half full. A slot holds a frame: the number of its callee's frame, or
+//! [`ROOT`](super::ROOT) if that is malloc; its module; the offset in the module of the address to
+//! which its callee returns; its own number; and its route. Each is a `u32`, but the offset is a `u64`.
+//! A slot whose number is 0 is free. All numbers are little-endian.
 //!
 //! Modules are known by their build id or, without one, by their path, so that the addresses at
 //! which they are loaded don't matter.
@@ -25,8 +25,8 @@ pub const MAX_ROUTE: u8 = 15;
 /// The largest number of a node.
 pub const MAX_TRIAL_NODE: u32 = (1 << 24) - 1;
 
-/// The route of a frame that does not decide.
-const OUTSIDE: u32 = 255;
+/// In the place of a route: the caller's frame decides.
+const CALLER_DECIDES: u32 = 255;
 const HEADER: usize = 16;
 const SLOT: usize = 24;
 
@@ -44,25 +44,25 @@ pub fn module_identity(build_id: &[u8], path: &[u8]) -> u64 {
 pub struct TrialNode {
     /// Its number, from [`FIRST_NODE`](super::FIRST_NODE) on.
     pub number: u32,
-    /// The memory for blocks of these stacks; `None` if the frames outside of it decide.
+    /// The memory for blocks of these stacks; `None` if the caller's frame decides.
     pub route: Option<u8>,
 }
 
 /// Where a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TrialPlace {
-    /// The number of the frame that it calls, or [`ROOT`](super::ROOT).
-    pub inner: u32,
+    /// The number of its callee's frame, or [`ROOT`](super::ROOT).
+    pub callee: u32,
     /// The number of its module in the file.
     pub module: u32,
-    /// The offset of its return address from the module's bias.
+    /// The address to which its callee returns, less the module's bias.
     pub offset: u64,
 }
 
 impl TrialPlace {
     fn hash(self) -> usize {
         let place = self.offset ^ u64::from(self.module) << 40;
-        let mixed = (place ^ u64::from(self.inner) << 20).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (place ^ u64::from(self.callee) << 20).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed ^ mixed >> 32) as usize
     }
 }
@@ -76,7 +76,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
-/// A file of call stacks that is read.
+/// A file that is read.
 #[derive(Debug, Clone, Copy)]
 pub struct TrialSites<'a> {
     modules: &'a [u8],
@@ -84,7 +84,7 @@ pub struct TrialSites<'a> {
 }
 
 impl<'a> TrialSites<'a> {
-    /// Reads a file. `None` if it is none, or is cut off.
+    /// Reads a file. `None` if the bytes are not such a file, or are cut off.
     pub fn read(file: &'a [u8]) -> Option<Self> {
         let modules = u32_at(file, 8) as usize * 8;
         let slots = u32_at(file, 12) as usize;
@@ -112,11 +112,11 @@ impl<'a> TrialSites<'a> {
             if number == 0 {
                 return None;
             }
-            let inner = u32_at(slot, 0);
-            let its = TrialPlace { inner, module: u32_at(slot, 4), offset: u64_at(slot, 8) };
+            let callee = u32_at(slot, 0);
+            let its = TrialPlace { callee, module: u32_at(slot, 4), offset: u64_at(slot, 8) };
             if its == place {
                 let route = match u32_at(slot, 20) {
-                    OUTSIDE => None,
+                    CALLER_DECIDES => None,
                     route => Some((route as u8).min(MAX_ROUTE)),
                 };
                 return Some(TrialNode { number, route });
@@ -170,11 +170,11 @@ impl TrialSitesWriter {
                 at = (at + 1) & (slots - 1);
             }
             let slot = &mut file[first + at * SLOT..][..SLOT];
-            slot[0..4].copy_from_slice(&place.inner.to_le_bytes());
+            slot[0..4].copy_from_slice(&place.callee.to_le_bytes());
             slot[4..8].copy_from_slice(&place.module.to_le_bytes());
             slot[8..16].copy_from_slice(&place.offset.to_le_bytes());
             slot[16..20].copy_from_slice(&(index as u32 + FIRST_NODE).to_le_bytes());
-            slot[20..24].copy_from_slice(&route.map_or(OUTSIDE, u32::from).to_le_bytes());
+            slot[20..24].copy_from_slice(&route.map_or(CALLER_DECIDES, u32::from).to_le_bytes());
         }
         file
     }
@@ -192,14 +192,14 @@ mod tests {
         let library = writer.module(module_identity(b"", b"/lib/b"));
         assert_eq!(program, writer.module(module_identity(b"id", b"/moved/a")));
         let mut places = Vec::new();
-        let mut inner = ROOT;
+        let mut callee = ROOT;
         for offset in 0..1000 {
             let module = if offset % 3 == 0 { program } else { library };
-            let place = TrialPlace { inner, module, offset: offset * 4096 };
+            let place = TrialPlace { callee, module, offset: offset * 4096 };
             let route = Some((offset % 5) as u8).filter(|route| *route != 4);
             let number = writer.add(place, route).unwrap();
             places.push((place, TrialNode { number, route }));
-            inner = if offset % 10 == 0 { ROOT } else { number };
+            callee = if offset % 10 == 0 { ROOT } else { number };
         }
         let file = writer.finish();
         let sites = TrialSites::read(&file).unwrap();
@@ -212,7 +212,7 @@ mod tests {
         assert!(TrialSites::read(&file[..file.len() - 1]).is_none());
         assert!(TrialSites::read(b"ALLOTRAW").is_none());
         let empty = TrialSitesWriter::default().finish();
-        let nowhere = TrialPlace { inner: ROOT, module: 0, offset: 0 };
+        let nowhere = TrialPlace { callee: ROOT, module: 0, offset: 0 };
         assert_eq!(TrialSites::read(&empty).unwrap().node(nowhere), None);
     }
 }

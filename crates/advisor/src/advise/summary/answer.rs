@@ -121,7 +121,7 @@ pub fn verdict(
     if let Some((row, cpu)) = best {
         let head = format!("Use {} instead of glibc's malloc", row.name);
         let text = format!(
-            ": saves {} of CPU time (measured). No change of the code is confirmed by the replay.",
+            ": saves {} of CPU time (measured). No change of the code is confirmed.",
             saving(cpu)
         );
         return found(&head, &text);
@@ -149,7 +149,7 @@ pub fn verdict(
             format!(": saves {} of CPU time (replay-confirmed)", about(gain))
         });
         let changes = if ranked.iter().any(|group| !group.verdict.candidate) {
-            "No change of the code is confirmed by the replay."
+            "No change of the code is confirmed."
         } else {
             "No change of the code would save more."
         };

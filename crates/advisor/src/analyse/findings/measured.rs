@@ -31,29 +31,28 @@ pub struct MeasuredRow {
     pub wall_ns: Option<u64>,
     /// The largest resident size of the program's first process: the median.
     pub peak_bytes: Option<u64>,
-    /// The same three, divided by those of the program as it is. Of a change, CPU time and memory are
-    /// those that it would have: see [`ChangeParts`].
+    /// The same three, divided by those of the program as it is. Of a change they are calculated: see
+    /// [`ChangeParts`], of which wall time and memory have the first only.
     pub cpu: Option<MeasuredRatio>,
     pub wall: Option<MeasuredRatio>,
     pub peak: Option<MeasuredRatio>,
     /// Why it was not run again.
     pub failure: Option<String>,
-    /// Of what a change's CPU time was calculated.
+    /// From which parts a change's CPU time was calculated.
     #[serde(default)]
     pub parts: Option<ChangeParts>,
 }
 
 /// The parts of what a change saves, as shares of the CPU time of the program as it is.
 ///
-/// In a trial, hooks of malloc look each call's stack up and allocate. They do so in a run of the same
-/// rounds too in which malloc serves all blocks, so that the difference is that of the memory.
+/// In a trial, hooks of malloc look each call's stack up and allocate. The control run of the same
+/// round does so too, but malloc serves all of its blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ChangeParts {
-    /// Blocks in the other memory instead of malloc's: allocating and freeing them, and every access
-    /// of the program to them.
-    pub memory: f64,
-    /// What calls of malloc and free take by themselves, less the code of the advised allocator; below
-    /// 0 if that takes longer.
+    /// The trial compared with the control run: malloc's own work, and the program's cache misses.
+    pub allocation: f64,
+    /// The time of an empty call for each call of malloc, free and the like that is no longer made, less
+    /// that of the advised allocator's code; below 0 if that takes longer.
     pub calls: f64,
     /// The program's way from block to block where it frees many of an arena in a row.
     pub walks: f64,

@@ -37,14 +37,14 @@ function headline() {
         if (data.replay_is_too_high) return `${what}: faster in the replay, but how much it saves is unknown (see the notes).`;
         return `${what}${gain === null ? "" : `: ${one ? "saves" : "together they save"} about ${words.percent(gain)} of CPU time`} (${confirmed.every(({ verdict }) => verdict.gain?.tried) ? "measured in the program itself" : "replay-confirmed"}).`;
     }
-    if (quickest) return `Use ${quickest.name} instead of glibc's malloc: saves ${savedBy(quickest.cpu)} of CPU time (measured). No change of the code is confirmed by the replay.`;
+    if (quickest) return `Use ${quickest.name} instead of glibc's malloc: saves ${savedBy(quickest.cpu)} of CPU time (measured). No change of the code is confirmed.`;
     if (served.length > 0 && replayCounts) {
         const saves = betterMalloc && betterMalloc.gain !== null ? `: ${betterMalloc.name} saves about ${words.percent(betterMalloc.gain)} of CPU time, as much as changing the code would (replay-confirmed)` : "";
         return `Change the malloc, not the program${saves}.`;
     }
     if (betterMalloc && replayCounts) {
         const saves = betterMalloc.gain === null ? "" : `: saves about ${words.percent(betterMalloc.gain)} of CPU time (replay-confirmed)`;
-        return `Use ${betterMalloc.name} instead of glibc's malloc${saves}. ${withdrawn.length > 0 ? "No change of the code is confirmed by the replay." : "No change of the code would save more."}`;
+        return `Use ${betterMalloc.name} instead of glibc's malloc${saves}. ${withdrawn.length > 0 ? "No change of the code is confirmed." : "No change of the code would save more."}`;
     }
     if (untested.length > 0) {
         const gain = untested[0].verdict.gain;
