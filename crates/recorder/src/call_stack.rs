@@ -164,6 +164,10 @@ unsafe fn frame_route(state: *mut ThreadState, callee: u32, frame: &FrameRegiste
     // SAFETY: as the caller promised.
     unsafe {
         let address = without_signature(frame.address);
+        // Beyond the last frame.
+        if address == 0 {
+            return FrameRoute::Decided(0);
+        }
         let known = (*state).trial_frames.get(callee, address);
         known.unwrap_or_else(|| look_up(state, callee, frame, address))
     }

@@ -9,7 +9,7 @@
 //!    another file at a descriptor that was kept open.
 
 use crate::sys::{self, FileDescriptor, FileIdentity, OpenMode, SysError};
-use crate::trial::{chunks, settings};
+use crate::trial::settings;
 use crate::{clock, generation, operator_new};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -89,7 +89,14 @@ pub fn is_recording() -> bool {
                 );
                 if exchanged.is_ok() {
                     // SAFETY: no other thread creates the file.
-                    let created = unsafe { find_directory() && create_file(0) };
+                    let created = unsafe {
+                        // A process that can't be a trial is not recorded instead.
+                        match find_directory() {
+                            true if settings::begin() => create_file(0),
+                            true => create_file(state::NO_TRIAL) && false,
+                            false => false,
+                        }
+                    };
                     PHASE.store(if created { ON } else { OFF }, Ordering::Release);
                 }
             }
@@ -171,10 +178,9 @@ unsafe fn find_directory() -> bool {
             }
             if let Some(file) = text.strip_prefix(settings::SITES)
                 && !settings::is_on()
-                && chunks::map()
             {
-                // SAFETY: no other thread begins the recording, and there is no trial yet.
-                unsafe { settings::begin(file) };
+                // SAFETY: no other thread begins the recording.
+                unsafe { settings::read(file) };
             }
             if let Some(letters) = text.strip_prefix(settings::MEMORY) {
                 settings::set_memory(letters);

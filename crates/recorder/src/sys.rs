@@ -28,6 +28,7 @@ numbers! {
     PWRITE = 18, 68;
     SCHED_YIELD = 24, 124;
     MADVISE = 28, 233;
+    MPROTECT = 10, 226;
     GETPID = 39, 172;
     KILL = 62, 129;
     FCNTL = 72, 25;
@@ -136,6 +137,7 @@ const O_DIRECTORY: usize = 0o200_000;
 #[cfg(target_arch = "aarch64")]
 const O_DIRECTORY: usize = 0o40_000;
 const F_DUPFD_CLOEXEC: usize = 1030;
+const PROT_NONE: usize = 0;
 const PROT_READ_WRITE: usize = 3;
 const MAP_SHARED: usize = 1;
 const MAP_PRIVATE: usize = 2;
@@ -325,6 +327,25 @@ pub fn map(length: usize) -> Result<*mut u8, SysError> {
     // SAFETY: advice for memory of the caller.
     unsafe { call(MADVISE, [address, length, MADV_NOHUGEPAGE, 0, 0, 0]) };
     Ok(address as *mut u8)
+}
+
+/// A range of addresses without memory.
+pub fn reserve(length: usize) -> Result<*mut u8, SysError> {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    // SAFETY: the kernel chooses unused addresses.
+    let address = checked(unsafe { call(MMAP, [0, length, PROT_NONE, flags, usize::MAX, 0]) })?;
+    Ok(address as *mut u8)
+}
+
+/// Gives zeroed memory to a part of a range of [`reserve`].
+///
+/// # Safety
+///
+/// It is such a part, of whole pages.
+pub unsafe fn provide(start: *mut u8, length: usize) -> Result<(), SysError> {
+    // SAFETY: as the caller promised.
+    let result = unsafe { call(MPROTECT, [start as usize, length, PROT_READ_WRITE, 0, 0, 0]) };
+    checked(result).map(drop)
 }
 
 /// Unmaps memory.

@@ -17,7 +17,7 @@ use crate::raw_file;
 use crate::sys;
 use crate::thread_state::ThreadState;
 use crate::tls::{self, ENDED, NO_STATE};
-use crate::trial::lists;
+use crate::trial::chunks;
 use crate::unwind::rules::UnwindContext;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering, compiler_fence};
@@ -206,7 +206,7 @@ fn set_up() {
         } else {
             // The states of other threads are copies of the parent's, in the middle of anything.
             STATES.store(core::ptr::null_mut(), Ordering::Relaxed);
-            lists::forked();
+            chunks::forked();
             // SAFETY: the child of a fork has one thread.
             unsafe { raw_file::begin_in_child() };
         }

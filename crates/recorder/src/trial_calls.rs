@@ -37,8 +37,8 @@ pub unsafe fn allocate(entry: &HookEntry, size: usize, site: CallSite) -> *mut u
     unsafe {
         let route = route(state, site);
         let memory = memory_of(route);
-        if memory == RouteMemory::Malloc || size > LARGEST || !chunks::is_mapped() {
-            (*state).trial_frees.last = 0;
+        (*state).trial_frees.last = 0;
+        if memory == RouteMemory::Malloc || size > LARGEST {
             return null_mut();
         }
         let own = thread_heap(state);
@@ -93,9 +93,13 @@ unsafe fn free_timed(state: *mut ThreadState, block: *mut u8) {
     // SAFETY: as the caller promised.
     unsafe {
         let frees = &raw mut (*state).trial_frees;
+        if memory_of(chunks::route_of(block)) != RouteMemory::TimedArena {
+            (*frees).last = 0;
+            return ThreadHeap::free(thread_heap(state), block);
+        }
         let between = now.wrapping_sub((*frees).last);
-        // Half a microsecond: a few misses of the cache. What takes longer is other work.
-        if (*frees).last != 0 && between < stamps_of_20_us() / 40 {
+        // About 70 nanoseconds, with the hooks' own part. What takes longer is other work.
+        if (*frees).last != 0 && between < stamps_of_20_us() / 300 {
             (*frees).between += between;
             (*frees).count += 1;
         }
@@ -104,8 +108,8 @@ unsafe fn free_timed(state: *mut ThreadState, block: *mut u8) {
     }
 }
 
-/// A free of a block that is not of this memory: the time until the next free does not count.
-pub fn freed_elsewhere(entry: Option<&HookEntry>) {
+/// A call for a block that is not of this memory: the time until the next free does not count.
+pub fn called_elsewhere(entry: Option<&HookEntry>) {
     if let Some(entry) = entry {
         // SAFETY: the state is this thread's while it is in the hook.
         unsafe { (*entry.state()).trial_frees.last = 0 };
@@ -120,7 +124,7 @@ pub fn end(entry: &HookEntry) {
 
 /// Whether this process times frees in a row.
 pub fn times_frees() -> bool {
-    is_on() && chunks::is_mapped() && is_timed()
+    is_on() && is_timed()
 }
 
 /// Blocks to be freed one after the other, with no program code in between.
@@ -154,6 +158,12 @@ pub unsafe fn resize(
     // SAFETY: as the caller promised. The state is this thread's while it is in the hook. Both
     // blocks have the bytes that are copied.
     unsafe {
+        // As glibc does.
+        if size == 0 {
+            free(entry, block);
+            return null_mut();
+        }
+        called_elsewhere(entry);
         let old_size = chunks::usable_size(block);
         if size <= old_size && size >= old_size / 2 {
             return block;
@@ -174,6 +184,23 @@ pub unsafe fn resize(
         }
         new
     }
+}
+
+/// A reallocation of a block that is not of this memory. In the control run, the library does what it
+/// does in a trial for a block of the same stack.
+///
+/// # Safety
+///
+/// The thread is in the call that was made at `site`.
+pub unsafe fn resize_elsewhere(entry: &HookEntry, size: usize, site: CallSite) {
+    // SAFETY: as the caller promised; the state is this thread's.
+    unsafe {
+        let memory = memory_of(route(entry.state(), site));
+        if matches!(memory, RouteMemory::ControlArena | RouteMemory::ControlLists) {
+            allocate(entry, size, site);
+        }
+    }
+    called_elsewhere(Some(entry));
 }
 
 /// Bytes of a block of this memory.

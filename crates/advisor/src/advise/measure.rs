@@ -281,17 +281,27 @@ pub fn apply(findings: &mut Findings) {
     let best = measured.best().map_or(0.0, |(_, cpu)| 1.0 - cpu.median);
     let mut confirmed = Vec::new();
     for row in &measured.rows {
-        let ([group], Some(cpu)) = (&row.groups[..], row.cpu) else { continue };
+        let [group] = row.groups[..] else { continue };
+        let verdict = &mut findings.groups[group as usize].verdict;
+        if let (Some(why), Some(outcome)) = (&row.failure, &mut verdict.replayed) {
+            outcome.confirmed = false;
+            outcome.reason = format!("not confirmed, it could not be tried: {why}");
+        }
+        // Without an interval, a trial decides nothing.
+        let Some(cpu) = row.cpu.filter(|cpu| row.failure.is_none() && cpu.high.is_some()) else {
+            continue;
+        };
         let saved = 1.0 - cpu.median;
-        let group = &mut findings.groups[*group as usize];
+        let group = &mut findings.groups[group as usize];
         let verdict = &mut group.verdict;
         if let Some(gain) = &mut verdict.gain {
             (gain.share, gain.measured, gain.tried) = (saved.max(0.0), true, true);
             gain.ceiling = gain.ceiling.max(gain.share);
         }
         if let Some(outcome) = &mut verdict.replayed {
-            let memory = row.peak.map_or(1.0, |peak| peak.median);
-            (outcome.confirmed, outcome.reason) = outcome_of(cpu, memory);
+            let walks = row.parts.map_or(0.0, |parts| parts.walks);
+            let memory = row.peak.map(|peak| peak.median);
+            (outcome.confirmed, outcome.reason) = outcome_of(cpu, walks, memory);
             if outcome.confirmed {
                 confirmed.push((group.id, saved));
             }
@@ -316,22 +326,24 @@ pub fn apply(findings: &mut Findings) {
     }
 }
 
-/// Whether a change is confirmed by its trial, and why.
-fn outcome_of(cpu: MeasuredRatio, memory: f64) -> (bool, String) {
+/// Whether a change is confirmed by its trial, and why. What is saved by walks that are left out does
+/// not count for that: a walk may do other work too.
+fn outcome_of(cpu: MeasuredRatio, walks: f64, memory: Option<f64>) -> (bool, String) {
     let interval = cpu.low.zip(cpu.high);
     let interval =
         interval.map_or_else(String::new, |(low, high)| format!(" ({low:.2} to {high:.2})"));
-    let figures = format!(
-        "tried in the program itself: {:.2} of its CPU time{interval}, {memory:.2} × its peak memory",
-        cpu.median
-    );
-    if cpu.median < LEAST_LEFT {
+    let peak = memory.map_or_else(String::new, |memory| format!(", {memory:.2} × its peak memory"));
+    let figures =
+        format!("tried in the program itself: {:.2} of its CPU time{interval}{peak}", cpu.median);
+    if cpu.median + walks < LEAST_LEFT {
         let why =
             "not confirmed, it can't save as much; the machine is busy, or the program too short";
         (false, format!("{why}; {figures}"))
-    } else if memory > MOST_MEMORY {
+    } else if memory.is_some_and(|memory| memory > MOST_MEMORY) {
         (false, format!("not confirmed, it needs too much memory; {figures}"))
-    } else if cpu.median >= 1.0 - LEAST_GAIN || cpu.high.is_some_and(|high| high >= 1.0) {
+    } else if cpu.median + walks >= 1.0 - LEAST_GAIN
+        || cpu.high.is_none_or(|high| high + walks >= 1.0)
+    {
         (
             false,
             format!("not confirmed, it saves less than 1 % or nothing beyond chance; {figures}"),
@@ -399,13 +411,14 @@ mod tests {
     #[test]
     fn a_trial_decides_whether_a_change_is_confirmed() {
         let ratio = |median, low, high| MeasuredRatio { median, low: Some(low), high: Some(high) };
-        assert!(outcome_of(ratio(0.8, 0.7, 0.9), 1.0).0);
-        let (confirmed, why) = outcome_of(ratio(0.8, 0.7, 1.1), 1.0);
+        assert!(outcome_of(ratio(0.8, 0.7, 0.9), 0.0, None).0);
+        assert!(!outcome_of(ratio(0.8, 0.7, 0.9), 0.15, None).0, "walks are no proof");
+        let (confirmed, why) = outcome_of(ratio(0.8, 0.7, 1.1), 0.0, Some(1.0));
         assert!(!confirmed && why.contains("nothing beyond chance"), "{why}");
-        let (confirmed, why) = outcome_of(ratio(0.5, 0.4, 0.6), 1.6);
+        let (confirmed, why) = outcome_of(ratio(0.5, 0.4, 0.6), 0.0, Some(1.6));
         assert!(!confirmed && why.contains("too much memory"), "{why}");
-        assert!(!outcome_of(ratio(0.995, 0.99, 0.999), 1.0).0);
-        let (confirmed, why) = outcome_of(ratio(0.02, 0.0, 0.3), 1.0);
+        assert!(!outcome_of(ratio(0.995, 0.99, 0.999), 0.0, None).0);
+        let (confirmed, why) = outcome_of(ratio(0.02, 0.0, 0.3), 0.0, None);
         assert!(!confirmed && why.contains("can't save as much"), "{why}");
     }
 

@@ -20,7 +20,7 @@ use std::thread;
 use std::time::Duration;
 use trace_format::raw::{
     HEADER_SIZE, MeasuredCall, ROOT, RawFileHeader, TICK_SHIFT, TrialPlace, TrialSitesWriter,
-    module_identity,
+    module_identity, state,
 };
 use trace_format::{Modules, NodeId, Stacks};
 
@@ -174,8 +174,12 @@ impl Trials {
             stacks: &analysis.stacks,
             modules: &analysis.modules,
             writer: TrialSitesWriter::default(),
+            is_full: false,
         };
         frames.divide(stacks, ROOT);
+        if frames.is_full {
+            return Err(io::Error::other("the program has too many call stacks"));
+        }
         let writer = frames.writer;
         let sites = folder.path().join("sites");
         fs::write(&sites, writer.finish())?;
@@ -218,27 +222,45 @@ impl Trials {
             ("ALLOT_TRIAL_MEMORY", OsStr::new(&letters)),
         ];
         let figures = program.run_with(Some(&self.library), &environment)?;
-        let mut between_ns = 0.0;
+        let mut sums = WalkSums::default();
         for file in fs::read_dir(files.path())? {
-            between_ns += between_frees(&file?.path())? * self.ns_of_stamp;
+            sums.add(&file?.path())?;
         }
-        Ok(TrialRun { figures, between_ns })
+        Ok(TrialRun { figures, between_ns: sums.between() * self.ns_of_stamp })
     }
 }
 
-/// The stamps between consecutive frees of a process, without those of the exit from one hook and the
-/// entry into the next. A trial records no calls, so the fields of frees and reallocations hold these.
-fn between_frees(file: &Path) -> io::Result<f64> {
-    let mut page = vec![0; HEADER_SIZE];
-    File::open(file)?.read_exact(&mut page)?;
-    let header = RawFileHeader::read(&page)
-        .map_err(|damage| io::Error::other(format!("{}: {damage:?}", file.display())))?;
-    let sums = |call: MeasuredCall| header.costs.calls[call as usize];
-    // With no program code in between.
-    let (empty_count, empty) = sums(MeasuredCall::Reallocation);
-    let (count, between) = sums(MeasuredCall::Free);
-    let empty = empty as f64 / empty_count.max(1) as f64 * count as f64;
-    Ok((between as f64 - empty).max(0.0))
+/// Consecutive frees of all processes of a run: their number and the stamps between them, first with
+/// the program's code in between, and then without it.
+#[derive(Debug, Default)]
+struct WalkSums([(u64, u64); 2]);
+
+impl WalkSums {
+    /// Adds those of a process. A trial records no calls, so the header's fields of frees and
+    /// reallocations hold them. An error says why the process was no trial.
+    fn add(&mut self, file: &Path) -> io::Result<()> {
+        let mut page = vec![0; HEADER_SIZE];
+        File::open(file)?.read_exact(&mut page)?;
+        // A process that has only just begun has no header yet.
+        let Ok(header) = RawFileHeader::read(&page) else { return Ok(()) };
+        if header.state & state::NO_TRIAL != 0 {
+            return Err(io::Error::other(
+                "the recorder's library got no addresses for its memory, or could not read its file",
+            ));
+        }
+        for (sum, call) in self.0.iter_mut().zip([MeasuredCall::Free, MeasuredCall::Reallocation]) {
+            let (count, stamps) = header.costs.calls[call as usize];
+            *sum = (sum.0 + count, sum.1 + stamps);
+        }
+        Ok(())
+    }
+
+    /// The stamps of the program's code.
+    fn between(&self) -> f64 {
+        let [(count, between), (empty_count, empty)] = self.0;
+        let empty = empty as f64 / empty_count.max(1) as f64 * count as f64;
+        (between as f64 - empty).max(0.0)
+    }
 }
 
 impl TrialVariant<'_> {
@@ -265,6 +287,8 @@ struct FrameRoutes<'a> {
     stacks: &'a Stacks,
     modules: &'a Modules,
     writer: TrialSitesWriter,
+    /// There are more frames than a file can have.
+    is_full: bool,
 }
 
 impl FrameRoutes<'_> {
@@ -290,7 +314,10 @@ impl FrameRoutes<'_> {
                 continue;
             }
             let place = TrialPlace { callee, module, offset };
-            let Some(number) = self.writer.add(place, decides.then_some(first)) else { return };
+            let Some(number) = self.writer.add(place, decides.then_some(first)) else {
+                self.is_full = true;
+                return;
+            };
             if !decides {
                 let caller = |stack: &RoutedStack| RoutedStack {
                     at: self.stacks.parent(stack.at),

@@ -58,6 +58,7 @@ fn allocate_in_trial(
     const CALLOC: AllocationFlags = AllocationFlags::new(AllocationFunction::Calloc);
     // Blocks with an alignment of their own stay the next function's.
     if flags.alignment() > 1 || flags.function() == AllocationFunction::Aligned {
+        trial_calls::called_elsewhere(Some(entry));
         return next();
     }
     // SAFETY: the thread is in the hooked call.
@@ -160,6 +161,8 @@ fn reallocate(
     }
     let Some(entry) = entry else { return next() };
     if trial_calls::is_on() {
+        // SAFETY: the thread is in the hooked call.
+        unsafe { trial_calls::resize_elsewhere(&entry, size, site) };
         return next();
     }
     let entry = match entry.leave_if_timed() {
@@ -379,7 +382,7 @@ fn release(function: &NextFunction, block: BlockPointer) {
             // SAFETY: a block of the trial's memory, which the program frees.
             return unsafe { trial_calls::free(entry.as_ref(), block.cast()) };
         }
-        trial_calls::freed_elsewhere(entry.as_ref());
+        trial_calls::called_elsewhere(entry.as_ref());
         if !address.is_null() {
             call!(address, fn(BlockPointer) -> (), block);
         }

@@ -3,7 +3,7 @@
 //! Invariants:
 //!
 //! 1. `BASE`, `HEADERS` and `BLOCK_SIZES` are set once, before any chunk is taken, and what they point to
-//!    stays mapped: [`REGION`] bytes, a [`ChunkHeader`] for each chunk, and a byte for each
+//!    stays reserved: [`REGION`] bytes, a [`ChunkHeader`] for each chunk, and a byte for each
 //!    [`GRANULE`] of each chunk.
 //! 2. A chunk's number is below `TAKEN`; it was handed out once, to the memory that is its `owner`.
 //!    Only the thread of the owner accesses the header, except `remote`, and except that any thread
@@ -15,7 +15,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 /// Bytes of all chunks.
-const REGION: usize = 64 << 30;
+const REGION: usize = 4 << 30;
 /// Bytes of a chunk.
 pub const CHUNK: usize = 64 << 10;
 const CHUNKS: usize = REGION / CHUNK;
@@ -34,6 +34,10 @@ static HEADERS: AtomicPtr<ChunkHeader> = AtomicPtr::new(core::ptr::null_mut());
 static BLOCK_SIZES: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 /// The number of chunks taken. The first is none, so that 0 is the number of no chunk.
 static TAKEN: AtomicU32 = AtomicU32::new(1);
+/// The number of chunks that have memory.
+static PROVIDED: AtomicU32 = AtomicU32::new(0);
+/// Chunks that get memory at once: whole pages of headers.
+const STEP: usize = 256;
 
 /// What is known of a chunk.
 #[repr(C, align(64))]
@@ -88,16 +92,16 @@ impl Bump {
     }
 }
 
-/// Maps the memory. Returns whether there is any.
+/// Reserves the addresses. Returns false if there are not as many.
 pub fn map() -> bool {
-    let mapped = (
-        sys::map(REGION),
-        sys::map(CHUNKS * size_of::<ChunkHeader>()),
-        sys::map(CHUNKS * GRANULES_OF_CHUNK),
+    let reserved = (
+        sys::reserve(REGION),
+        sys::reserve(CHUNKS * size_of::<ChunkHeader>()),
+        sys::reserve(CHUNKS * GRANULES_OF_CHUNK),
     );
-    let (Ok(region), Ok(headers), Ok(units)) = mapped else { return false };
+    let (Ok(region), Ok(headers), Ok(sizes)) = reserved else { return false };
     HEADERS.store(headers.cast(), Ordering::Relaxed);
-    BLOCK_SIZES.store(units, Ordering::Relaxed);
+    BLOCK_SIZES.store(sizes, Ordering::Relaxed);
     // Stored last: a thread that holds a block has synchronised with this store, as with the block.
     BASE.store(region as usize, Ordering::Release);
     true
@@ -122,6 +126,16 @@ pub fn header_of(chunk: u32) -> *mut ChunkHeader {
     unsafe { HEADERS.load(Ordering::Relaxed).add(chunk as usize) }
 }
 
+/// The route of a block.
+///
+/// # Safety
+///
+/// It is a live block of this memory.
+pub unsafe fn route_of(block: *mut u8) -> u8 {
+    // SAFETY: the block's chunk has a header (both invariants).
+    unsafe { (*header_of(chunk_of(block))).route }
+}
+
 /// The address of a chunk.
 pub fn start_of(chunk: u32) -> usize {
     BASE.load(Ordering::Relaxed) + chunk as usize * CHUNK
@@ -139,14 +153,64 @@ pub fn is_mapped() -> bool {
     BASE.load(Ordering::Relaxed) != NOWHERE
 }
 
-/// The number of a chunk that was never used; [`NONE`] if there is none left.
+/// The number of a chunk that was never used; [`NONE`] if there is no memory left.
 pub fn take_new() -> u32 {
-    let chunk = TAKEN.fetch_add(1, Ordering::Relaxed);
-    if (chunk as usize) < CHUNKS {
-        return chunk;
+    let _lock = Lock::take();
+    let chunk = TAKEN.load(Ordering::Relaxed);
+    let provided = PROVIDED.load(Ordering::Relaxed);
+    if chunk >= provided && !provide(provided) {
+        return NONE;
     }
-    TAKEN.store(CHUNKS as u32, Ordering::Relaxed);
-    NONE
+    TAKEN.store(chunk + 1, Ordering::Relaxed);
+    chunk
+}
+
+/// Provides memory for the next chunks, from this number on.
+#[cold]
+fn provide(from: u32) -> bool {
+    let from_chunk = from as usize;
+    if from_chunk + STEP > CHUNKS {
+        return false;
+    }
+    let sizes = BLOCK_SIZES.load(Ordering::Relaxed);
+    // SAFETY: parts of the three ranges, of whole pages, which belong to chunks that nobody has.
+    let provided = unsafe {
+        sys::provide(start_of(from) as *mut u8, STEP * CHUNK)
+            .and(sys::provide(header_of(from).cast(), STEP * size_of::<ChunkHeader>()))
+            .and(sys::provide(sizes.add(from_chunk * GRANULES_OF_CHUNK), STEP * GRANULES_OF_CHUNK))
+    };
+    if provided.is_ok() {
+        PROVIDED.store((from_chunk + STEP) as u32, Ordering::Relaxed);
+    }
+    provided.is_ok()
+}
+
+/// What several threads change, until it is dropped: the number of chunks, and batches of blocks.
+#[derive(Debug)]
+pub struct Lock;
+
+static LOCK: AtomicU32 = AtomicU32::new(0);
+
+impl Lock {
+    /// Waits for it.
+    pub fn take() -> Self {
+        // Pairs with the store in `drop`: all is as the last thread left it.
+        while LOCK.swap(1, Ordering::Acquire) != 0 {
+            sys::yield_now();
+        }
+        Self
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        LOCK.store(0, Ordering::Release);
+    }
+}
+
+/// In the child of a fork, where no other thread can hold the lock.
+pub fn forked() {
+    LOCK.store(0, Ordering::Relaxed);
 }
 
 /// Stores the size of a block in an arena's chunk.

@@ -85,7 +85,7 @@ impl FrameCache {
 
     /// Forgets all frames.
     pub fn clear(&mut self) {
-        self.slots.iter_mut().for_each(|slot| slot.address = 0);
+        self.slots.iter_mut().for_each(|slot| (slot.address, slot.callee) = (0, u32::MAX));
     }
 }
 

@@ -3,17 +3,15 @@
 //! Invariant: a free block has at least 16 bytes, and belongs to the list or the batch that it is
 //! linked in: a link to the next block and, in the first block of a batch, one to the next batch.
 
-use super::chunks::{Bump, GRANULE, NONE};
-use crate::sys;
+use super::chunks::{Bump, GRANULE, Lock, NONE};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// Sizes of lists: multiples of 16 up to 1 KiB, then four for each doubling.
 const SMALL_CLASSES: usize = 64;
 const CLASSES: usize = SMALL_CLASSES + 4 * 5;
-/// A list with more bytes and more blocks than these gives half of its blocks to other threads.
+/// A list with more bytes than this gives half of its blocks to other threads.
 const MOST_BYTES: usize = 64 << 10;
-const MOST_BLOCKS: u32 = 64;
 
 /// Batches of free blocks that any thread may take, by size.
 #[derive(Debug)]
@@ -23,9 +21,6 @@ impl Batches {
     /// No batches.
     pub const EMPTY: Self = Self([const { AtomicPtr::new(null_mut()) }; CLASSES]);
 }
-
-/// Not 0 while a thread changes batches.
-static LOCK: AtomicU32 = AtomicU32::new(0);
 
 #[repr(C)]
 #[derive(Debug)]
@@ -107,14 +102,13 @@ impl Lists {
     ) -> *mut u8 {
         let batches = &batches.0[class];
         if !batches.load(Ordering::Relaxed).is_null() {
-            let batch = locked(|| {
-                let batch = batches.load(Ordering::Relaxed);
-                if !batch.is_null() {
-                    // SAFETY: the first block of a batch (the invariant).
-                    batches.store(unsafe { (*batch).next_batch }, Ordering::Relaxed);
-                }
-                batch
-            });
+            let lock = Lock::take();
+            let batch = batches.load(Ordering::Relaxed);
+            if !batch.is_null() {
+                // SAFETY: the first block of a batch (the invariant).
+                batches.store(unsafe { (*batch).next_batch }, Ordering::Relaxed);
+            }
+            drop(lock);
             if !batch.is_null() {
                 // SAFETY: the batch is this thread's now, with all of its blocks.
                 unsafe {
@@ -154,7 +148,7 @@ impl Lists {
         unsafe { (*block).next = list.first };
         list.first = block;
         list.count += 1;
-        if list.count as usize * size as usize > MOST_BYTES && list.count > MOST_BLOCKS {
+        if list.count as usize * size as usize > MOST_BYTES {
             // SAFETY: as the caller promised.
             unsafe { self.give_half(class, batches) };
         }
@@ -179,28 +173,12 @@ impl Lists {
             let batch = core::mem::replace(&mut (*last).next, null_mut());
             list.count = keep;
             let batches = &batches.0[class];
-            locked(|| {
-                (*batch).next_batch = batches.load(Ordering::Relaxed);
-                batches.store(batch, Ordering::Relaxed);
-            });
+            let _lock = Lock::take();
+            (*batch).next_batch = batches.load(Ordering::Relaxed);
+            // Release: the child of a fork in a signal handler finds the link.
+            batches.store(batch, Ordering::Release);
         }
     }
-}
-
-/// Calls `change` while no other thread changes batches.
-fn locked<R>(change: impl FnOnce() -> R) -> R {
-    // Pairs with the store below: batches are as the last thread left them.
-    while LOCK.swap(1, Ordering::Acquire) != 0 {
-        sys::yield_now();
-    }
-    let result = change();
-    LOCK.store(0, Ordering::Release);
-    result
-}
-
-/// In the child of a fork, where no other thread can hold the lock.
-pub fn forked() {
-    LOCK.store(0, Ordering::Relaxed);
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | [`settings`] | whether this process is a trial, its file of stacks, and the memory of each route |
 //! | [`chunks`] | the chunks of the memory |
+//! | [`settings`] | whether this process is a trial, its file of stacks, and the memory of each route |
 //! | [`lists`] | lists of free blocks |
 //! | [`heap`] | the memory of a thread: arenas and lists |
 //! | [`frame_cache`] | the frames that a thread has looked up in the file |

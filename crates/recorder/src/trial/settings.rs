@@ -4,6 +4,7 @@
 //! Invariant: the one thread that begins the recording writes all of it, before any hook finds that
 //! the recording has begun, and it never changes afterwards.
 
+use super::chunks;
 use crate::sys::{self, FileDescriptor, OpenMode};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -32,9 +33,11 @@ pub enum RouteMemory {
     ControlLists,
 }
 
+const PAGE: usize = 4096;
 /// The largest file.
 const MAX_FILE: usize = 1 << 30;
 
+static IS_WANTED: AtomicBool = AtomicBool::new(false);
 static IS_ON: AtomicBool = AtomicBool::new(false);
 static IS_TIMED: AtomicBool = AtomicBool::new(false);
 static ROUTES: [AtomicU8; MAX_ROUTE as usize + 1] =
@@ -42,7 +45,7 @@ static ROUTES: [AtomicU8; MAX_ROUTE as usize + 1] =
 
 struct Table(UnsafeCell<Option<TrialSites<'static>>>);
 
-// SAFETY: it is written before IS_ON is set, and only read afterwards.
+// SAFETY: it is written before IS_ON is set, and only read afterwards (the invariant).
 unsafe impl Sync for Table {}
 
 static TABLE: Table = Table(UnsafeCell::new(None));
@@ -92,13 +95,13 @@ pub fn set_memory(letters: &[u8]) {
     IS_TIMED.store(letters.contains(&b'A'), Ordering::Relaxed);
 }
 
-/// Reads the file. The process is a trial if it can be opened; if the file is damaged, malloc serves
-/// every block.
+/// Reads the file, which [`begin`] needs.
 ///
 /// # Safety
 ///
-/// No other thread calls this function, and it is called once.
-pub unsafe fn begin(path: &[u8]) {
+/// No other thread calls this function, and the process is no trial yet.
+pub unsafe fn read(path: &[u8]) {
+    IS_WANTED.store(true, Ordering::Relaxed);
     let mut name = [0; 4096];
     let Some(text) = name.get_mut(..path.len() + 1) else { return };
     text[..path.len()].copy_from_slice(path);
@@ -110,8 +113,30 @@ pub unsafe fn begin(path: &[u8]) {
     while let Ok(more @ 1..) = file.read(&mut bytes[length..]) {
         length += more;
     }
-    // SAFETY: as the caller promised. The memory stays mapped.
-    unsafe { *TABLE.0.get() = TrialSites::read(&bytes[..length]) };
+    let used = length.next_multiple_of(PAGE);
+    // SAFETY: as the caller promised. The bytes that were read stay mapped, and the others are not
+    // used any more.
+    unsafe {
+        *TABLE.0.get() = TrialSites::read(&bytes[..length]);
+        if used < MAX_FILE {
+            sys::unmap(start.add(used), MAX_FILE - used);
+        }
+    }
+}
+
+/// Makes the process a trial if it is to be one. Returns false if that is not possible.
+///
+/// # Safety
+///
+/// No other thread calls this function.
+pub unsafe fn begin() -> bool {
+    if !IS_WANTED.load(Ordering::Relaxed) {
+        return true;
+    }
+    // SAFETY: as the caller promised.
+    let is_read = unsafe { (*TABLE.0.get()).is_some() };
+    let is_possible = is_read && (chunks::is_mapped() || chunks::map());
     // Pairs with the load in `sites`.
-    IS_ON.store(true, Ordering::Release);
+    IS_ON.store(is_possible, Ordering::Release);
+    is_possible
 }

@@ -74,6 +74,9 @@ pub mod state {
     /// The executable has a `malloc` of its own, which takes precedence over the hook. Nothing is
     /// recorded.
     pub const OWN_MALLOC: u32 = 16;
+    /// The process was to be a trial, but there was no memory for it, or its file could not be read.
+    /// It ran as it does without the recorder.
+    pub const NO_TRIAL: u32 = 32;
 }
 
 /// Two clocks at the same time.
