@@ -335,7 +335,7 @@ fn outcome_of(cpu: MeasuredRatio, walks: f64, memory: Option<f64>) -> (bool, Str
     let peak = memory.map_or_else(String::new, |memory| format!(", {memory:.2} × its peak memory"));
     let figures =
         format!("tried in the program itself: {:.2} of its CPU time{interval}{peak}", cpu.median);
-    if cpu.median + walks < LEAST_LEFT {
+    if cpu.median < LEAST_LEFT {
         let why =
             "not confirmed, it can't save as much; the machine is busy, or the program too short";
         (false, format!("{why}; {figures}"))
