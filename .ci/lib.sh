@@ -42,18 +42,28 @@ step() {
 # seconds_left: until the limit of the whole run, the time CI_ENDS; a day if there is none.
 seconds_left() { echo $((${CI_ENDS:-$(($(date +%s) + 86400))} - $(date +%s))); }
 
-# step_in SECONDS NAME COMMAND...: a step that is skipped if less time is left, and that the limit ends.
+# step_in SECONDS NAME COMMAND...: a step that is skipped if less time is left. The limit ends it, and
+# then it counts as skipped, with the last line that it printed.
 step_in() {
-    local seconds=$1 left
-    shift
+    local seconds=$1 name=$2 left printed ended=0
+    shift 2
     left=$(seconds_left)
     if [ "$left" -lt "$seconds" ]; then
-        skip "$1" "$left s are left, and it takes about $seconds s"
+        skip "$name" "$left s are left, and it takes about $seconds s"
         return
     fi
-    local name=$1
-    shift
-    step "$name" timeout --kill-after=10 "$left" "$@"
+    printed=$(mktemp)
+    in_time() {
+        timeout --kill-after=10 "$left" "$@" > >(tee "$printed") 2>&1 || ended=$?
+        sleep 0.1
+        # 124 and 137: the limit ended it.
+        [ $ended = 124 ] || [ $ended = 137 ] || return $ended
+    }
+    step "$name" in_time "$@"
+    if [ $ended = 124 ] || [ $ended = 137 ]; then
+        skip "$name" "no end within the limit; it was at: $(grep -v '^$' "$printed" | tail -n 1)"
+    fi
+    rm -f "$printed"
 }
 
 # skip NAME REASON
@@ -83,7 +93,8 @@ wait_beside() {
         local code=0 left
         # At the limit it ends, and what it printed says how far it came.
         left=$(seconds_left)
-        (sleep "$left" && echo "== FAILED: no end within the limit" >>"$beside_output" && kill -- -"$beside_process") 2>/dev/null &
+        # Its own steps end at the limit. This is for one that does not.
+        (sleep $((left + 60)) && echo "== FAILED: no end within the limit" >>"$beside_output" && kill -- -"$beside_process") 2>/dev/null &
         local limit=$!
         wait "$beside_process" || code=$?
         pkill -P "$limit" 2>/dev/null
