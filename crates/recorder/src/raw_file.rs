@@ -91,11 +91,10 @@ pub fn is_recording() -> bool {
                     // SAFETY: no other thread creates the file.
                     let created = unsafe {
                         // A process that can't be a trial is not recorded instead.
-                        match find_directory() {
-                            true if settings::begin() => create_file(0),
-                            true => create_file(state::NO_TRIAL) && false,
-                            false => false,
-                        }
+                        let found = find_directory();
+                        let begun = found && settings::begin();
+                        let flags = if begun { 0 } else { state::NO_TRIAL };
+                        found && create_file(flags) && begun
                     };
                     PHASE.store(if created { ON } else { OFF }, Ordering::Release);
                 }

@@ -24,7 +24,7 @@ const ROUTES: usize = MAX_ROUTE as usize + 1;
 const LOOKED_AT: usize = 4;
 
 /// For each route: batches of its lists.
-static BATCHES: [Batches; ROUTES] = [Batches::EMPTY; ROUTES];
+static BATCHES: [Batches; ROUTES] = [const { Batches::none() }; ROUTES];
 
 /// The memory of a thread. Zeroed memory has no chunks.
 #[derive(Debug)]

@@ -19,7 +19,9 @@ pub struct Batches([AtomicPtr<FreeBlock>; CLASSES]);
 
 impl Batches {
     /// No batches.
-    pub const EMPTY: Self = Self([const { AtomicPtr::new(null_mut()) }; CLASSES]);
+    pub const fn none() -> Self {
+        Self([const { AtomicPtr::new(null_mut()) }; CLASSES])
+    }
 }
 
 #[repr(C)]
