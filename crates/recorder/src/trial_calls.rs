@@ -93,7 +93,9 @@ unsafe fn free_timed(state: *mut ThreadState, block: *mut u8) {
     // SAFETY: as the caller promised.
     unsafe {
         let frees = &raw mut (*state).trial_frees;
-        if memory_of(chunks::route_of(block)) != RouteMemory::TimedArena {
+        let route = chunks::route_of(block);
+        // Route 0 has the blocks of `blocks_to_free` only, which are timed too.
+        if route != 0 && memory_of(route) != RouteMemory::TimedArena {
             (*frees).last = 0;
             return ThreadHeap::free(thread_heap(state), block);
         }

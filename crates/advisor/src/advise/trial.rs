@@ -258,7 +258,11 @@ impl WalkSums {
     /// The stamps of the program's code.
     fn between(&self) -> f64 {
         let [(count, between), (empty_count, empty)] = self.0;
-        let empty = empty as f64 / empty_count.max(1) as f64 * count as f64;
+        // Without a measured empty walk, the hooks' own part is unknown.
+        if empty_count == 0 {
+            return 0.0;
+        }
+        let empty = empty as f64 / empty_count as f64 * count as f64;
         (between as f64 - empty).max(0.0)
     }
 }
