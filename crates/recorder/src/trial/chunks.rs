@@ -3,7 +3,7 @@
 //! Invariants:
 //!
 //! 1. `BASE`, `HEADERS` and `BLOCK_SIZES` are set once, before any chunk is taken, and what they point to
-//!    stays reserved: [`REGION`] bytes, a [`ChunkHeader`] for each chunk, and a byte for each
+//!    stays reserved: `REGION` bytes, a [`ChunkHeader`] for each chunk, and a byte for each
 //!    [`GRANULE`] of each chunk.
 //! 2. A chunk's number is below `TAKEN`; it was handed out once, to the memory that is its `owner`.
 //!    Only the thread of the owner accesses the header, except `remote`, and except that any thread

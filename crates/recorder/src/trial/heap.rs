@@ -43,7 +43,7 @@ impl ThreadHeap {
     ///
     /// # Safety
     ///
-    /// The memory is the calling thread's. [`map`] has succeeded.
+    /// The memory is the calling thread's. `chunks::map` has succeeded.
     #[inline(always)]
     pub unsafe fn allocate_in_arena(this: *mut Self, route: u8, size: usize) -> *mut u8 {
         let bytes = size.max(1).next_multiple_of(GRANULE);
