@@ -127,7 +127,7 @@ pub unsafe fn route(state: *mut ThreadState, site: CallSite) -> u8 {
         frame: site.frame_pointer,
         interrupted: false,
     };
-    // SAFETY: the calling thread's state, of which nothing is borrowed over a call.
+    // SAFETY: the calling thread's state. Each borrow of a part of it ends before the next call.
     unsafe {
         (*state).frames.readable.begin_walk();
         let mut known = frame_route(state, ROOT, &registers);
@@ -185,8 +185,9 @@ unsafe fn look_up(
     frame: &FrameRegisters,
     address: u64,
 ) -> FrameRoute {
-    // SAFETY: the calling thread's state, of which nothing is borrowed. The call is before the
-    // address that it returns to. Code of the module is on the stack, so it is loaded.
+    // SAFETY: the calling thread's state, of which nothing is borrowed. A return address may be the
+    // first one after its module, so the byte before it is searched. Its code is on the stack, so the
+    // module is loaded.
     unsafe {
         let module = modules::find(state, 0, address.wrapping_sub(1));
         let node = settings::sites().zip(module).and_then(|(sites, module)| {

@@ -8,6 +8,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | [`sys`] | system calls, made without the C library |
+//! | [`spin_lock`] | a lock for a few instructions |
 //! | [`tls`] | one word for each thread |
 //! | [`clock`] | time stamps |
 //! | [`generation`] | a number whose change makes all threads check their state |
@@ -52,6 +53,7 @@ pub mod number_table;
 pub mod operator_new;
 pub mod raw_file;
 pub mod seccomp;
+pub mod spin_lock;
 pub mod stream_keys;
 pub mod sys;
 pub mod thread_state;

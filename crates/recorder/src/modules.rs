@@ -6,12 +6,12 @@
 
 use crate::generation;
 use crate::raw_file;
-use crate::sys;
+use crate::spin_lock::SpinLock;
 use crate::thread_state::ThreadState;
 use crate::unwind::loader::{LoadedModule, module_at};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use trace_format::raw::{MAX_MODULE_SIZE, RawModule, module_identity};
 
 /// Modules that a process can load during its life. Code of later ones is unwound without rules.
@@ -42,7 +42,7 @@ unsafe impl Sync for KnownModules {}
 
 static KNOWN: KnownModules = KnownModules(UnsafeCell::new(MaybeUninit::uninit()));
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-static LOCK: AtomicU32 = AtomicU32::new(0);
+static LOCK: SpinLock = SpinLock::new();
 
 fn known_modules() -> &'static [KnownModule] {
     let count = COUNT.load(Ordering::Acquire);
@@ -53,24 +53,6 @@ fn known_modules() -> &'static [KnownModule] {
 fn find_known(address: u64) -> Option<&'static LoadedModule> {
     let known = known_modules().iter().rev().find(|known| known.contains(address))?;
     Some(&known.module)
-}
-
-/// The lock on the list of modules, until it is dropped.
-struct ListLock;
-
-impl ListLock {
-    fn take() -> Self {
-        while LOCK.swap(1, Ordering::Acquire) != 0 {
-            sys::yield_now();
-        }
-        Self
-    }
-}
-
-impl Drop for ListLock {
-    fn drop(&mut self) {
-        LOCK.store(0, Ordering::Release);
-    }
 }
 
 /// The module that contains an address. It is announced in the stream of `state` if it is new.
@@ -102,7 +84,7 @@ unsafe fn find_new(
     if !unsafe { (*state).make_space(tick, MAX_MODULE_SIZE) } {
         return None;
     }
-    let _lock = ListLock::take();
+    let _lock = LOCK.take();
     if let Some(known) = find_known(address) {
         return Some(known);
     }
@@ -133,7 +115,7 @@ unsafe fn find_new(
 ///
 /// The state is the calling thread's, and there is no other thread.
 pub unsafe fn announce_all(state: *mut ThreadState, tick: u64) {
-    LOCK.store(0, Ordering::Relaxed);
+    LOCK.free_in_child();
     for known in known_modules().iter().filter(|known| known.is_loaded()) {
         // SAFETY: the calling thread's state, which has space.
         unsafe {

@@ -17,7 +17,7 @@ use crate::raw_file;
 use crate::sys;
 use crate::thread_state::ThreadState;
 use crate::tls::{self, ENDED, NO_STATE};
-use crate::trial::chunks;
+use crate::trial::{chunks, settings};
 use crate::unwind::rules::UnwindContext;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering, compiler_fence};
@@ -206,7 +206,7 @@ fn set_up() {
         } else {
             // The states of other threads are copies of the parent's, in the middle of anything.
             STATES.store(core::ptr::null_mut(), Ordering::Relaxed);
-            chunks::forked();
+            chunks::LOCK.free_in_child();
             // SAFETY: the child of a fork has one thread.
             unsafe { raw_file::begin_in_child() };
         }
@@ -322,7 +322,9 @@ unsafe fn bring_up_to_date(state: *mut ThreadState) -> bool {
             (*state).generation = generation;
             (*state).cache.clear();
             (*state).rules.clear();
-            (*state).trial_frames.clear();
+            if settings::is_on() {
+                (*state).trial_frames.clear();
+            }
             (*state).frames.forget();
             if begins {
                 // The first calls are not typical, so none of them is timed.

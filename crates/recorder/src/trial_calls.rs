@@ -1,5 +1,5 @@
-//! What the hooks of malloc do in a trial: they look the call's stack up, whatever memory serves
-//! it, so that trials with different memory spend the same time on that.
+//! What the hooks of malloc do in a trial. Each allocation looks up its call stack, also where malloc
+//! serves the block, so that a trial and its control run spend the same time on that.
 
 use crate::call_stack::route;
 use crate::clock::{stamp, stamps_of_20_us};
@@ -17,7 +17,7 @@ use trace_format::raw::MeasuredCall;
 pub use crate::trial::chunks::owns;
 pub use crate::trial::settings::is_on;
 
-/// The number of blocks that are freed to measure that.
+/// The number of blocks of [`blocks_to_free`].
 pub const BLOCKS: usize = 1024;
 
 fn thread_heap(state: *mut ThreadState) -> *mut ThreadHeap {
@@ -124,14 +124,15 @@ pub fn end(entry: &HookEntry) {
     unsafe { (*entry.state()).end_consecutive_frees() };
 }
 
-/// Whether this process times frees in a row.
+/// Whether this process times consecutive frees.
 pub fn times_frees() -> bool {
     is_on() && is_timed()
 }
 
 /// Blocks to be freed one after the other, with no program code in between.
 pub fn blocks_to_free(entry: &HookEntry) -> [*mut u8; BLOCKS] {
-    // SAFETY: the state is this thread's while it is in the hook. Route 0 is malloc's, so the program has no block in its arena.
+    // SAFETY: the state is this thread's while it is in the hook. Route 0 is malloc's, so the program
+    // has no block in its arena.
     [(); BLOCKS]
         .map(|()| unsafe { ThreadHeap::allocate_in_arena(thread_heap(entry.state()), 0, 32) })
 }

@@ -10,6 +10,7 @@
 //!    that has a block of the chunk may read `owner`, `size` and `route`, which change only while no
 //!    block is live.
 
+use crate::spin_lock::SpinLock;
 use crate::sys;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -155,7 +156,7 @@ pub fn is_mapped() -> bool {
 
 /// The number of a chunk that was never used; [`NONE`] if there is no memory left.
 pub fn take_new() -> u32 {
-    let _lock = Lock::take();
+    let _lock = LOCK.take();
     let chunk = TAKEN.load(Ordering::Relaxed);
     let provided = PROVIDED.load(Ordering::Relaxed);
     if chunk >= provided && !provide(provided) {
@@ -173,7 +174,7 @@ fn provide(from: u32) -> bool {
         return false;
     }
     let sizes = BLOCK_SIZES.load(Ordering::Relaxed);
-    // SAFETY: parts of the three ranges, of whole pages, which belong to chunks that nobody has.
+    // SAFETY: each is a part of its range, of whole pages. No thread has its chunks yet.
     let provided = unsafe {
         sys::provide(start_of(from) as *mut u8, STEP * CHUNK)
             .and(sys::provide(header_of(from).cast(), STEP * size_of::<ChunkHeader>()))
@@ -185,33 +186,8 @@ fn provide(from: u32) -> bool {
     provided.is_ok()
 }
 
-/// What several threads change, until it is dropped: the number of chunks, and batches of blocks.
-#[derive(Debug)]
-pub struct Lock;
-
-static LOCK: AtomicU32 = AtomicU32::new(0);
-
-impl Lock {
-    /// Waits for it.
-    pub fn take() -> Self {
-        // Pairs with the store in `drop`: all is as the last thread left it.
-        while LOCK.swap(1, Ordering::Acquire) != 0 {
-            sys::yield_now();
-        }
-        Self
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        LOCK.store(0, Ordering::Release);
-    }
-}
-
-/// In the child of a fork, where no other thread can hold the lock.
-pub fn forked() {
-    LOCK.store(0, Ordering::Relaxed);
-}
+/// For what several threads change: the number of chunks, and batches of blocks.
+pub static LOCK: SpinLock = SpinLock::new();
 
 /// Stores the size of a block in an arena's chunk.
 ///

@@ -47,7 +47,8 @@ impl ThreadHeap {
     #[inline(always)]
     pub unsafe fn allocate_in_arena(this: *mut Self, route: u8, size: usize) -> *mut u8 {
         let bytes = size.max(1).next_multiple_of(GRANULE);
-        // SAFETY: the calling thread's memory; a current chunk is its own (A, and invariant 2 of `chunks`).
+        // SAFETY: the calling thread's memory. A current chunk is its own (A, and invariant 2 of
+        // `chunks`).
         unsafe {
             let arena = &raw mut (*this).arenas[usize::from(route)];
             let block = match (*arena).take(bytes) {
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arena_uses_its_chunk_anew_once_all_blocks_are_freed() {
+    fn an_arena_reuses_its_chunk_once_all_blocks_are_freed() {
         let memory = memory();
         // SAFETY: this thread's memory; blocks are freed once.
         unsafe {

@@ -3,7 +3,7 @@
 //! Invariant: a free block has at least 16 bytes, and belongs to the list or the batch that it is
 //! linked in: a link to the next block and, in the first block of a batch, one to the next batch.
 
-use super::chunks::{Bump, GRANULE, Lock, NONE};
+use super::chunks::{Bump, GRANULE, LOCK, NONE};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -104,7 +104,7 @@ impl Lists {
     ) -> *mut u8 {
         let batches = &batches.0[class];
         if !batches.load(Ordering::Relaxed).is_null() {
-            let lock = Lock::take();
+            let lock = LOCK.take();
             let batch = batches.load(Ordering::Relaxed);
             if !batch.is_null() {
                 // SAFETY: the first block of a batch (the invariant).
@@ -175,7 +175,7 @@ impl Lists {
             let batch = core::mem::replace(&mut (*last).next, null_mut());
             list.count = keep;
             let batches = &batches.0[class];
-            let _lock = Lock::take();
+            let _lock = LOCK.take();
             (*batch).next_batch = batches.load(Ordering::Relaxed);
             // Release: the child of a fork in a signal handler finds the link.
             batches.store(batch, Ordering::Release);
