@@ -91,9 +91,8 @@ beside() {
 wait_beside() {
     print_beside() {
         local code=0 left
-        # At the limit it ends, and what it printed says how far it came.
         left=$(seconds_left)
-        # Its own steps end at the limit. This is for one that does not.
+        # The lane's own steps end at the limit. This is for one that does not.
         (sleep $((left + 60)) && echo "== FAILED: no end within the limit" >>"$beside_output" && kill -- -"$beside_process") 2>/dev/null &
         local limit=$!
         wait "$beside_process" || code=$?

@@ -4,7 +4,8 @@
 Each program is compiled twice from one source: as it is, and with -DADVISED, where the advised change is made by hand and nothing
 else. Walks that only free are left out where an arena makes them unnecessary.
 
-replay     the outcome of the replay: confirmed; malloc as good; partly, if it confirmed some of the changes; or not confirmed
+replay     the outcome of the replay and of the trials: confirmed; malloc as good; partly, if some of the changes are
+           confirmed; or not confirmed
 predicted  what `allot advise --against-bare --repeat N` says that the changes save, as a share of CPU time: together, if all
            are confirmed, or else the sum of what each saves
 achieved   one minus the CPU time (user and system) of the changed program divided by that of the program as it is: the median
@@ -26,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PROGRAMS = {source.stem: source for source in sorted((HERE / "golden").glob("*.c*"))}
 EXAMPLES = """examples:
-  cargo build --release -p allotment-cli --features all-peers
+  cargo build --release -p allotment-cli
   crates/advisor/golden.py
   crates/advisor/golden.py --prefix /usr/local --rounds 21 compiler document
 
@@ -143,7 +144,7 @@ def main():
         parser.error("--rounds must be at least 1")
     options.allot = os.path.abspath(options.allot)
     if not os.access(options.allot, os.X_OK):
-        parser.error(f"{options.allot} is missing: build it with cargo build --release -p allotment-cli --features all-peers")
+        parser.error(f"{options.allot} is missing: build it with cargo build --release -p allotment-cli")
     for compiler in ("cc", "c++"):
         if shutil.which(compiler) is None:
             parser.error(f"{compiler} is not installed")

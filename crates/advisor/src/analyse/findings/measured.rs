@@ -31,8 +31,8 @@ pub struct MeasuredRow {
     pub wall_ns: Option<u64>,
     /// The largest resident size of the program's first process: the median.
     pub peak_bytes: Option<u64>,
-    /// The same three, divided by those of the program as it is. Of a change they are calculated: see
-    /// [`ChangeParts`], of which wall time and memory have the first only.
+    /// The same three, divided by those of the program as it is. Of a change they are calculated:
+    /// the CPU ratio from all three [`ChangeParts`], the other two from `allocation` alone.
     pub cpu: Option<MeasuredRatio>,
     pub wall: Option<MeasuredRatio>,
     pub peak: Option<MeasuredRatio>,
