@@ -32,6 +32,20 @@ int main(void) {
 }
 
 #[test]
+fn a_child_of_a_fork_that_never_allocates_is_no_process_of_the_recording() {
+    let source = "
+int main(void) {
+    void *p = malloc(560001); KEEP(p); free(p);
+    if (fork() == 0) exit(0);
+    int status; wait(&status);
+    return status;
+}";
+    let recorded = record(&program!("quiet", source));
+    assert_eq!(recorded.status.code(), Some(0));
+    assert_eq!(recorded.processes().len(), 1);
+}
+
+#[test]
 fn an_exec_is_a_new_image_and_what_was_before_stays() {
     let source = "
 int main(int count, char **words) {
